@@ -1,0 +1,182 @@
+"""The environment of a replica: its names, how it is written, how a replica reads it (DESIGN 4.4).
+
+A child's environment is a value here; nothing in this module changes the environment of the process it runs in. It must
+not know who starts the process, nor import a framework.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from gpusched.errors import NotLaunched, UsageError
+from gpusched.model.plan import Replica
+from gpusched.units import FRACTION_ONE
+
+__all__ = [
+    "HOOK_DIRECTORY",
+    "ReplicaIdentity",
+    "attempt_environment",
+    "child_environment",
+    "identity_environment",
+    "memory_limit",
+    "replica",
+    "resource_environment",
+    "settings",
+    "xla_fraction_variable",
+]
+
+HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
+"""First on a replica's PYTHONPATH: its sitecustomize limits frameworks in scripts that know nothing of gpusched."""
+
+_XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
+_XLA_OLD: Final = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_NOT_INHERITED: Final = (
+    _XLA_NEW,
+    _XLA_OLD,
+    "CUPY_GPU_MEMORY_LIMIT",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "NOTIFY_SOCKET",  # a replica must not speak to systemd in the supervisor's name (sd_notify(3))
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+)
+
+
+class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a launched process knows of itself. `limit_mib` is None without a device; memory in MiB."""
+
+    job: str
+    role: str
+    rank: int
+    role_count: int
+    name: str
+    attempt: int
+    run_dir: Path
+    endpoint: str
+    keys: Path | None = None
+    limit_mib: int | None = None
+    fraction: int | None = None
+
+
+def xla_fraction_variable(jaxlib: str | None) -> str:
+    """Return the one variable that limits JAX in that version of jaxlib (None: not installed here).
+
+    Never both: jaxlib raises ValueError when both are set (xla_client.generate_pjrt_gpu_plugin_options).
+    """
+    del jaxlib
+    return _XLA_OLD
+
+
+def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
+    """Return what makes CUDA, TensorFlow, JAX, CuPy and OpenMP keep to the replica's device, limit and CPUs.
+
+    TensorFlow's and PyTorch's limits have no variable: gpusched.frameworks applies them in the process.
+    """
+    threads = str(replica.threads)
+    env = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": replica.device_uuid or "",
+        "OMP_NUM_THREADS": threads,
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+    }
+    if replica.device_uuid is not None:
+        fraction = f"{replica.fraction / FRACTION_ONE:.4f}"
+        env |= {
+            "GPUSCHED_MEMORY_LIMIT_MIB": str(replica.limit_mib),
+            "GPUSCHED_MEMORY_FRACTION": fraction,
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            xla_variable: fraction,
+            "CUPY_GPU_MEMORY_LIMIT": str(replica.limit_mib << 20),
+        }
+    return env
+
+
+def identity_environment(
+    replica: Replica,
+    *,
+    job: str,
+    role_count: int,
+    endpoint: str,
+    run_dir: str,
+    settings: bytes,
+    keys: str | None = None,
+) -> dict[str, str]:
+    """Return who the replica is, where the others are and where to write. `settings` is JSON; `keys` a file's path."""
+    env = {
+        "GPUSCHED_JOB": job,
+        "GPUSCHED_ROLE": replica.role,
+        "GPUSCHED_RANK": str(replica.rank),
+        "GPUSCHED_ROLE_COUNT": str(role_count),
+        "GPUSCHED_REPLICA": replica.name,
+        "GPUSCHED_ENDPOINT": endpoint,
+        "GPUSCHED_RUN_DIR": run_dir,
+        "GPUSCHED_SETTINGS": settings.decode(),
+    }
+    return env if keys is None else env | {"GPUSCHED_KEYS": keys}
+
+
+def attempt_environment(attempt: int) -> dict[str, str]:
+    """Return what changes from one start of a replica to the next; the first attempt is 0."""
+    return {"GPUSCHED_ATTEMPT": str(attempt)}
+
+
+def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:
+    """Return `base` without what a replica must not inherit, with `layers` over it and the hook first on PYTHONPATH."""
+    env = {
+        name: value for name, value in base.items() if name not in _NOT_INHERITED and not name.startswith("GPUSCHED_")
+    }
+    for layer in layers:
+        env |= layer
+    rest = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(HOOK_DIRECTORY)]
+    env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *rest])
+    return env
+
+
+def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:
+    """Read who this process is. Raises NotLaunched outside a launch."""
+    env = os.environ if environ is None else environ
+    try:
+        return ReplicaIdentity(
+            job=env["GPUSCHED_JOB"],
+            role=env["GPUSCHED_ROLE"],
+            rank=int(env["GPUSCHED_RANK"]),
+            role_count=int(env["GPUSCHED_ROLE_COUNT"]),
+            name=env["GPUSCHED_REPLICA"],
+            attempt=int(env.get("GPUSCHED_ATTEMPT", "0")),
+            run_dir=Path(env["GPUSCHED_RUN_DIR"]),
+            endpoint=env["GPUSCHED_ENDPOINT"],
+            keys=Path(env["GPUSCHED_KEYS"]) if "GPUSCHED_KEYS" in env else None,
+            limit_mib=memory_limit(env)[0],
+            fraction=memory_limit(env)[1],
+        )
+    except (KeyError, ValueError) as error:
+        raise NotLaunched(
+            f"this process was not launched by gpusched: {error} is missing or wrong in its environment",
+            "start it with `gpusched launch WORKLOAD`",
+        ) from None
+
+
+def memory_limit(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return the limit in MiB and the fraction in 1/10 000 that `environ` holds, or (None, None) if it holds none.
+
+    Raises ValueError for a value that is not a number.
+    """
+    limit, fraction = environ.get("GPUSCHED_MEMORY_LIMIT_MIB"), environ.get("GPUSCHED_MEMORY_FRACTION")
+    if limit is None or fraction is None:
+        return None, None
+    return int(limit), round(float(fraction) * FRACTION_ONE)
+
+
+SettingsClass = TypeVar("SettingsClass")
+
+
+def settings(of: type[SettingsClass], environ: Mapping[str, str] | None = None) -> SettingsClass:
+    """Read the workload's options as `of`, a msgspec.Struct; its defaults outside a launch. Raises UsageError."""
+    env = os.environ if environ is None else environ
+    try:
+        return msgspec.json.decode(env.get("GPUSCHED_SETTINGS") or b"{}", type=of)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"GPUSCHED_SETTINGS: {error}", f"see the fields of {of.__module__}.{of.__name__}") from None

@@ -1,0 +1,128 @@
+"""The one error tree of gpusched, and the exit code that each branch means to a shell.
+
+It owns what an error *is*; it must not know where errors come from. Every other module maps foreign errors
+(pynvml, zmq, OSError, tomllib) to one of these classes where they enter.
+
+    GpuschedError                 1
+    ├── UsageError                2   wrong input: an option, a number, a name
+    │   └── WorkloadError         2   wrong workload file
+    ├── DoesNotFit                3
+    │   ├── NeverFits             3   not even on an idle host
+    │   └── NotNow                3   it would fit if leases or foreign memory went away
+    ├── NotFound                  4   no such job, no daemon
+    ├── HostFault                 5   driver, permissions, a missing package
+    ├── JobFailed                 1
+    └── ChannelError              1
+        ├── NotLaunched           1   a replica's API was used outside a launch
+        ├── LearnerGone           1   the learner has ended the job
+        └── ProtocolError         1   a malformed or foreign message
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "ChannelError",
+    "DoesNotFit",
+    "GpuschedError",
+    "HostFault",
+    "JobFailed",
+    "LearnerGone",
+    "NeverFits",
+    "NotFound",
+    "NotLaunched",
+    "NotNow",
+    "ProtocolError",
+    "UsageError",
+    "WorkloadError",
+]
+
+
+class GpuschedError(Exception):
+    """Base of all errors. `message` says what happened and to what, `hint` what the person can do."""
+
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class UsageError(GpuschedError):
+    """An option, a number or a name that cannot be understood."""
+
+    exit_code = 2
+    code = "usage"
+
+
+class WorkloadError(UsageError):
+    """A workload file that cannot be understood; the message names the file and the key."""
+
+    code = "workload"
+
+
+class DoesNotFit(GpuschedError):
+    """A request that has no place; raised only as one of its two subclasses."""
+
+    exit_code = 3
+    code = "does-not-fit"
+
+
+class NeverFits(DoesNotFit):
+    """A request that would not fit even if the host were idle."""
+
+    code = "never-fits"
+
+
+class NotNow(DoesNotFit):
+    """A request that would fit if leases or foreign memory went away."""
+
+    code = "not-now"
+
+
+class NotFound(GpuschedError):
+    """There is no such job, or no daemon."""
+
+    exit_code = 4
+    code = "not-found"
+
+
+class HostFault(GpuschedError):
+    """The host is at fault: driver, permissions, a missing package, a full disk."""
+
+    exit_code = 5
+    code = "host-fault"
+
+
+class JobFailed(GpuschedError):
+    """A job ended without success."""
+
+    code = "job-failed"
+
+
+class ChannelError(GpuschedError):
+    """Something went wrong between learner and actors."""
+
+    code = "channel"
+
+
+class NotLaunched(ChannelError):
+    """A replica's API was used in a process that gpusched did not launch."""
+
+    code = "not-launched"
+
+
+class LearnerGone(ChannelError):
+    """The learner has said that the job is over; an actor ends when it sees this."""
+
+    code = "learner-gone"
+
+
+class ProtocolError(ChannelError):
+    """A message that is malformed, too large, or of another protocol version."""
+
+    code = "protocol"

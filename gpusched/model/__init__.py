@@ -1,0 +1,1 @@
+"""Values that every other package shares: no I/O, no clock, no environment."""

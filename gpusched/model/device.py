@@ -1,0 +1,75 @@
+"""What exists: devices, and the snapshot of a host that holds them. A field that a host cannot tell is None."""
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["ComputeMode", "Device", "DeviceProcess", "Health", "Inventory", "Source"]
+
+Source = Literal["nvml", "profile", "file", "cpu"]
+Health = Literal["ok", "lost", "error"]
+ComputeMode = Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]
+
+
+class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that holds memory on a device, as the driver reports it. `kind` is C, G or C+G."""
+
+    pid: int
+    user: str | None = None
+    command: str | None = None
+    memory_mib: int | None = None
+    kind: str = "C"
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One physical GPU or one MIG instance. Identity is `uuid`; `index` is NVML's, for people.
+
+    A MIG instance carries its parent's `index` and its own `mig_index`; a parent with `mig_mode` on takes no replica.
+    `cpus` are the host CPUs near the device, empty when unknown. Memory in MiB, power in W, temperature in °C.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    mig_index: int | None = None
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    memory_reserved_mib: int | None = None
+    utilization_percent: int | None = None
+    temperature_c: int | None = None
+    power_w: int | None = None
+    power_limit_w: int | None = None
+    fan_percent: int | None = None
+    compute_mode: ComputeMode | None = None
+    persistence_mode: bool | None = None
+    mig_mode: bool | None = None
+    ecc_errors: int | None = None
+    bus_id: str | None = None
+    numa_node: int | None = None
+    cpus: tuple[int, ...] = ()
+    health: Health = "ok"
+    problem: str | None = None
+    processes: tuple[DeviceProcess, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What people call it: `0`, or `0:2` for the MIG instance 2 of GPU 0."""
+        return str(self.index) if self.mig_index is None else f"{self.index}:{self.mig_index}"
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of a host. `cpus` are the CPUs this process may use; `problem` says why NVML could not be read."""
+
+    host: str
+    source: Source
+    devices: tuple[Device, ...]
+    cpus: tuple[int, ...]
+    memory_mib: int | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    problem: str | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the devices are described rather than present: a machine profile or a saved snapshot."""
+        return self.source in ("profile", "file")

@@ -1,0 +1,93 @@
+"""What is asked and what is given: a request, and the plan that answers it."""
+
+import msgspec
+
+from gpusched.model.device import Inventory
+from gpusched.model.workload import Memory
+
+__all__ = ["DevicePlan", "Plan", "Replica", "ReplicaSpec", "Request", "RoleRequest"]
+
+
+class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` replicas of a role, each with `memory`, or without a device if that is None."""
+
+    name: str
+    count: int
+    memory: Memory | None
+    threads: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job asks for. The first role that asks for a `share` is the one that takes what is left over."""
+
+    workload: str
+    roles: tuple[RoleRequest, ...]
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one process goes and what it gets. Memory in MiB, `fraction` = limit / device total in 1/10 000.
+
+    Without a device, `device_uuid` is None and all amounts are 0. `cpus` are the CPUs it may run on, near its device.
+    """
+
+    name: str
+    role: str
+    rank: int
+    device_index: int | None = None
+    device_uuid: str | None = None
+    limit_mib: int = 0
+    context_mib: int = 0
+    fraction: int = 0
+    cpus: tuple[int, ...] = ()
+    threads: int = 1
+
+    @property
+    def share_mib(self) -> int:
+        """What the replica costs its device: limit + context."""
+        return self.limit_mib + self.context_mib
+
+
+class DevicePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of the plan, and how its plannable memory came about (DESIGN 4.6); all in MiB.
+
+    plannable = total - reserved - foreign - leased - headroom, never below 0.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    label: str
+    total_mib: int
+    reserved_mib: int
+    foreign_mib: int
+    leased_mib: int
+    headroom_mib: int
+    plannable_mib: int
+    planned_mib: int
+    replicas: tuple[str, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request: every replica's place and share, with the reasons, in the devices' order."""
+
+    inventory: Inventory
+    request: Request
+    policy: str
+    devices: tuple[DevicePlan, ...]
+    replicas: tuple[Replica, ...]
+    why: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Replicas per device, such as (3, 10, 10, 10)."""
+        return tuple(len(device.replicas) for device in self.devices)
+
+
+class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One process, expanded: everything a supervisor or an engine needs to start it. `env` is the whole difference."""
+
+    replica: Replica
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str

@@ -1,0 +1,98 @@
+"""States, exit reasons, and what others see of a job. Legal moves between states belong to the supervisor's machine."""
+
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+__all__ = [
+    "JOB_TERMINAL",
+    "REPLICA_ALIVE",
+    "REPLICA_TERMINAL",
+    "ExitKind",
+    "ExitReason",
+    "JobState",
+    "JobStatus",
+    "ReplicaState",
+    "ReplicaStatus",
+]
+
+
+class ReplicaState(StrEnum):
+    """DESIGN 4.7: pending -> starting -> running -> stopping -> exited; a crash goes to backoff or failed."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    BACKOFF = "backoff"
+    EXITED = "exited"
+    FAILED = "failed"
+
+
+class JobState(StrEnum):
+    """DESIGN 4.7: queued -> starting -> running -> stopping -> one of the four ends."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+REPLICA_TERMINAL: Final = frozenset({ReplicaState.EXITED, ReplicaState.FAILED})
+REPLICA_ALIVE: Final = frozenset({ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.STOPPING})
+JOB_TERMINAL: Final = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+
+ExitKind = Literal["completed", "crashed", "signalled", "oom", "spawn-failed", "stopped", "lost"]
+
+
+class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a replica ended. `code` belongs to crashed, `signal` to signalled and oom, `message` to spawn-failed."""
+
+    kind: ExitKind
+    code: int | None = None
+    signal: int | None = None
+    message: str | None = None
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica as others see it. `since`: when the state began, `retry_at`: when a backoff ends, in Unix seconds."""
+
+    name: str
+    role: str
+    state: ReplicaState = ReplicaState.PENDING
+    pid: int | None = None
+    started: float | None = None
+    device_index: int | None = None
+    device_uuid: str | None = None
+    limit_mib: int = 0
+    share_mib: int = 0
+    used_mib: int | None = None
+    restarts: int = 0
+    exit: ExitReason | None = None
+    since: float = 0.0
+    retry_at: float | None = None
+    log: str | None = None
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as others see it. `supervisor_start` (clock ticks since boot) tells its pid from a later, equal one."""
+
+    id: str
+    workload: str
+    state: JobState
+    counts: tuple[int, ...]
+    replicas: tuple[ReplicaStatus, ...]
+    run_dir: str
+    simulated: bool = False
+    machine: str = ""
+    created: float = 0.0
+    ended: float | None = None
+    message: str | None = None
+    supervisor_pid: int | None = None
+    supervisor_start: int | None = None
+    progress: dict[str, object] | None = None

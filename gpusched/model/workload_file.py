@@ -1,0 +1,138 @@
+"""Turn a workload file's document into a Workload, or say which key of which file is wrong and how to mend it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, get_args
+
+from gpusched.errors import UsageError, WorkloadError
+from gpusched.model.workload import Memory, Restart, RestartPolicy, Role, Workload
+from gpusched.units import parse_fraction, parse_mib
+
+__all__ = ["parse_workload"]
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_POLICIES: Final = {policy: policy for policy in get_args(RestartPolicy)}
+_MOST_REPLICAS: Final = 100_000
+
+
+def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
+    """Return the workload that `document`, read from `path`, describes (DESIGN 4.5).
+
+    Raises WorkloadError naming the file, the key and the fix, for an unknown key, a wrong type or a value out of range.
+    """
+    top = _Table(document, path, "")
+    top.only("name", "roles", "job")
+    tables = top.table("roles", required=True)
+    roles = tuple(_role(name, tables.table(name)) for name in tables.values)
+    if not roles:
+        raise top.error("roles", "has no role", "add a table such as [roles.learner]")
+    job = top.table("job")
+    job.only("leader", "preload", "settings", "stop_grace")
+    leader = job.text("leader") if "leader" in job.values else None
+    if leader is not None and leader not in {role.name for role in roles}:
+        raise job.error("leader", f"{leader!r} is not a role", f"name one of: {', '.join(role.name for role in roles)}")
+    return Workload(
+        name=top.name("name", path.parent.name),
+        roles=roles,
+        leader=leader,
+        preload=job.texts("preload"),
+        settings=job.text("settings") if "settings" in job.values else None,
+        stop_grace_s=job.number("stop_grace", 10.0, 0.1, 3600.0),
+        path=path,
+    )
+
+
+def _role(name: str, table: "_Table") -> Role:
+    if not _NAME.fullmatch(name):
+        raise table.error(
+            "", "is not a name for a role", "use lower-case letters, digits, - and _, such as [roles.actor]"
+        )
+    table.only("command", "count", "memory", "restart", "threads")
+    command = table.texts("command")
+    if not command:
+        raise table.error("command", "is missing or empty", 'add command = ["{python}", "-m", "my.module"]')
+    return Role(
+        name=name,
+        command=command,
+        count=table.whole("count", 1, 0, _MOST_REPLICAS),
+        memory=_memory(table.table("memory")) if "memory" in table.values else None,
+        restart=_restart(table.table("restart")),
+        threads=table.whole("threads", 1, 1, 1024) if "threads" in table.values else None,
+    )
+
+
+def _memory(table: "_Table") -> Memory:
+    table.only("min", "share")
+    if "min" not in table.values:
+        raise table.error("min", "is missing", 'add the least that one replica needs, such as min = "512MiB"')
+    try:
+        least = parse_mib(table.values["min"], table.where("min"))
+        share = parse_fraction(table.values["share"], table.where("share")) if "share" in table.values else None
+    except UsageError as error:
+        raise WorkloadError(error.message, error.hint) from None
+    return Memory(min_mib=least, share=share)
+
+
+def _restart(table: "_Table") -> Restart:
+    table.only("policy", "max")
+    policy = table.text("policy") if "policy" in table.values else "on-failure"
+    if policy not in _POLICIES:
+        raise table.error("policy", f"is {policy!r}", f"use one of: {', '.join(_POLICIES)}")
+    return Restart(policy=_POLICIES[policy], max=table.whole("max", 3, 0, 1_000_000))
+
+
+class _Table:
+    """One table of the document, which knows its file and its dotted key, so that every complaint can name them."""
+
+    def __init__(self, values: Mapping[str, object], path: Path, prefix: str) -> None:
+        self.values, self._path, self._prefix = values, path, prefix
+
+    def where(self, key: str) -> str:
+        dotted = ".".join(part for part in (self._prefix, key) if part)
+        return f"{self._path}: {dotted}"
+
+    def error(self, key: str, what: str, fix: str) -> WorkloadError:
+        return WorkloadError(f"{self.where(key)} {what}", fix)
+
+    def only(self, *known: str) -> None:
+        for key in self.values:
+            if key not in known:
+                raise self.error(key, "is not a known key", f"known here: {', '.join(known)}")
+
+    def table(self, key: str, *, required: bool = False) -> "_Table":
+        value = self.values.get(key, None if required else {})
+        if not isinstance(value, dict):
+            shape = "is missing" if value is None else f"is {value!r}, not a table"
+            raise self.error(key, shape, f"write it as a table, [{'.'.join(filter(None, (self._prefix, key)))}]")
+        return _Table(value, self._path, ".".join(filter(None, (self._prefix, key))))
+
+    def text(self, key: str) -> str:
+        value = self.values[key]
+        if not isinstance(value, str) or not value:
+            raise self.error(key, f"is {value!r}, not a text", f'write {key} = "..."')
+        return value
+
+    def name(self, key: str, default: str) -> str:
+        value = self.text(key) if key in self.values else default
+        if not _NAME.fullmatch(value):
+            raise self.error(key, f"is {value!r}", "use lower-case letters, digits, - and _, at most 32")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise self.error(key, f"is {value!r}, not a list of texts", f'write {key} = ["...", "..."]')
+        return tuple(value)
+
+    def whole(self, key: str, default: int, least: int, most: int) -> int:
+        value = self.values.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.error(key, f"is {value!r}", f"give a whole number from {least} to {most}")
+        return value
+
+    def number(self, key: str, default: float, least: float, most: float) -> float:
+        value = self.values.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+            raise self.error(key, f"is {value!r}", f"give a number from {least:g} to {most:g}")
+        return float(value)

@@ -1,0 +1,87 @@
+"""Settings of this person on this host: what a configuration file and the environment say. It starts nothing.
+
+File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.config`). All keys are optional:
+
+    context = "450MiB"      # what a process takes on a device before it allocates anything; calibrate it
+    headroom = 0.02         # the part of every device that is never planned
+    state_dir = "..."       # jobs, logs and results; $GPUSCHED_STATE_DIR wins
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from gpusched.errors import HostFault, UsageError
+from gpusched.units import parse_fraction, parse_mib
+
+__all__ = ["Settings", "load_settings"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not depend on the workload. Memory in MiB, `headroom` in 1/10 000."""
+
+    state_dir: Path
+    runtime_dir: Path
+    context_mib: int = 450
+    headroom: int = 200
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the configuration file and the environment `environ`. Raises UsageError for a wrong file."""
+    path = _config_path(environ)
+    document = _read(path)
+    values: dict[str, object] = {"state_dir": _state_dir(environ), "runtime_dir": _runtime_dir(environ)}
+    for key, value in document.items():
+        where = f"{path}: {key}"
+        if key == "context":
+            values["context_mib"] = parse_mib(value, where)
+        elif key == "headroom":
+            values["headroom"] = 0 if value == 0 else parse_fraction(value, where)
+        elif key == "state_dir" and isinstance(value, str):
+            if "GPUSCHED_STATE_DIR" not in environ:
+                values["state_dir"] = Path(value).expanduser()
+        else:
+            raise UsageError(
+                f"{where}: not understood", 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR"'
+            )
+    return msgspec.convert(values, Settings)
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}", "mend the file, or move it away") from None
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "make the file readable, or move it away") from None
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ["HOME"]) if environ.get("HOME") else Path("~").expanduser()
+
+
+def _config_path(environ: Mapping[str, str]) -> Path:
+    if environ.get("GPUSCHED_CONFIG"):
+        return Path(environ["GPUSCHED_CONFIG"])
+    base = environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config"
+    return Path(base) / "gpusched" / "config.toml"
+
+
+def _state_dir(environ: Mapping[str, str]) -> Path:
+    if environ.get("GPUSCHED_STATE_DIR"):
+        return Path(environ["GPUSCHED_STATE_DIR"]).absolute()
+    base = environ.get("XDG_STATE_HOME") or _home(environ) / ".local" / "state"
+    return Path(base) / "gpusched"
+
+
+def _runtime_dir(environ: Mapping[str, str]) -> Path:
+    """Return where sockets live; short, because a socket's path is limited to 107 bytes (unix(7))."""
+    if environ.get("GPUSCHED_RUNTIME_DIR"):
+        return Path(environ["GPUSCHED_RUNTIME_DIR"]).absolute()
+    base = environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "gpusched" if base else Path("/tmp") / f"gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)

@@ -1,0 +1,67 @@
+"""Amounts: memory in whole MiB, fractions in whole 1/10 000. Floats exist only in what people type and read."""
+
+import re
+from typing import Final
+
+from gpusched.errors import UsageError
+
+__all__ = ["FRACTION_ONE", "format_mib", "fraction_of", "parse_count", "parse_fraction", "parse_mib", "portion"]
+
+FRACTION_ONE: Final = 10_000
+"""The whole, as a fraction: 1.0 is 10 000."""
+
+_LARGEST_MIB: Final = 1 << 30  # 1 PiB: far above any host, far below where sums could surprise
+_LARGEST_COUNT: Final = 1_000_000
+_MEMORY: Final = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGT]i?B)")
+_BYTES: Final[dict[str, int]] = {
+    **{f"{prefix}iB": 1 << (10 * power) for power, prefix in enumerate("KMGT", start=1)},
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", start=1)},
+}
+
+
+def parse_mib(text: object, what: str = "memory") -> int:
+    """Read an amount of memory such as `2GiB`, `512MiB` or `1.5 GiB` as whole MiB, rounded down.
+
+    Raises UsageError, naming `what`, for anything else: no unit, zero, negative, NaN, an unknown unit, over 1 PiB.
+    """
+    hint = "give a positive number and a unit, such as 512MiB or 2GiB"
+    match = _MEMORY.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise UsageError(f"{what}: {text!r} is not an amount of memory", hint)
+    whole, decimals, unit = match.groups()
+    decimals = decimals or ""
+    mib = int(whole + decimals) * _BYTES[unit] // int(10 ** len(decimals)) // (1 << 20)
+    if not 0 < mib <= _LARGEST_MIB:
+        raise UsageError(f"{what}: {text!r} is {'less than 1 MiB' if mib == 0 else 'more than 1 PiB'}", hint)
+    return mib
+
+
+def parse_fraction(value: object, what: str = "fraction") -> int:
+    """Read a number in (0, 1] as whole 1/10 000, rounded down. Raises UsageError, naming `what`, for anything else."""
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if number is None or not 1 / FRACTION_ONE <= number <= 1:  # NaN fails this comparison too
+        raise UsageError(f"{what}: {value!r} is not a fraction", "give a number above 0 and at most 1, such as 0.75")
+    return int(number * FRACTION_ONE + 1e-6)
+
+
+def parse_count(text: str, what: str = "count") -> int:
+    """Read a whole number from 0 to 1 000 000. Raises UsageError, naming `what`, for anything else."""
+    digits = text.strip()
+    if not re.fullmatch(r"\d{1,9}", digits) or int(digits) > _LARGEST_COUNT:
+        raise UsageError(f"{what}: {text!r} is not a count", f"give a whole number from 0 to {_LARGEST_COUNT}")
+    return int(digits)
+
+
+def fraction_of(part: int, whole: int) -> int:
+    """Return part / whole in 1/10 000, rounded down, so that the fraction never stands for more than `part`."""
+    return part * FRACTION_ONE // whole
+
+
+def portion(whole: int, fraction: int) -> int:
+    """Return `fraction` (1/10 000) of `whole`, rounded down."""
+    return whole * fraction // FRACTION_ONE
+
+
+def format_mib(mib: int) -> str:
+    """Return an amount for people: `512 MiB`, `15.8 GiB`."""
+    return f"{mib / 1024:.1f} GiB" if mib >= 10 * 1024 else f"{mib} MiB"

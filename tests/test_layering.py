@@ -1,0 +1,82 @@
+"""Imports only go down: this walks every import of the package and fails on an arrow that goes up."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = [
+    {"errors", "units", "settings"},
+    {"model"},
+    {"contract"},
+    {"probe", "planner", "control", "channel", "frameworks"},
+    {"supervisor"},
+    {"engines", "daemon"},
+    {"cli"},
+]
+WITHIN_BOTTOM = {("units", "errors"), ("settings", "errors"), ("settings", "units")}
+FOR_WORKLOADS = {"contract", "channel", "frameworks"}
+HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
+LIGHT_ROOMS = {"errors", "units", "settings", "model", "contract", "probe", "planner", "supervisor", "cli"}
+
+
+def layer_of(room: str) -> int:
+    return next(level for level, rooms in enumerate(LAYERS) if room in rooms)
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text())
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import hides its layer"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def rooms(names: list[str]) -> set[str]:
+    return {name.split(".")[1] for name in names if name.startswith("gpusched.") and name.count(".") >= 1} - {
+        "__version__"
+    }
+
+
+@pytest.mark.parametrize("path", sources("gpusched"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_only_go_down(path: Path) -> None:
+    room = path.relative_to(ROOT / "gpusched").parts[0].removesuffix(".py")
+    if room in {"__init__", "__main__"}:
+        return
+    for other in rooms(imports(path)) - {room}:
+        below = layer_of(other) < layer_of(room) or (room, other) in WITHIN_BOTTOM
+        assert below, f"{path.relative_to(ROOT)} imports gpusched.{other}, which is not below it"
+
+
+@pytest.mark.parametrize("path", sources("workloads"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_workloads_import_only_what_is_public_to_them(path: Path) -> None:
+    assert rooms(imports(path)) <= FOR_WORKLOADS
+
+
+@pytest.mark.parametrize("path", sources("gpusched"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_the_nvml_probe_knows_pynvml(path: Path) -> None:
+    knows = any(name.split(".")[0] == "pynvml" for name in imports(path))
+    assert not knows or path == ROOT / "gpusched" / "probe" / "nvml.py"
+
+
+@pytest.mark.parametrize("room", sorted(LIGHT_ROOMS))
+def test_light_rooms_never_import_a_framework_or_numpy(room: str) -> None:
+    for path in [*sources(f"gpusched/{room}"), *(ROOT / "gpusched").glob(f"{room}.py")]:
+        heavy = {name.split(".")[0] for name in imports(path)} & HEAVY
+        assert not heavy, f"{path.relative_to(ROOT)} imports {heavy}"
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    import subprocess
+
+    code = "import sys; before = set(sys.modules); import gpusched; print(sorted(set(sys.modules) - before))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert told.strip() == "['gpusched']"
