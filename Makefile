@@ -1,0 +1,59 @@
+# Two commands do everything: `make demo` runs the main job on this host, `make test` runs the tests.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# With an NVIDIA driver loaded, TensorFlow comes with NVIDIA's libraries; without one, its CPU build.
+FLAVOUR := $(if $(wildcard /proc/driver/nvidia/version),cuda,cpu)
+LOCK    := requirements/$(FLAVOUR).txt
+READY   := $(VENV)/.ready-$(FLAVOUR)
+PROCS   ?= 4
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-gpu check lint format types lock wheel clean
+
+help: ## Show what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make the environment (.venv) with the locked versions
+
+$(READY): $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpusched needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the locked versions ($(FLAVOUR)): about 900 MB on disk, a minute or two."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY) ## Plan, launch snake and show the status, on whatever this host has
+	@BIN=$(BIN) PROCS=$(PROCS) sh scripts/demo
+
+test: $(READY) ## Run the tests
+	@$(BIN)/python -m pytest
+
+test-gpu: $(READY) ## Run only the tests that need a real GPU
+	@$(BIN)/python -m pytest -m gpu -rs
+
+check: $(READY) lint types test ## Run what CI runs: ruff, mypy --strict, tests
+
+lint: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(READY)
+	@$(BIN)/mypy
+
+format: $(READY) ## Format the code and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: ## Resolve the exact versions anew (needs uv)
+	@uv pip compile pyproject.toml --extra dev --extra tensorflow $(LOCK_OPTIONS) --output-file requirements/cpu.txt
+	@uv pip compile pyproject.toml --extra dev --extra cuda $(LOCK_OPTIONS) --output-file requirements/cuda.txt
+
+LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+wheel: $(READY) ## Build the wheel into dist/
+	@$(BIN)/hatchling build --target wheel
+
+clean: ## Remove what was made
+	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
