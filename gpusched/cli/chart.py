@@ -1,0 +1,52 @@
+"""A curve drawn with characters: braille dots where the terminal can show them, asterisks elsewhere."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+__all__ = ["draw_chart"]
+
+_LABEL: Final = 8
+_DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # Unicode, Braille Patterns: [row][column]
+
+
+def draw_chart(points: Sequence[tuple[float, float]], width: int, height: int, *, unicode: bool) -> list[str]:
+    """Return `height` lines of at most `width` characters that show y over x, with the y range at the left.
+
+    `points` are (x, y) in order of x; without points the lines show an empty frame.
+    """
+    columns = max(width - _LABEL - 2, 8)
+    wide, tall = (2, 4) if unicode else (1, 1)
+    low, high = _bounds([y for _, y in points])
+    cells = [[0] * columns for _ in range(height)]
+    for x, level in _levels(points, columns * wide):
+        y = round((high - level) / (high - low) * (height * tall - 1))
+        cells[y // tall][x // wide] |= _DOTS[y % tall][x % wide]
+    lines = []
+    for row, line in enumerate(cells):
+        label = f"{high:.2f}" if row == 0 else f"{low:.2f}" if row == height - 1 else ""
+        drawn = "".join(chr(0x2800 + dots) if unicode else "*" if dots else " " for dots in line)
+        lines.append(f"{label:>{_LABEL}} {'┤' if unicode else '|'}{drawn}")
+    return lines
+
+
+def _bounds(levels: Sequence[float]) -> tuple[float, float]:
+    low, high = (min(levels), max(levels)) if levels else (0.0, 1.0)
+    low = min(low, 0.0) if low < high / 2 else low  # a curve that starts near nothing is seen from zero
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _levels(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[int, float]]:
+    """Return one (column, y) for each column of dots between the first and the last point, straight lines in gaps."""
+    if not points:
+        return []
+    first, last = points[0][0], points[-1][0]
+    span = (last - first) or 1.0
+    found: dict[int, list[float]] = {}
+    for x, y in points:
+        found.setdefault(int((x - first) / span * (columns - 1)), []).append(y)
+    means = [(column, sum(levels) / len(levels)) for column, levels in sorted(found.items())]
+    levels = [means[0]]
+    for (start, low), (end, high) in pairwise(means):
+        levels += [(at, low + (high - low) * (at - start) / (end - start)) for at in range(start + 1, end + 1)]
+    return levels

@@ -1,0 +1,200 @@
+"""Draw a job while it runs: its replicas, its progress, its curve. It reads values and must not know where they lie."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from gpusched.cli.chart import draw_chart
+from gpusched.model.status import ExitReason, JobStatus, ReplicaState, ReplicaStatus
+
+__all__ = ["Scene", "describe_exit", "draw_job", "format_duration", "plain_progress"]
+
+_COLOURS: Final = {
+    ReplicaState.RUNNING: "green",
+    ReplicaState.STARTING: "cyan",
+    ReplicaState.BACKOFF: "yellow",
+    ReplicaState.STOPPING: "magenta",
+    ReplicaState.FAILED: "red",
+}
+_MOST_ROWS: Final = 12
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment of a job. `progress` are its reports in order of time; `frame` is a game drawn as text, or empty."""
+
+    job: JobStatus
+    progress: Sequence[Mapping[str, object]]
+    now: float
+    frame: str = ""
+    note: str = ""
+    unicode: bool = True
+
+
+def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
+    """Return the whole view of a job for a terminal of that size, in characters."""
+    curve_height = max(3, min(9, height // 4))
+    parts: list[RenderableType] = [_headline(scene), _numbers(scene)]
+    curve = _curve(scene, width, curve_height)
+    if scene.frame:
+        game = Panel(Text(scene.frame.rstrip("\n")), title="actor.0 plays", expand=False, border_style="dim")
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(game, _curve(scene, max(width - 30, 30), max(curve_height, scene.frame.count("\n") - 1)))
+        parts.append(grid)
+    elif scene.progress:
+        parts.append(curve)
+    room = max(3, min(_MOST_ROWS, height - curve_height - 9))
+    parts += [_replicas(scene, room), Text(scene.note, style="dim")]
+    return Group(*parts)
+
+
+def _headline(scene: Scene) -> Text:
+    job = scene.job
+    alive = sum(replica.state is ReplicaState.RUNNING for replica in job.replicas)
+    text = Text()
+    text.append(job.id, style="bold")
+    text.append(f"  {job.state}", style="green" if job.state == "running" else "yellow")
+    text.append(f"  {format_duration((job.ended or scene.now) - job.created)}")
+    text.append(f"  {alive} of {len(job.replicas)} processes running")
+    if job.counts:
+        text.append(f" on {len(job.counts)} devices {list(job.counts)}")
+    if job.simulated:
+        text.append(f"  {job.machine} (simulated)", style="bold yellow")
+    return text
+
+
+def _numbers(scene: Scene) -> Text:
+    latest = scene.progress[-1] if scene.progress else {}
+    if not latest:
+        return Text("waiting for the first report of the leader …" if scene.unicode else "waiting ...", style="dim")
+    text = Text()
+    for label, value in (
+        ("steps", _whole(latest.get("step"))),
+        ("steps/s", _whole(latest.get("steps_per_s"))),
+        ("score", _decimal(latest.get("score"))),
+    ):
+        text.append(f"{label} ", style="dim")
+        text.append(f"{value}   ", style="bold")
+    if latest.get("note"):
+        text.append(str(latest["note"]), style="dim")
+    return text
+
+
+def _curve(scene: Scene, width: int, height: int) -> Text:
+    points = [(time, score) for report in scene.progress for time, score in _point(report)]
+    lines = draw_chart(points, width, height, unicode=scene.unicode)
+    span = points[-1][0] - points[0][0] if points else 0.0
+    lines.append(f"   score  0s{format_duration(span):>{max(width - 12, 1)}}")
+    return Text("\n".join(lines), style="cyan")
+
+
+def _point(report: Mapping[str, object]) -> list[tuple[float, float]]:
+    time, score = report.get("time"), report.get("score")
+    return [(float(time), float(score))] if isinstance(time, int | float) and isinstance(score, int | float) else []
+
+
+def _replicas(scene: Scene, room: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
+    for title, justify in (
+        ("replica", "left"),
+        ("state", "left"),
+        ("pid", "right"),
+        ("device", "left"),
+        ("limit", "right"),
+        ("steps/s", "right"),
+        ("score", "right"),
+        ("restarts", "right"),
+        ("last end", "left"),
+    ):
+        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    reported = scene.progress[-1].get("replicas") if scene.progress else None
+    numbers: Mapping[str, object] = reported if isinstance(reported, Mapping) else {}
+    rows = list(scene.job.replicas)
+    shown = rows if len(rows) <= room else _most_interesting(rows, room - 1)
+    for replica in shown:
+        table.add_row(*_row(scene, replica, numbers.get(replica.name)))
+    if len(shown) < len(rows):
+        hidden = [replica for replica in rows if replica not in shown]
+        table.add_row(f"+ {len(hidden)} more", Text(_tally(hidden)))
+    return table
+
+
+def _most_interesting(rows: Sequence[ReplicaStatus], room: int) -> list[ReplicaStatus]:
+    """Return those that a person would look for: not running, restarted, and the first of each role; in their order."""
+    ranked = sorted(
+        rows, key=lambda row: (row.state is ReplicaState.RUNNING, -row.restarts, int(row.name.split(".")[-1]))
+    )
+    chosen = {row.name for row in ranked[:room]}
+    return [row for row in rows if row.name in chosen]
+
+
+def _tally(rows: Sequence[ReplicaStatus]) -> str:
+    states = sorted(str(row.state) for row in rows)
+    return ", ".join(f"{len(list(group))} {state}" for state, group in groupby(states))
+
+
+def _row(scene: Scene, replica: ReplicaStatus, numbers: object) -> list[RenderableType]:
+    told: Mapping[str, object] = numbers if isinstance(numbers, Mapping) else {}
+    state = Text(str(replica.state), style=_COLOURS.get(replica.state, ""))
+    if replica.state is ReplicaState.BACKOFF and replica.retry_at is not None:
+        state.append(f" {max(replica.retry_at - scene.now, 0):.0f}s", style="dim")
+    device = "-" if replica.device_index is None else f"GPU {replica.device_index}"
+    return [
+        replica.name,
+        state,
+        str(replica.pid or "-"),
+        device + (" (simulated)" if scene.job.simulated and replica.device_index is not None else ""),
+        f"{replica.limit_mib} MiB" if replica.limit_mib else "-",
+        _whole(told.get("steps_per_s")),
+        _decimal(told.get("score")),
+        str(replica.restarts),
+        describe_exit(replica.exit) if replica.exit else "",
+    ]
+
+
+def describe_exit(reason: ExitReason) -> str:
+    """Return an exit reason in words: `signal 9 (SIGKILL)`, `exit code 3`, `killed: out of memory`."""
+    import signal
+
+    if reason.kind == "crashed":
+        return f"exit code {reason.code}"
+    if reason.kind == "signalled" and reason.signal is not None:
+        known = {int(each): each.name for each in signal.Signals}
+        return f"signal {reason.signal} ({known.get(reason.signal, 'real-time')})"
+    if reason.kind == "oom":
+        return "killed by the kernel: out of memory"
+    if reason.kind == "spawn-failed":
+        return f"could not start: {reason.message}"
+    return reason.kind
+
+
+def plain_progress(report: Mapping[str, object]) -> str:
+    """Return one report of the leader as a line of text."""
+    parts = [
+        f"step {_whole(report.get('step'))}",
+        f"{_whole(report.get('steps_per_s'))} steps/s",
+        f"score {_decimal(report.get('score'))}",
+    ]
+    return "  ".join(parts) + (f"  {report['note']}" if report.get("note") else "")
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration for people: `42s`, `3m 07s`, `2h 05m`."""
+    whole = max(int(seconds), 0)
+    if whole < 60:  # noqa: PLR2004 (seconds in a minute)
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"  # noqa: PLR2004
+
+
+def _whole(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else "-"
+
+
+def _decimal(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else "-"
