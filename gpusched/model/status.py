@@ -80,7 +80,10 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as others see it. `supervisor_start` (clock ticks since boot) tells its pid from a later, equal one."""
+    """One job as others see it.
+
+    `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
+    """
 
     id: str
     workload: str
@@ -95,4 +98,5 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     supervisor_pid: int | None = None
     supervisor_start: int | None = None
+    boot_id: str | None = None
     progress: dict[str, object] | None = None

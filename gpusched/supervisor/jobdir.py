@@ -1,0 +1,268 @@
+"""The directory of a job: where everything lies that outlives its processes, and what others may read of it.
+
+    STATE_DIR/jobs/snake-4/          0700
+        spec.json                    what the supervisor starts (JobSpec)
+        status.json                  the job as others see it (JobStatus), replaced whole
+        events.jsonl                 every move of job and replicas, with Unix times
+        progress.jsonl               written by the workload's leader
+        logs/actor.3.log             stdout and stderr of a replica, all attempts
+        logs/supervisor.log          what guard and supervisor have to say
+        tmp/                         TMPDIR of the replicas, cleared at the end
+
+It starts and signals nothing.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.errors import HostFault
+from gpusched.model.lease import Lease
+from gpusched.model.status import (
+    JOB_TERMINAL,
+    REPLICA_TERMINAL,
+    ExitReason,
+    JobState,
+    JobStatus,
+    ReplicaState,
+    ReplicaStatus,
+)
+from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.spec import JobSpec
+
+__all__ = ["JobDirectory", "create", "last_progress", "leases_of", "list_jobs", "lost", "queued"]
+
+START_PATIENCE_S: Final = 30.0
+"""How long a supervisor may take to write its first status; a job without one that is older is lost."""
+
+_TAIL_BYTES: Final = 65536
+
+
+class JobDirectory:
+    """The paths of one job's directory, and how its files are read and written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.spec = self.path / "spec.json"
+        self.status = self.path / "status.json"
+        self.events = self.path / "events.jsonl"
+        self.progress = self.path / "progress.jsonl"
+        self.tmp = self.path / "tmp"
+        self.logs = self.path / "logs"
+        self.supervisor_log = self.logs / "supervisor.log"
+
+    def log(self, replica: str) -> Path:
+        """Return the log file of a replica, such as logs/actor.3.log."""
+        return self.logs / f"{replica}.log"
+
+    def write_spec(self, spec: JobSpec) -> None:
+        """Save what the supervisor is to start. Raises OSError."""
+        _replace(self.spec, msgspec.json.format(msgspec.json.encode(spec)))
+
+    def read_spec(self) -> JobSpec:
+        """Return what the supervisor is to start. Raises HostFault."""
+        try:
+            return msgspec.json.decode(self.spec.read_bytes(), type=JobSpec)
+        except OSError as error:
+            raise HostFault(f"{self.spec}: {error.strerror}", "launch the job anew") from None
+        except msgspec.MsgspecError as error:
+            raise HostFault(f"{self.spec}: {error}", "launch the job anew") from None
+
+    def write_status(self, status: JobStatus) -> None:
+        """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError."""
+        _replace(self.status, msgspec.json.encode(status))
+
+    def read_status(self) -> JobStatus | None:
+        """Return the saved status, or None before the first. Raises HostFault."""
+        try:
+            return msgspec.json.decode(self.status.read_bytes(), type=JobStatus)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise HostFault(f"{self.status}: {error.strerror}", "make the file readable") from None
+        except msgspec.MsgspecError as error:
+            raise HostFault(f"{self.status}: {error}", "it was not written by gpusched: move it away") from None
+
+    def append_events(self, events: Iterable[Mapping[str, object]]) -> None:
+        """Append to events.jsonl, one JSON object a line. Raises OSError."""
+        lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+        with self.events.open("ab") as file:
+            file.write(lines)
+
+    def clear_tmp(self) -> None:
+        """Remove what the replicas left in TMPDIR, as far as that is allowed."""
+        shutil.rmtree(self.tmp, ignore_errors=True)
+
+
+def create(state_dir: Path, workload: str) -> JobDirectory:
+    """Make the directory of a new job, `WORKLOAD-N` with the lowest N above all that exist; its name is the job's id.
+
+    mkdir decides between two that try at the same time. Raises HostFault where it cannot be made.
+    """
+    jobs = state_dir / "jobs"
+    try:
+        jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = max((_number(entry.name, workload) for entry in jobs.iterdir()), default=0) + 1
+        while not _made(jobs / f"{workload}-{number}"):
+            number += 1
+        directory = JobDirectory(jobs / f"{workload}-{number}")
+        directory.logs.mkdir(mode=0o700)
+        directory.tmp.mkdir(mode=0o700)
+    except OSError as error:
+        hint = "make room or make it writable, or set GPUSCHED_STATE_DIR to another directory"
+        raise HostFault(f"cannot make a job's directory in {jobs}: {error.strerror}", hint) from None
+    return directory
+
+
+def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
+    """Return the status of a job of which nothing has started yet."""
+    return JobStatus(
+        id=spec.id,
+        workload=spec.workload,
+        state=JobState.QUEUED,
+        counts=spec.counts,
+        replicas=tuple(
+            ReplicaStatus(
+                name=one.replica.name,
+                role=one.replica.role,
+                device_index=one.replica.device_index,
+                device_uuid=one.replica.device_uuid,
+                limit_mib=one.replica.limit_mib,
+                share_mib=one.replica.share_mib,
+                since=spec.created,
+                log=str(directory.log(one.replica.name)),
+            )
+            for one in spec.replicas
+        ),
+        run_dir=str(directory.path),
+        simulated=spec.simulated,
+        machine=spec.machine,
+        created=spec.created,
+    )
+
+
+def lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
+    """Return `status` as that of a job whose supervisor is gone; a status that is terminal stays as it is.
+
+    `ended` is in Unix seconds, or None where nobody saw the end.
+    """
+    if status.state in JOB_TERMINAL:
+        return status
+    replicas = tuple(
+        one
+        if one.state in REPLICA_TERMINAL
+        else msgspec.structs.replace(
+            one, state=ReplicaState.EXITED, pid=None, retry_at=None, exit=ExitReason(kind="lost")
+        )
+        for one in status.replicas
+    )
+    return msgspec.structs.replace(status, state=JobState.LOST, replicas=replicas, message=message, ended=ended)
+
+
+def list_jobs(state_dir: Path) -> tuple[JobStatus, ...]:
+    """Return all jobs that have a spec, oldest first, each with its last line of progress.
+
+    A job whose supervisor is gone without a last word is shown as lost, and so is one whose files cannot be read. Only
+    a state directory that cannot be listed raises HostFault.
+    """
+    jobs = state_dir / "jobs"
+    try:
+        paths = [path for path in jobs.iterdir() if (path / "spec.json").exists()]
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise HostFault(f"{jobs}: {error.strerror}", "make it readable, or set GPUSCHED_STATE_DIR") from None
+    return tuple(sorted(map(read_job, paths), key=lambda job: (job.created, job.id)))
+
+
+def leases_of(jobs: Iterable[JobStatus]) -> tuple[Lease, ...]:
+    """Return the shares that live jobs hold on real devices: one for every replica that has not ended for good."""
+    return tuple(
+        Lease(device_uuid=one.device_uuid, share_mib=one.share_mib, job=job.id, replica=one.name, pid=one.pid)
+        for job in jobs
+        if job.state not in JOB_TERMINAL and not job.simulated
+        for one in job.replicas
+        if one.device_uuid is not None and one.state not in REPLICA_TERMINAL
+    )
+
+
+def last_progress(path: Path) -> dict[str, object] | None:
+    """Return the last whole JSON object of the progress file `path`, or None: no file, or none in its last 64 KiB."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).splitlines(keepends=True)
+    except OSError:
+        return None
+    for line in reversed(lines):
+        if line.endswith(b"\n"):
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(found, dict):
+                return found
+    return None
+
+
+def read_job(path: Path) -> JobStatus:
+    """Return the job whose directory is `path`, as list_jobs would show it. It raises nothing: see list_jobs."""
+    directory = JobDirectory(path)
+    try:
+        status = _checked(directory)
+    except HostFault as error:
+        return JobStatus(
+            id=path.name,
+            workload=path.name.rpartition("-")[0],
+            state=JobState.LOST,
+            counts=(),
+            replicas=(),
+            run_dir=str(path),
+            message=str(error),
+        )
+    return msgspec.structs.replace(status, progress=last_progress(directory.progress))
+
+
+def _checked(directory: JobDirectory) -> JobStatus:
+    status = directory.read_status()
+    if status is None:
+        status = queued(directory, directory.read_spec())
+        return lost(status, "it was never started") if time.time() - status.created > START_PATIENCE_S else status
+    if _alive(status):
+        return status
+    status = directory.read_status() or status  # its last word may have come between the two looks
+    return lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
+
+
+def _alive(status: JobStatus) -> bool:
+    pid = status.supervisor_pid
+    return pid is not None and status.boot_id == boot_id() and start_time(pid) == status.supervisor_start
+
+
+def _number(name: str, workload: str) -> int:
+    prefix, _, number = name.rpartition("-")
+    return int(number) if prefix == workload and number.isascii() and number.isdigit() else 0
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)

@@ -1,0 +1,113 @@
+"""What Linux tells and does about processes and Python does not wrap: prctl, /proc/PID/stat, the boot's identity.
+
+The guard lives on this module for hours, so it imports nothing but what the interpreter holds anyway, and ctypes.
+It must not know jobs, replicas or files of ours.
+"""
+
+import ctypes
+import os
+import signal
+import time
+
+__all__ = [
+    "become_subreaper",
+    "boot_id",
+    "descendants",
+    "kill_descendants",
+    "set_death_signal",
+    "start_time",
+]
+
+_PR_SET_PDEATHSIG = 1  # prctl(2), linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
+_PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # bound once: a forked child must not load libraries
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants, even those that called setsid, children of this process. Raises OSError."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_death_signal(number: int) -> None:
+    """Have the kernel send signal `number` to this process when the thread that forked it ends. Raises OSError.
+
+    The parent may have ended before: compare os.getppid() afterwards (PR_SET_PDEATHSIG(2const)).
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _PRCTL(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since boot; None if it is gone or a zombie.
+
+    Together with the pid and boot_id() it names one process for ever (field 22 of /proc/PID/stat, proc(5)).
+    """
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the host, or an empty text where /proc does not tell it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 (pathlib is heavy)
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the pids of all processes below `pid`, zombies left out, parents before their children."""
+    children: dict[int, list[int]] = {}
+    dead = set()
+    for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
+        fields = _stat(int(entry)) if entry.isdigit() else None
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(int(entry))
+            if fields[0] in (b"Z", b"X"):
+                dead.add(int(entry))
+    found = [pid]
+    for parent in found:
+        found += children.get(parent, [])
+    return [one for one in found[1:] if one not in dead]
+
+
+def kill_descendants(patience_s: float) -> bool:
+    """SIGKILL every descendant of this process and reap them, for `patience_s` seconds at most; True if none is left.
+
+    A subreaper gets the orphans of those it kills, so that repeating it finds what fled from its session too.
+    """
+    deadline = time.monotonic() + patience_s
+    me = os.getpid()
+    while True:
+        left = descendants(me)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        _reap_all()
+        if not left or time.monotonic() > deadline:
+            return not left
+        time.sleep(0.01)
+
+
+def _reap_all() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Return the fields of /proc/PID/stat from the third (state) on; the second, a name, may hold any ')' itself."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 (pathlib is heavy)
+            return file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None

@@ -1,0 +1,173 @@
+import json
+import multiprocessing
+import os
+import stat
+import time
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpusched.errors import HostFault
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
+from gpusched.supervisor import jobdir
+from gpusched.supervisor.jobdir import JobDirectory, create, last_progress, leases_of, list_jobs, queued
+from gpusched.supervisor.kernel import boot_id, start_time
+from tests.supervisor.specs import job, replica
+
+
+def running(directory: JobDirectory, *, simulated: bool = False) -> JobStatus:
+    """The status of a job whose supervisor is this very process."""
+    spec = msgspec.structs.replace(job(replica("learner.0", device="GPU-a"), replica("actor.0")), simulated=simulated)
+    directory.write_spec(spec)
+    status = msgspec.structs.replace(
+        queued(directory, spec),
+        state=JobState.RUNNING,
+        supervisor_pid=os.getpid(),
+        supervisor_start=start_time(os.getpid()),
+        boot_id=boot_id(),
+    )
+    directory.write_status(status)
+    return status
+
+
+def create_together(state: Path, barrier: Barrier, names: "multiprocessing.Queue[str]") -> None:
+    barrier.wait()
+    names.put(create(state, "snake").path.name)
+
+
+def test_twenty_creators_at_the_same_time_get_twenty_numbers(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    barrier, names = fork.Barrier(20), fork.Queue()
+    creators = [fork.Process(target=create_together, args=(tmp_path, barrier, names)) for _ in range(20)]
+    for creator in creators:
+        creator.start()
+    found = {names.get(timeout=15) for _ in creators}
+    for creator in creators:
+        creator.join()
+    assert found == {f"snake-{number}" for number in range(1, 21)}
+
+
+def test_numbers_go_up_per_workload_and_other_names_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "snake-7").mkdir(parents=True)
+    (tmp_path / "jobs" / "snake-big-9").mkdir()
+    (tmp_path / "jobs" / "notes").mkdir()
+    assert create(tmp_path, "snake").path.name == "snake-8"
+    assert create(tmp_path, "snake-big").path.name == "snake-big-10"
+    assert create(tmp_path, "towers").path.name == "towers-1"
+
+
+def test_a_job_directory_is_for_its_owner_only(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    directory.write_spec(job(replica("actor.0")))
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (directory.path, directory.logs, directory.spec)}
+    assert list(modes.values()) == [0o700, 0o700, 0o600]
+
+
+def test_a_state_directory_that_cannot_be_written_is_the_hosts_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HostFault, match="cannot make a job's directory") as told:
+        create(tmp_path / "file", "snake")
+    assert "GPUSCHED_STATE_DIR" in told.value.hint
+
+
+def test_spec_and_status_come_back_as_they_were_written(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    spec = job(replica("learner.0", device="GPU-a", env={"A": "b"}), leader="learner")
+    directory.write_spec(spec)
+    assert directory.read_spec() == spec
+    status = running(directory)
+    assert directory.read_status() == status
+
+
+def test_a_broken_spec_names_the_file_and_the_key(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    directory.spec.write_text('{"id": 3}')
+    with pytest.raises(HostFault, match=r"spec\.json.*\$\.id"):
+        directory.read_spec()
+
+
+def test_a_live_job_is_listed_with_its_last_whole_line_of_progress(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    running(directory)
+    directory.progress.write_text('{"score": 1.5}\n{"score": 2.5}\n{"score": 9')
+    (listed,) = list_jobs(tmp_path)
+    assert (listed.state, listed.progress) == (JobState.RUNNING, {"score": 2.5})
+
+
+def test_a_job_whose_supervisor_is_gone_is_lost_and_holds_no_lease(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    status = running(directory)
+    for wrong in ({"supervisor_start": 1}, {"boot_id": "another"}, {"supervisor_pid": 2**22 + 1}):
+        directory.write_status(msgspec.structs.replace(status, **wrong))
+        (listed,) = list_jobs(tmp_path)
+        assert listed.state is JobState.LOST
+        assert listed.message is not None
+        assert {(one.state, one.exit) for one in listed.replicas} == {(ReplicaState.EXITED, ExitReason(kind="lost"))}
+        assert leases_of([listed]) == ()
+
+
+def test_a_finished_job_needs_no_living_supervisor(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    directory.write_status(msgspec.structs.replace(running(directory), state=JobState.SUCCEEDED, supervisor_start=1))
+    assert [one.state for one in list_jobs(tmp_path)] == [JobState.SUCCEEDED]
+
+
+def test_a_job_that_starts_is_queued_and_lost_if_it_never_does(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    assert list_jobs(tmp_path) == ()
+    spec = job(replica("actor.0", device="GPU-a"))
+    directory.write_spec(spec)
+    assert [one.state for one in list_jobs(tmp_path)] == [JobState.QUEUED]
+    assert [one.replica for one in leases_of(list_jobs(tmp_path))] == ["actor.0"]
+    created = time.time() - jobdir.START_PATIENCE_S - 1
+    directory.write_spec(msgspec.structs.replace(spec, created=created))
+    assert [one.state for one in list_jobs(tmp_path)] == [JobState.LOST]
+
+
+def test_an_unreadable_status_is_told_and_hides_no_other_job(tmp_path: Path) -> None:
+    running(create(tmp_path, "snake"))
+    broken = create(tmp_path, "snake")
+    running(broken)
+    broken.status.write_text("{")
+    found = {one.id: one for one in list_jobs(tmp_path)}
+    assert found["snake-1"].state is JobState.RUNNING
+    assert found["snake-2"].state is JobState.LOST
+    assert "status.json" in str(found["snake-2"].message)
+
+
+def test_only_live_replicas_with_a_real_device_hold_leases(tmp_path: Path) -> None:
+    status = running(create(tmp_path, "snake"))
+    (lease,) = leases_of([status])
+    assert (lease.device_uuid, lease.share_mib, lease.job, lease.replica) == ("GPU-a", 1450, "snake-1", "learner.0")
+    assert leases_of([msgspec.structs.replace(status, simulated=True)]) == ()
+    ended = tuple(msgspec.structs.replace(one, state=ReplicaState.FAILED) for one in status.replicas)
+    assert leases_of([msgspec.structs.replace(status, replicas=ended)]) == ()
+
+
+def test_no_jobs_where_there_is_no_state_directory_yet(tmp_path: Path) -> None:
+    assert list_jobs(tmp_path / "nothing") == ()
+
+
+@pytest.mark.parametrize("content", [None, "", "\n", "[1]\n", "nonsense\n", "[" * 50_000 + "\n", '{"half": 1'])
+def test_progress_that_is_no_progress_is_none(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "progress.jsonl"
+    if content is not None:
+        path.write_text(content)
+    assert last_progress(path) is None
+
+
+def test_progress_is_read_from_the_end_of_a_long_file(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(20_000)))
+    assert last_progress(path) == {"step": 19_999}
+
+
+def test_a_failed_save_leaves_the_old_status_whole(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    status = running(directory)
+    (directory.path / "status.json.tmp").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        directory.write_status(msgspec.structs.replace(status, state=JobState.FAILED))
+    assert directory.read_status() == status
