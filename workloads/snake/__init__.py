@@ -1,0 +1,1 @@
+"""Snake: a learner and many actors learn to play it by advantage actor-critic."""

@@ -1,0 +1,28 @@
+"""The options of the snake workload: `gpusched launch snake` makes a command-line option of each field."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["Network", "Settings"]
+
+Network = Literal["original", "small"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one run of the workload can be told. A limit of 0 is no limit."""
+
+    network: Annotated[Network, Meta(description="original: 1.2 million weights; small: learns fast on a CPU")] = (
+        "original"
+    )
+    minutes: Annotated[float, Meta(description="stop after so many minutes of training; 0: go on", ge=0)] = 0
+    steps: Annotated[int, Meta(description="stop after so many environment steps; 0: go on", ge=0)] = 0
+    target: Annotated[float, Meta(description="stop at this mean score of the last 1,000 games; 0: go on", ge=0)] = 0
+    games: Annotated[int, Meta(description="games that one actor plays at once", ge=1, le=65536)] = 256
+    rollout: Annotated[int, Meta(description="steps of each game in one batch", ge=1, le=1024)] = 16
+    learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
+    discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.97
+    entropy: Annotated[float, Meta(description="weight of the policy's entropy in the loss", ge=0, le=1)] = 0.01
+    seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0)] = 0
+    weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""
