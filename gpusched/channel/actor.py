@@ -1,0 +1,168 @@
+"""The actor's side of the channel, as an application sees it: weights out, batches in.
+
+It owns the calls and their promises; the work is its thread's (actor_loop.py).
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self, overload
+
+import msgspec
+import zmq
+
+from gpusched import contract
+from gpusched.channel.actor_loop import ActorLoop, Outgoing
+from gpusched.channel.endpoint import check_endpoint
+from gpusched.channel.framing import pack_arrays, plain_meta
+from gpusched.channel.learner import endpoint_of_launch
+from gpusched.channel.link import Link, frames_of, start_thread
+from gpusched.channel.messages import BatchHeader, Hello, decode_from_actor, encode_header
+from gpusched.channel.values import Array, Limits, Weights
+from gpusched.errors import ChannelError, NotLaunched, ProtocolError, UsageError
+
+__all__ = ["Actor"]
+
+_FLUSH_S: Final = 2.0
+_THREAD_ENDS_S: Final = 5.0
+
+
+class Actor:
+    """Connects to `endpoint`, by default this launch's, now or as soon as a learner is there; it outlives learners.
+
+    `name`: by default this replica's, and `actor-PID` outside a launch; of two living processes with one name the later
+    one counts. Raises NotLaunched without an endpoint outside a launch; UsageError for an endpoint that cannot be.
+    """
+
+    def __init__(self, endpoint: str | None = None, *, name: str | None = None, limits: Limits | None = None) -> None:
+        wanted = endpoint if endpoint is not None else endpoint_of_launch("Actor")
+        check_endpoint(wanted)
+        known, attempt = _identity()
+        self.name: Final = name or known
+        _check_name(self.name)
+        self._process = os.getpid()
+        self._closed = False
+        self._seq = 0
+        self._playing = 0
+        self._limits = limits or Limits()
+        self._link = Link(zmq.DEALER, self._limits)
+        self._link.connect(wanted)
+        self._loop = ActorLoop(self._link, self.name, attempt, self._limits)
+        self._thread = start_thread("gpusched-actor", self._loop.run)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the learner was heard of lately (Limits.silence_s)."""
+        with self._loop.changed:
+            return time.monotonic() - self._loop.heard <= self._limits.silence_s
+
+    @overload
+    def weights(self, newer_than: int | None = None) -> Weights: ...
+    @overload
+    def weights(self, newer_than: int | None = None, *, timeout: float | None) -> Weights | None: ...
+    def weights(self, newer_than: int | None = None, *, timeout: float | None = None) -> Weights | None:
+        """Return the newest weights that came, at once; wait only for the first, or for a version over `newer_than`.
+
+        None only when `timeout` seconds passed. Raises LearnerGone when the job is over, ChannelError when the learner
+        refused this actor.
+        """
+
+        def there() -> bool:
+            has = self._loop.weights
+            return has is not None and (newer_than is None or has.version > newer_than)
+
+        with self._call():
+            if not self._wait(there, timeout):
+                return None
+            weights = self._loop.weights
+        if weights is not None:
+            self._playing = weights.version
+        return weights
+
+    def send(
+        self,
+        arrays: Mapping[str, Array],
+        *,
+        version: int | None = None,
+        meta: Mapping[str, object] | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Send a batch; wait while the learner's application has not taken enough of the former ones (two).
+
+        The arrays are copied once, here: they may be changed when this returns. `version`: the weights they were made
+        with, by default those that weights() returned last. `meta`: numbers and short texts. A batch is used once or,
+        when the learner dies, not at all. False only when `timeout` seconds passed: nothing was sent then.
+        Raises LearnerGone when the job is over, UsageError for what cannot travel.
+        """
+        specs, ready = pack_arrays(arrays, self._loop.max_message)
+        made_with = self._playing if version is None else version
+        header = BatchHeader(self._seq + 1, made_with, specs, plain_meta(meta or {}))
+        encode_header(header)  # what cannot be written fails here, in the application
+        with self._call():
+            if not self._wait(self._may_send, timeout):
+                return False
+            self._seq += 1
+            self._loop.outbox.append(Outgoing(header, frames_of(ready)))
+        self._link.wake.set()
+        return True
+
+    def close(self) -> None:
+        """Send what is waiting, for two seconds at the most, say goodbye, and give everything back."""
+        if self._closed:
+            return
+        self._closed = True
+        with self._loop.changed:
+            self._loop.closing_at = time.monotonic() + _FLUSH_S
+            self._loop.changed.notify_all()
+        self._link.wake.set()
+        self._thread.join(_THREAD_ENDS_S)
+        self._link.close()
+
+    def _may_send(self) -> bool:
+        return len(self._loop.in_flight) + len(self._loop.outbox) < self._loop.credits
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Hold the condition, and let the learner see that the application is in a call."""
+        if os.getpid() != self._process:
+            raise ChannelError("this Actor was made before a fork", "make it in the process that uses it")
+        with self._loop.changed:
+            self._loop.calls += 1
+            self._loop.inside = True
+            try:
+                yield
+            finally:
+                self._loop.inside = False
+
+    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        over = self._loop.changed.wait_for(lambda: self._loop.gone is not None or self._closed or ready(), timeout)
+        if self._loop.gone is not None:
+            raise self._loop.gone
+        if self._closed:
+            raise ChannelError("this Actor is closed", "make a new one")
+        return over
+
+
+def _identity() -> tuple[str, int]:
+    try:
+        replica = contract.replica()
+    except NotLaunched:
+        return f"actor-{os.getpid()}", 0
+    return replica.name, replica.attempt
+
+
+def _check_name(name: str) -> None:
+    try:
+        decode_from_actor(encode_header(Hello(1, name, 0, "", 0, "", 0)))
+    except (ProtocolError, msgspec.MsgspecError):
+        raise UsageError(
+            f"{name!r} cannot be an actor's name", "use at most 64 letters, digits, and . _ : -, a letter first"
+        ) from None

@@ -1,0 +1,219 @@
+"""The actor's thread: it sends batches while the application plays, fetches weights, and outlives the learner.
+
+It owns the DEALER socket. The application's side (actor.py) shares one condition with it and must not touch the socket.
+"""
+
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from typing import Final
+
+import msgspec
+import zmq
+
+from gpusched.channel.framing import unpack_arrays
+from gpusched.channel.link import Link, Sent, log
+from gpusched.channel.messages import (
+    PROTOCOL,
+    BatchHeader,
+    Bye,
+    Dropped,
+    FromActor,
+    GetWeights,
+    Hello,
+    Leaving,
+    News,
+    Ping,
+    Refused,
+    Taken,
+    WeightsHeader,
+    Welcome,
+    WhoAreYou,
+    decode_from_learner,
+    encode_header,
+)
+from gpusched.channel.values import Limits, Weights
+from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
+
+__all__ = ["ActorLoop", "Outgoing"]
+
+_HELLO_AGAIN_S: Final = 2.0
+
+
+class Outgoing(msgspec.Struct, frozen=True, eq=False):
+    """A batch on its way to the socket."""
+
+    header: BatchHeader
+    frames: list[zmq.Frame]
+
+
+class ActorLoop:
+    """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
+
+    def __init__(self, link: Link, name: str, attempt: int, limits: Limits) -> None:
+        self.changed = threading.Condition()
+        self.gone: GpuschedError | None = None
+        self.weights: Weights | None = None
+        self.outbox: deque[Outgoing] = deque()
+        self.in_flight: set[int] = set()
+        self.credits = limits.in_flight
+        self.max_message = limits.max_message
+        self.calls = 0
+        self.inside = False
+        self.heard = float("-inf")
+        self.dropped: Counter[str] = Counter()
+        self.closing_at: float | None = None
+        self._link = link
+        self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
+        self._heartbeat_s = limits.heartbeat_s
+        self._learner = ""
+        self._weights_of = ""
+        self._newest = 0
+        self._asked = False
+        self._number = 0
+        self._welcomed = False
+        self._hello_at = float("-inf")
+        self._ping_at = 0.0
+        self._blocked = False
+
+    def run(self) -> None:
+        """Serve until the application closes, or the learner says that it is over; the reason shows in `gone`."""
+        try:
+            while not self._finished():
+                self._link.poll(self._until_due(), writable=self._blocked)
+                while self.gone is None and (parts := self._link.receive()) is not None:
+                    self._hear(parts)
+                with self.changed:
+                    self._send_due(time.monotonic())
+            if self._welcomed:
+                self._say(Leaving())
+        except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
+            self._end(ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched"))
+
+    def _finished(self) -> bool:
+        with self.changed:
+            if self.gone is not None:
+                return True
+            return self.closing_at is not None and (not self.outbox or time.monotonic() >= self.closing_at)
+
+    def _until_due(self) -> float:
+        due = self._ping_at if self._welcomed else self._hello_at + _HELLO_AGAIN_S
+        if self.closing_at is not None:
+            due = min(due, self.closing_at)
+        return min(self._heartbeat_s, max(0.0, due - time.monotonic())) if not self._blocked else self._heartbeat_s
+
+    # What the learner says
+
+    def _hear(self, parts: list[zmq.Frame]) -> None:
+        try:
+            message = decode_from_learner(parts[0].buffer)
+            weights = self._unpack(message, parts[1:]) if isinstance(message, WeightsHeader) else None
+        except ProtocolError as error:
+            self._count("malformed", error.message)
+            self._asked = False
+            return
+        with self.changed:
+            self.heard = time.monotonic()
+            if weights is not None:
+                self._take_weights(weights)
+            elif isinstance(message, Taken):
+                self.in_flight.difference_update(message.seqs)
+                self._newest = max(self._newest, message.version)
+            elif isinstance(message, News):
+                self._newest = max(self._newest, message.version)
+            elif isinstance(message, Welcome):
+                self._begin(message)
+            elif isinstance(message, WhoAreYou):
+                self._welcomed, self._hello_at = False, float("-inf")
+            else:
+                self._trouble(message)
+            self.changed.notify_all()
+
+    def _begin(self, welcome: Welcome) -> None:
+        if welcome.number != self._number:
+            return  # the answer to an earlier Hello: what it says of batches is out of date
+        self._welcomed, self._asked = True, False
+        self._learner, self._newest = welcome.learner, welcome.version
+        self.credits, self.max_message = welcome.credits, welcome.max_message
+        self._heartbeat_s = welcome.heartbeat_ms / 1000
+        self.in_flight.intersection_update(welcome.held)  # what is not held there is gone: its credits come back
+
+    def _unpack(self, header: WeightsHeader, frames: list[zmq.Frame]) -> Weights:
+        arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self.max_message)
+        for array in arrays.values():
+            array.flags.writeable = False
+        return Weights(version=header.version, arrays=arrays)
+
+    def _take_weights(self, weights: Weights) -> None:
+        self._asked = False
+        if self.weights is None or weights.version > self.weights.version:
+            self.weights = weights
+            self._weights_of = self._learner
+            self._newest = max(self._newest, weights.version)
+
+    def _trouble(self, message: Refused | Dropped | Bye | WeightsHeader) -> None:
+        if isinstance(message, Bye):
+            self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
+        elif isinstance(message, Refused) and message.kind == "protocol":
+            self._end(ProtocolError(message.reason, "install the same gpusched on both sides"))
+        elif isinstance(message, Refused):
+            self._end(ChannelError(f"the learner refused {self._name}: {message.reason}", "end this process"))
+        elif isinstance(message, Dropped):
+            self._count(message.kind, f"the learner dropped a message: {message.reason}")
+            if message.seq is not None:
+                self.in_flight.discard(message.seq)
+
+    # What the actor says
+
+    def _send_due(self, now: float) -> None:
+        self._blocked = False
+        if self.gone is not None:
+            return
+        if not self._welcomed:
+            self._greet(now)
+            return
+        have = 0 if self.weights is None else self.weights.version
+        if self._newest > have and not self._asked:
+            self._asked = self._say(GetWeights(have))
+        while self.outbox and not self._blocked:
+            self._send_batch(self.outbox[0])
+        if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
+            self._ping_at = now + self._heartbeat_s
+
+    def _greet(self, now: float) -> None:
+        if now < self._hello_at + _HELLO_AGAIN_S:
+            return
+        version = 0 if self.weights is None else self.weights.version
+        hello = Hello(
+            protocol=PROTOCOL,
+            name=self._name,
+            attempt=self._attempt,
+            nonce=self._nonce,
+            number=self._number + 1,
+            learner=self._weights_of,
+            version=version,
+        )
+        if self._say(hello):
+            self._number += 1
+            self._hello_at = now
+
+    def _send_batch(self, outgoing: Outgoing) -> None:
+        if self._say(outgoing.header, outgoing.frames):
+            self.outbox.popleft()
+            self.in_flight.add(outgoing.header.seq)
+
+    def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
+        done = self._link.send([encode_header(message), *(frames or ())]) == Sent.DONE
+        self._blocked = self._blocked or not done
+        return done
+
+    def _end(self, reason: GpuschedError) -> None:
+        with self.changed:
+            self.gone = reason
+            self.changed.notify_all()
+
+    def _count(self, kind: str, reason: str) -> None:
+        if kind not in self.dropped:
+            log.warning("%s: %s", self._name, reason)
+        self.dropped[kind] += 1

@@ -1,0 +1,127 @@
+"""Where the two sides meet: what an endpoint may be, and how a learner makes sure that it is the only one there.
+
+A second bind to an ipc path succeeds and steals it (libzmq unlinks first), so a lock file beside the socket is held for
+as long as the learner lives. The kernel drops the lock however the learner ends.
+"""
+
+import fcntl
+import ipaddress
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from gpusched.errors import ChannelError, HostFault, UsageError
+
+__all__ = ["Claim", "check_endpoint"]
+
+_LONGEST_PATH: Final = 107  # bytes: sun_path of unix(7), without its final zero
+
+
+def check_endpoint(endpoint: str) -> Path | None:
+    """Return the path of an ipc endpoint, None for a tcp one. Raises UsageError for anything else."""
+    if endpoint.startswith("ipc:///"):
+        path = Path(endpoint.removeprefix("ipc://"))
+        length = len(os.fsencode(path))
+        if length > _LONGEST_PATH:
+            raise UsageError(
+                f"{endpoint}: a socket's path of {length} bytes is over the {_LONGEST_PATH} of unix(7)",
+                "set GPUSCHED_RUNTIME_DIR to a short directory such as /tmp/g",
+            )
+        return path
+    if not endpoint.startswith("tcp://"):
+        raise UsageError(f"{endpoint!r} is no endpoint", "use ipc:///absolute/path or tcp://127.0.0.1:PORT")
+    if not _is_loopback(endpoint):
+        raise UsageError(
+            f"{endpoint}: this channel has no keys, so it stays on one host", "use tcp://127.0.0.1:PORT or ipc://"
+        )
+    return None
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Claim:
+    """The right of one learner to one ipc path, from construction to release().
+
+    Raises ChannelError when another learner holds it, UsageError when the path or its directory cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock_path = path.with_name(path.name + ".lock")
+        _private_directory(path.parent)
+        self._descriptor = self._lock()
+        try:
+            _remove_stale_socket(path)
+        except BaseException:
+            self.release()
+            raise
+
+    def secure(self) -> None:
+        """Let only this user connect, whatever the umask was when the socket was made."""
+        self._path.chmod(0o600)
+
+    def release(self) -> None:
+        """Remove the socket and the lock file, and let the lock go; safe to call twice."""
+        if self._descriptor >= 0:
+            self._path.unlink(missing_ok=True)
+            self._lock_path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _lock(self) -> int:
+        while True:
+            descriptor = self._open_locked()
+            try:
+                # Whoever held it before removed it while it waited here: then this lock is on a file that is gone.
+                if os.fstat(descriptor).st_ino == self._lock_path.stat().st_ino:
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            os.close(descriptor)
+
+    def _open_locked(self) -> int:
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._lock_path, flags, 0o600)
+        except OSError as error:
+            raise HostFault(f"{self._lock_path}: {error.strerror}", "make its directory writable") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise ChannelError(
+                f"another learner holds ipc://{self._path}", "stop that job, or give this learner another endpoint"
+            ) from None
+        return descriptor
+
+
+def _private_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.stat()
+    except OSError as error:
+        raise HostFault(f"{directory}: {error.strerror}", "set GPUSCHED_RUNTIME_DIR to a directory of yours") from None
+    if found.st_uid != os.getuid():
+        raise UsageError(
+            f"{directory} belongs to user {found.st_uid}, so others could reach a socket in it",
+            "put the socket into a directory of yours",
+        )
+    if found.st_mode & 0o077:
+        raise UsageError(f"{directory} is open to other users", f"chmod 700 {directory}")
+
+
+def _remove_stale_socket(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise UsageError(f"{path} is in the way: it is no socket", "move it away, or choose another endpoint")
+    path.unlink()

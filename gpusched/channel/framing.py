@@ -1,0 +1,102 @@
+"""Arrays as raw frames: what of NumPy may travel, how it is described, and how it is read back. Pure: no sockets.
+
+Only numbers and booleans travel, little-endian and C-contiguous, and no pickle ever. Every size in a header is held
+against the bytes that really came before an array is made, so a lying header costs nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from gpusched.channel.messages import MAX_DIMENSIONS, MAX_FRAMES, MAX_NAME, ArraySpec
+from gpusched.channel.values import Array, Meta
+from gpusched.errors import ProtocolError, UsageError
+
+__all__ = ["DTYPES", "pack_arrays", "plain_meta", "unpack_arrays"]
+
+DTYPES: Final = {
+    dtype.str: dtype
+    for dtype in (
+        np.dtype(name) for name in ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8")
+    )
+}
+"""What may travel, as NumPy writes it."""
+
+
+def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[ArraySpec, ...], list[Array]]:
+    """Return the description of `arrays` and, in the same order, the arrays as they go: contiguous and little-endian.
+
+    An array that is so already is not copied. Raises UsageError, naming the array, for one that cannot travel, and when
+    all together are more than `max_message` bytes.
+    """
+    if len(arrays) > MAX_FRAMES:
+        raise UsageError(f"{len(arrays)} arrays in one message", f"send at most {MAX_FRAMES}, or stack them")
+    specs, ready, total = [], [], 0
+    for name, given in arrays.items():
+        array = _travelling(name, given)
+        spec = ArraySpec(name, array.dtype.str, array.shape)
+        total += _extent(spec)
+        specs.append(spec)
+        ready.append(array)
+    if total > max_message:
+        raise UsageError(f"a message of {total} bytes is over the {max_message} allowed", "send smaller batches")
+    return tuple(specs), ready
+
+
+def unpack_arrays(specs: Sequence[ArraySpec], frames: Sequence[memoryview], max_message: int) -> dict[str, Array]:
+    """Return the named arrays, as views on `frames` where their memory is aligned. Shapes and dtypes are `specs`'.
+
+    Raises ProtocolError, and nothing else, when the frames are not what `specs` says, or are more than `max_message`.
+    """
+    if len(specs) != len(frames):
+        raise ProtocolError(f"{len(frames)} arrays came, the header tells of {len(specs)}")
+    if len({spec.name for spec in specs}) != len(specs):
+        raise ProtocolError("two arrays have one name")
+    unknown = [spec for spec in specs if spec.dtype not in DTYPES]
+    if unknown:
+        raise ProtocolError(f"array {unknown[0].name!r}: dtype {unknown[0].dtype!r} is not one that travels")
+    if sum(_extent(spec) for spec in specs) > max_message:
+        raise ProtocolError(f"the arrays are more than the {max_message} bytes allowed")
+    return {spec.name: _view(spec, frame) for spec, frame in zip(specs, frames, strict=True)}
+
+
+def plain_meta(meta: Mapping[str, object]) -> Meta:
+    """Return `meta` with NumPy's scalars as Python's. Raises UsageError for what is no number, boolean or text."""
+    plain: Meta = {}
+    for key, value in meta.items():
+        scalar = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(key, str) or not isinstance(scalar, bool | int | float | str):
+            raise UsageError(f"meta[{key!r}]: {type(value).__name__} cannot travel", "use a number, a bool or a str")
+        plain[key] = scalar
+    return plain
+
+
+def _travelling(name: str, given: Array) -> Array:
+    array = np.asarray(given)
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+        raise UsageError(f"an array's name is {name!r}", f"use a text of 1 to {MAX_NAME} characters")
+    if array.ndim > MAX_DIMENSIONS:
+        raise UsageError(f"array {name!r} has {array.ndim} dimensions", f"reshape it to {MAX_DIMENSIONS} at the most")
+    little = array.dtype.newbyteorder("<")
+    if little.str not in DTYPES:
+        raise UsageError(
+            f"array {name!r}: dtype {array.dtype} cannot travel", f"convert it to one of {', '.join(DTYPES)}"
+        )
+    return np.asarray(array, dtype=DTYPES[little.str], order="C")
+
+
+def _extent(spec: ArraySpec) -> int:
+    """Return the bytes of `spec`, an empty dimension counted as 1: NumPy refuses (0, 2**62), which holds nothing."""
+    return math.prod(max(size, 1) for size in spec.shape) * DTYPES[spec.dtype].itemsize
+
+
+def _view(spec: ArraySpec, frame: memoryview) -> Array:
+    dtype = DTYPES[spec.dtype]
+    needed = math.prod(spec.shape) * dtype.itemsize
+    if needed != frame.nbytes:
+        raise ProtocolError(f"array {spec.name!r}: {frame.nbytes} bytes came, its shape needs {needed}")
+    array: Array = np.ndarray(spec.shape, dtype, frame)
+    # A small frame lies anywhere in libzmq's receive buffer; frameworks copy or refuse unaligned memory.
+    return array if array.flags.aligned else array.copy()

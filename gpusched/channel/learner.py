@@ -1,0 +1,160 @@
+"""The learner's side of the channel, as an application sees it: weights in, batches out.
+
+It owns the calls and their promises; the work is its thread's (learner_loop.py).
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from queue import Empty
+from types import TracebackType
+from typing import Final, Self
+
+import zmq
+
+from gpusched import contract
+from gpusched.channel.endpoint import Claim, check_endpoint
+from gpusched.channel.framing import pack_arrays
+from gpusched.channel.learner_loop import LearnerLoop
+from gpusched.channel.link import Link, frames_of, start_thread
+from gpusched.channel.values import ActorStatus, Array, Batch, Limits
+from gpusched.errors import ChannelError, NotLaunched
+
+__all__ = ["Learner", "endpoint_of_launch"]
+
+_THREAD_ENDS_S: Final = 5.0
+
+
+def endpoint_of_launch(side: str) -> str:
+    """Return this launch's endpoint. Raises NotLaunched, which says what to do, outside a launch."""
+    try:
+        return contract.replica().endpoint
+    except NotLaunched as error:
+        raise NotLaunched(
+            error.message,
+            f"start it with `gpusched launch WORKLOAD`, or give an endpoint: {side}('ipc:///run/user/1000/mine.sock')",
+        ) from None
+
+
+class Learner:
+    """Binds `endpoint`, by default this launch's; ready for actors when the constructor returns.
+
+    Raises NotLaunched without an endpoint outside a launch; ChannelError when another learner is there; UsageError for
+    an endpoint that cannot be.
+    """
+
+    def __init__(self, endpoint: str | None = None, *, limits: Limits | None = None) -> None:
+        wanted = endpoint if endpoint is not None else endpoint_of_launch("Learner")
+        self._limits = limits or Limits()
+        path = check_endpoint(wanted)
+        self._claim = None if path is None else Claim(path)
+        self._closed = False
+        self._stopped = False
+        self._process = os.getpid()
+        try:
+            self._link = Link(zmq.ROUTER, self._limits)
+            self._endpoint = self._link.bind(wanted)
+            if self._claim is not None:
+                self._claim.secure()
+        except BaseException:
+            if self._claim is not None:
+                self._claim.release()
+            raise
+        self._loop = LearnerLoop(self._link, self._limits)
+        self._thread = start_thread("gpusched-learner", self._loop.run)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        over = kind is None or (isinstance(error, SystemExit) and not error.code)
+        self.close(over=over)
+
+    @property
+    def endpoint(self) -> str:
+        """Where actors connect; for `tcp://127.0.0.1:0` with the port that was found."""
+        return self._endpoint
+
+    @property
+    def version(self) -> int:
+        """The version of the newest weights, 0 before the first."""
+        return self._loop.version
+
+    @property
+    def actors(self) -> tuple[ActorStatus, ...]:
+        """All actors that ever said hello to this learner, in that order."""
+        return self._loop.status()
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many messages were dropped, by kind: header, arrays, credit, protocol, replaced, full."""
+        return dict(self._loop.dropped)
+
+    def publish(self, weights: Mapping[str, Array]) -> int:
+        """Give new weights to all actors, and return their version, from 1. Never waits for an actor.
+
+        The arrays are copied once, here: they may be changed when this returns. Actors get the newest, not each one.
+        After a restart the version is raised above those of the former learner when its actors come back, so
+        `version` may then say more than what was returned here. Raises UsageError for arrays that cannot travel.
+        """
+        self._check()
+        specs, arrays = pack_arrays(weights, self._limits.max_message)
+        return self._loop.publish(specs, frames_of(arrays))
+
+    def get(self, timeout: float | None = None) -> Batch | None:
+        """Return the next batch, first come first served. None: `timeout` seconds passed, or stop() was called.
+
+        This call is what gives the batch's actor leave to send another. Raises ChannelError when the channel failed.
+        """
+        self._check()
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._stopped:
+            try:
+                waiting = self._loop.inbox.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+            except Empty:
+                return None
+            if waiting is None:  # stop() or a failure: for every other thread in get() too
+                self._loop.inbox.put(None)
+                self._raise_failure()
+                break
+            batch = waiting.batch
+            if batch is not None:
+                self._loop.take(waiting)
+                return batch
+        return None
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches until stop()."""
+        while (batch := self.get()) is not None:
+            yield batch
+
+    def stop(self) -> None:
+        """End the iteration and every get(), now and later. Safe in a signal handler and from any thread."""
+        self._stopped = True
+        self._loop.inbox.put(None)
+
+    def close(self, *, over: bool = True) -> None:
+        """Stop, and give everything back. `over`: tell the actors that the job is over, so that they end too.
+
+        Leaving the `with` block by an error closes with over=False: actors then wait for the next learner.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.stop()
+        self._loop.end(over=over)
+        self._thread.join(_THREAD_ENDS_S)
+        self._link.close()
+        if self._claim is not None:
+            self._claim.release()
+
+    def _raise_failure(self) -> None:
+        if self._loop.failure is not None:
+            raise self._loop.failure
+
+    def _check(self) -> None:
+        self._raise_failure()
+        if self._closed:
+            raise ChannelError("this Learner is closed", "make a new one")
+        if os.getpid() != self._process:
+            raise ChannelError("this Learner was made before a fork", "make it in the process that uses it")

@@ -1,0 +1,254 @@
+"""The learner's thread: it answers actors while the application trains, and never takes more than was agreed.
+
+It owns the ROUTER socket and the roster. The application's side (learner.py) puts weights in, takes batches out, and
+says when it is over; it must not touch the socket.
+"""
+
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from queue import SimpleQueue
+from typing import Final
+
+import msgspec
+import zmq
+
+from gpusched.channel.framing import unpack_arrays
+from gpusched.channel.link import Link, Sent, log
+from gpusched.channel.messages import (
+    ArraySpec,
+    BatchHeader,
+    Bye,
+    Dropped,
+    FromLearner,
+    GetWeights,
+    Hello,
+    Leaving,
+    News,
+    Ping,
+    Refused,
+    Taken,
+    WeightsHeader,
+    WhoAreYou,
+    decode_from_actor,
+    encode_header,
+    foreign_protocol,
+)
+from gpusched.channel.roster import Peer, Roster, Waiting, other_protocol
+from gpusched.channel.values import ActorStatus, Batch, Limits
+from gpusched.errors import ChannelError, ProtocolError
+
+__all__ = ["LearnerLoop"]
+
+_MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
+_MOST_COMPLAINTS: Final = 4096
+
+
+class _Published(msgspec.Struct, frozen=True, eq=False):
+    version: int
+    specs: tuple[ArraySpec, ...]
+    frames: list[zmq.Frame]
+
+
+class LearnerLoop:
+    """What run() does in its thread, and the few things that other threads may do to it."""
+
+    def __init__(self, link: Link, limits: Limits) -> None:
+        self.inbox: SimpleQueue[Waiting | None] = SimpleQueue()
+        self.dropped: Counter[str] = Counter()
+        self.failure: ChannelError | None = None
+        self._link = link
+        self._limits = limits
+        self._taken: deque[Waiting] = deque()
+        self._nonce = secrets.token_hex(8)
+        self._lock = threading.Lock()  # around the roster and the weights
+        self._roster = Roster(limits, self._nonce)
+        self._published: _Published | None = None
+        self._floor = 0
+        self._announced = 0
+        self._next_news = 0.0
+        self._complaints: set[tuple[bytes, str]] = set()
+        self._ending: Bye | None = None
+        self._ended = False
+
+    # What other threads may call
+
+    def publish(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> int:
+        """Replace the weights; return their version."""
+        with self._lock:
+            self._floor += 1
+            self._published = _Published(self._floor, specs, frames)
+            version = self._floor
+        self._link.wake.set()
+        return version
+
+    @property
+    def version(self) -> int:
+        """The version of the newest weights, 0 before the first."""
+        with self._lock:
+            return 0 if self._published is None else self._published.version
+
+    def take(self, waiting: Waiting) -> None:
+        """Say that the application took this batch: its actor may send another."""
+        self._taken.append(waiting)
+        self._link.wake.set()
+
+    def status(self) -> tuple[ActorStatus, ...]:
+        """Return all actors ever seen."""
+        with self._lock:
+            return self._roster.status(time.monotonic())
+
+    @property
+    def given_up(self) -> int:
+        """How many batches of former processes made room for those of their successors."""
+        return self._roster.given_up
+
+    def end(self, *, over: bool) -> None:
+        """End the thread; `over`: tell the actors that there will be no other learner."""
+        self._ending = Bye() if over else None
+        self._ended = True
+        self._link.wake.set()
+
+    # The thread
+
+    def run(self) -> None:
+        """Serve until end(). An error that should not happen ends the loop and shows in `failure`."""
+        try:
+            while not self._ended:
+                self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
+                with self._lock:
+                    self._turn()
+            if self._ending is not None:
+                with self._lock:
+                    for peer in self._roster.connections():
+                        self._say(peer, self._ending)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
+            self.failure = ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched")
+            self.inbox.put(None)
+
+    def _turn(self) -> None:
+        for _ in range(_MESSAGES_A_TURN):
+            parts = self._link.receive()
+            if parts is None:
+                break
+            self._hear(parts)
+        else:
+            self._link.wake.set()  # more may be there
+        self._acknowledge()
+        self._announce()
+
+    def _hear(self, parts: list[zmq.Frame]) -> None:
+        route, now = parts[0].bytes, time.monotonic()
+        header = parts[1].buffer if len(parts) > 1 else b""
+        try:
+            message = decode_from_actor(header)
+        except ProtocolError as error:
+            protocol = foreign_protocol(header)
+            if protocol is None:
+                self._complain(route, "header", error)
+            else:
+                self._refuse(route, other_protocol(protocol))
+            return
+        if isinstance(message, Hello):
+            self._welcome(route, message, now)
+            return
+        peer = self._roster.speaker(route, now)
+        if peer is None:
+            self._reply(route, WhoAreYou())
+        elif isinstance(message, BatchHeader):
+            self._keep(route, peer, message, parts[2:])
+        elif isinstance(message, GetWeights):
+            self._give_weights(peer, message.have)
+        elif isinstance(message, Ping):
+            self._roster.ping(peer, message, now)
+        elif isinstance(message, Leaving):
+            self._roster.lost(peer)
+
+    def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
+        answer = self._roster.hello(route, hello, now)
+        if isinstance(answer, Refused):
+            self._refuse(route, answer)
+            return
+        self._raise_version(hello)
+        version = 0 if self._published is None else self._published.version
+        self._say(answer, self._roster.welcome(answer, hello.number, version))
+
+    def _refuse(self, route: bytes, answer: Refused) -> None:
+        self._count(route, answer.kind, answer.reason)
+        self._reply(route, answer)
+
+    def _raise_version(self, hello: Hello) -> None:
+        """Keep versions growing over a restart: who holds a former learner's weights must see ours as newer."""
+        if hello.learner in {"", self._nonce} or hello.version < self._floor:
+            return
+        self._floor = hello.version
+        if self._published is not None:
+            self._floor += 1
+            self._published = _Published(self._floor, self._published.specs, self._published.frames)
+
+    def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
+        kind = "credit"
+        try:
+            self._roster.admit(peer, header)
+            kind = "arrays"
+            arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
+        except ProtocolError as error:
+            self._complain(route, kind, error, header.seq)
+            return
+        batch = Batch(arrays=arrays, actor=peer.name, version=header.version, meta=header.meta, seq=header.seq)
+        self.inbox.put(self._roster.keep(peer, batch, sum(len(frame) for frame in frames)))
+
+    def _give_weights(self, peer: Peer, have: int) -> None:
+        peer.told = False
+        peer.version = max(peer.version, have)
+        published = self._published
+        if published is not None and published.version > have:
+            header = WeightsHeader(published.version, published.specs)
+            self._say(peer, header, published.frames)
+
+    def _acknowledge(self) -> None:
+        taken: dict[str, tuple[Peer, list[int]]] = {}
+        while self._taken:
+            waiting = self._taken.popleft()
+            if self._roster.taken(waiting):
+                taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
+        version = 0 if self._published is None else self._published.version
+        for peer, seqs in taken.values():
+            self._say(peer, Taken(tuple(seqs), version))
+
+    def _announce(self) -> None:
+        """Tell of new weights those who are not told yet; and everybody, now and then, that the learner lives."""
+        version, now = 0 if self._published is None else self._published.version, time.monotonic()
+        due = now >= self._next_news
+        if due:
+            self._next_news = now + self._limits.heartbeat_s
+        if not due and version == self._announced:
+            return
+        self._announced = version
+        for peer in self._roster.within_reach(now):
+            if due or not peer.told:
+                peer.told = True
+                self._say(peer, News(version))
+
+    def _say(self, peer: Peer, message: FromLearner, frames: list[zmq.Frame] | None = None) -> None:
+        if peer.route is not None and self._reply(peer.route, message, frames) != Sent.DONE:
+            # Something would be missing there: it has to say Hello again, which puts everything right.
+            self._roster.lost(peer)
+
+    def _reply(self, route: bytes, message: FromLearner, frames: list[zmq.Frame] | None = None) -> str:
+        return self._link.send([route, encode_header(message), *(frames or ())])
+
+    def _complain(self, route: bytes, kind: str, error: ProtocolError, seq: int | None = None) -> None:
+        self._count(route, kind, error.message)
+        self._reply(route, Dropped(kind, error.message[:900], seq))
+
+    def _count(self, route: bytes, kind: str, reason: str) -> None:
+        self.dropped[kind] += 1
+        if (route, kind) in self._complaints:
+            return
+        if len(self._complaints) >= _MOST_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints.add((route, kind))
+        peer = self._roster.speaker(route, time.monotonic())
+        log.warning("dropped a message of %s: %s", peer.name if peer else f"peer {route.hex()}", reason)

@@ -1,0 +1,170 @@
+"""What both sides' threads stand on: a socket with bounds, whole messages in and out, a way to wake a poll.
+
+Everything of zmq is mapped to gpusched.errors here. It must not know what messages mean.
+"""
+
+import logging
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+
+from gpusched.channel.messages import MAX_FRAMES
+from gpusched.channel.values import Array, Limits
+from gpusched.errors import ChannelError, HostFault, UsageError
+
+__all__ = ["Link", "Sent", "Wake", "frames_of", "start_thread"]
+
+log: Final = logging.getLogger("gpusched.channel")
+
+LINGER_MS: Final = 1000
+_OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
+_MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
+_THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+
+
+class Sent:
+    """What became of a message that was handed over: names for three ends."""
+
+    DONE: Final = "done"
+    FULL: Final = "full"
+    GONE: Final = "gone"
+
+
+def frames_of(arrays: Sequence[Array]) -> list[zmq.Frame]:
+    """Return the arrays' bytes as frames: the one copy on the way out. A frame may be sent to many, from any thread."""
+    return [zmq.Frame(array, copy=True) for array in arrays]
+
+
+class Wake:
+    """Wakes a poll in another thread; set() is safe in a signal handler and after close()."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def set(self) -> None:
+        """End the poll that runs, or the next one."""
+        if self.descriptor >= 0:
+            os.eventfd_write(self.descriptor, 1)
+
+    def clear(self) -> None:
+        """Forget all set() so far."""
+        try:
+            os.eventfd_read(self.descriptor)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        descriptor, self.descriptor = self.descriptor, -1
+        os.close(descriptor)
+
+
+class Link:
+    """One socket in a context of its own, and the wake-up beside it. After `bind` or `connect`, one thread owns it."""
+
+    def __init__(self, kind: int, limits: Limits) -> None:
+        if zmq.zmq_version_info() < _OLDEST_LIBZMQ:
+            raise HostFault(f"libzmq {zmq.zmq_version()} has known holes", "pip install --upgrade pyzmq")
+        self.wake = Wake()
+        self._context = zmq.Context()
+        self._socket = self._context.socket(kind)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self.wake.descriptor, zmq.POLLIN)
+        self._set_options(kind, limits)
+
+    def bind(self, endpoint: str) -> str:
+        """Bind, and return the endpoint that came of it. Raises ChannelError or UsageError."""
+        self._at(endpoint, self._socket.bind)
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def connect(self, endpoint: str) -> None:
+        """Connect, now or when somebody binds there. Raises UsageError for an endpoint that cannot be."""
+        self._at(endpoint, self._socket.connect)
+
+    def poll(self, timeout_s: float, *, writable: bool = False) -> None:
+        """Wait until a message came, the wake-up was set, room to write (if asked for), or `timeout_s` passed."""
+        self._poller.modify(self._socket, zmq.POLLIN | zmq.POLLOUT if writable else zmq.POLLIN)
+        self._poller.poll(max(0, math.ceil(timeout_s * 1000)))
+        self.wake.clear()
+
+    def receive(self) -> list[zmq.Frame] | None:
+        """Return the parts of the next message, None if there is none. Of too long a message the rest is not kept."""
+        try:
+            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        parts = [frame]
+        while frame.more:
+            frame = self._socket.recv(copy=False)
+            if len(parts) <= _MOST_PARTS:
+                parts.append(frame)
+        return parts
+
+    def send(self, parts: Sequence[bytes | zmq.Frame]) -> str:
+        """Hand a message over without waiting: Sent.DONE, or FULL (no room, no connection), or GONE (no such route).
+
+        libzmq decides on the first part; the others of the same message never wait.
+        """
+        try:
+            last = len(parts) - 1
+            for index, part in enumerate(parts):
+                self._socket.send(part, zmq.NOBLOCK | (zmq.SNDMORE if index < last else 0))
+        except zmq.Again:
+            return Sent.FULL
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return Sent.GONE
+            raise
+        return Sent.DONE
+
+    def close(self) -> None:
+        """Send what is under way, for a second at the most, and give everything back; after the thread has ended."""
+        self._context.destroy(linger=LINGER_MS)
+        self.wake.close()
+
+    def _at(self, endpoint: str, meet: Callable[[str], object]) -> None:
+        try:
+            meet(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            if error.errno == zmq.EADDRINUSE:
+                raise ChannelError(f"{endpoint} is in use", "stop who uses it, or give another endpoint") from None
+            raise UsageError(
+                f"{endpoint}: {error.strerror}", "use ipc:///absolute/path or tcp://127.0.0.1:PORT"
+            ) from None
+
+    def _set_options(self, kind: int, limits: Limits) -> None:
+        options = {
+            zmq.LINGER: LINGER_MS,
+            zmq.MAXMSGSIZE: limits.max_message,
+            zmq.SNDHWM: limits.in_flight + 64,  # beside batches: acknowledgements, heartbeats, one set of weights
+            zmq.RCVHWM: limits.in_flight + 64,
+            zmq.HEARTBEAT_IVL: max(1, round(limits.heartbeat_s * 2000)),
+            zmq.HEARTBEAT_TIMEOUT: max(1, round(limits.silence_s * 1000)),
+            zmq.HANDSHAKE_IVL: 10_000,
+            zmq.BACKLOG: 1024,
+        }
+        if kind == zmq.ROUTER:
+            options[zmq.ROUTER_MANDATORY] = 1  # a lost peer is told, not silently forgotten
+        else:
+            options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 2000}
+        for option, value in options.items():
+            self._socket.setsockopt(option, value)
+
+
+def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:
+    """Start a daemon thread that leaves signals to the main thread."""
+
+    def quiet() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _THREAD_BLOCKS)
+        run()
+
+    thread = threading.Thread(target=quiet, name=name, daemon=True)
+    thread.start()
+    return thread

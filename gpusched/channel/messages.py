@@ -1,0 +1,222 @@
+"""The words on the wire between learner and actors: small typed headers in msgpack, and the bounds they keep to.
+
+It owns what a header may say. It must not know sockets, nor arrays: those travel as raw frames beside a header.
+Two things stay in all protocol versions, so that any two can tell that they differ: Hello's first field, and Refused.
+"""
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from gpusched.errors import ProtocolError
+
+__all__ = [
+    "MAX_DIMENSIONS",
+    "MAX_FRAMES",
+    "MAX_HEADER",
+    "MAX_NAME",
+    "PROTOCOL",
+    "ArraySpec",
+    "BatchHeader",
+    "Bye",
+    "Dropped",
+    "FromActor",
+    "FromLearner",
+    "GetWeights",
+    "Hello",
+    "Leaving",
+    "News",
+    "Ping",
+    "Refused",
+    "Taken",
+    "WeightsHeader",
+    "Welcome",
+    "WhoAreYou",
+    "decode_from_actor",
+    "decode_from_learner",
+    "encode_header",
+    "foreign_protocol",
+]
+
+PROTOCOL: Final = 1
+MAX_HEADER: Final = 64 << 10
+"""Bytes of one header."""
+MAX_FRAMES: Final = 256
+"""Arrays in one message."""
+MAX_NAME: Final = 128
+"""Characters of an array's name."""
+MAX_DIMENSIONS: Final = 32
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+ActorName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]*\Z")]
+Token = Annotated[str, msgspec.Meta(max_length=32)]
+Text = Annotated[str, msgspec.Meta(max_length=1000)]
+ArrayName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+MetaValue = bool | int | float | str
+
+
+class ArraySpec(msgspec.Struct, frozen=True, array_like=True):
+    """One array of a message: its frame follows the header, in the same order. `dtype` as NumPy writes it: `<f4`."""
+
+    name: ArrayName
+    dtype: Annotated[str, msgspec.Meta(max_length=3)]
+    shape: Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)]
+
+
+Specs = Annotated[tuple[ArraySpec, ...], msgspec.Meta(max_length=MAX_FRAMES)]
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """An actor's first word on a connection. `learner`: whose weights it holds, `version`: which; "" and 0 for none.
+
+    `nonce` tells one process from the next of the same name; `number` counts hellos, and Welcome repeats it.
+    """
+
+    protocol: int
+    name: ActorName
+    attempt: Number
+    nonce: Token
+    number: Number
+    learner: Token
+    version: Number
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
+    """An actor's heartbeat: how often its application has called the channel, and whether it waits in a call now."""
+
+    calls: Number
+    inside: bool
+
+
+class BatchHeader(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
+    """Arrays from an actor. `seq` grows by the batch; `version`: the weights they were made with."""
+
+    seq: Number
+    version: Number
+    arrays: Specs
+    meta: dict[str, MetaValue]
+
+
+class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"):
+    """An actor asks for the newest weights; it has `have`."""
+
+    have: Number
+
+
+class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):
+    """An actor ends in peace."""
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
+    """The answer to Hello. `held`: batches of this process that still wait here; all others in flight are gone."""
+
+    protocol: int
+    learner: Token
+    number: Number
+    credits: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
+    version: Number
+    heartbeat_ms: Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
+    max_message: Number
+    held: tuple[Number, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
+    """This actor cannot take part: another protocol, or another process has its name."""
+
+    kind: Text
+    reason: Text
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
+    """The learner's application took these batches; `version` is that of the newest weights."""
+
+    seqs: tuple[Number, ...]
+    version: Number
+
+
+class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
+    """The learner's heartbeat, and its notice of new weights. `version` 0: none yet."""
+
+    version: Number
+
+
+class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights"):
+    """Weights of one version."""
+
+    version: Number
+    arrays: Specs
+
+
+class WhoAreYou(msgspec.Struct, frozen=True, array_like=True, tag="who-are-you"):
+    """Something came over a connection that said no Hello: say it, and say it again after a restart."""
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
+    """A message was malformed or beyond the credits, and was dropped. `seq`: that of a batch, if it was known."""
+
+    kind: Text
+    reason: Text
+    seq: Number | None = None
+
+
+class Bye(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
+    """The job is over."""
+
+
+FromActor = Hello | Ping | BatchHeader | GetWeights | Leaving
+FromLearner = Welcome | Refused | Taken | News | WeightsHeader | WhoAreYou | Dropped | Bye
+
+
+class _Greeting(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """What a Hello of any protocol begins with."""
+
+    protocol: int
+
+
+Message = TypeVar("Message")
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_from_actor: Final[msgspec.msgpack.Decoder[FromActor]] = msgspec.msgpack.Decoder(FromActor)
+_greeting: Final = msgspec.msgpack.Decoder(_Greeting)
+_from_learner: Final[msgspec.msgpack.Decoder[FromLearner]] = msgspec.msgpack.Decoder(FromLearner)
+
+
+def encode_header(message: FromActor | FromLearner) -> bytes:
+    """Return the header's bytes. Raises ProtocolError when they would be more than MAX_HEADER."""
+    try:
+        data = _encoder.encode(message)
+    except (OverflowError, TypeError, ValueError, UnicodeEncodeError) as error:
+        raise ProtocolError(f"a header cannot be written: {error}", "meta holds numbers and short texts") from None
+    if len(data) > MAX_HEADER:
+        raise ProtocolError(
+            f"a header of {len(data)} bytes is over the {MAX_HEADER} allowed", "send long data as an array"
+        )
+    return data
+
+
+def decode_from_actor(data: bytes | memoryview) -> FromActor:
+    """Read what an actor says. Raises ProtocolError, and nothing else, for anything malformed."""
+    return _decode(data, _from_actor)
+
+
+def decode_from_learner(data: bytes | memoryview) -> FromLearner:
+    """Read what a learner says. Raises ProtocolError, and nothing else, for anything malformed."""
+    return _decode(data, _from_learner)
+
+
+def foreign_protocol(data: bytes | memoryview) -> int | None:
+    """Return the protocol of a Hello that is not ours, None for anything else."""
+    try:
+        protocol = _greeting.decode(data).protocol
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if protocol == PROTOCOL else protocol
+
+
+def _decode(data: bytes | memoryview, decoder: msgspec.msgpack.Decoder[Message]) -> Message:
+    if len(data) > MAX_HEADER:
+        raise ProtocolError(f"a header of {len(data)} bytes is over the {MAX_HEADER} allowed")
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"a header cannot be read: {error}"[:900]) from None

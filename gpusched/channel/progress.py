@@ -1,0 +1,103 @@
+"""What a workload tells people: numbers as JSON lines, and one frame of a game as text, in the run directory.
+
+It must not know who reads them. Nothing here may stop a training: a full disk costs the progress, not the run.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from gpusched import contract
+from gpusched.errors import NotLaunched
+
+__all__ = ["Progress"]
+
+_log: Final = logging.getLogger(__name__)
+_LOOK_S: Final = 1.0
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no number")
+
+
+class Progress:
+    """Writes to `run_dir`, by default that of this launch. Outside a launch it writes nothing, so a script runs as is.
+
+    When the run directory cannot be written, that is logged once, and nothing more is written.
+    """
+
+    def __init__(self, run_dir: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._encoder = msgspec.json.Encoder(enc_hook=_plain)
+        self._watched = False
+        self._looked = -_LOOK_S
+        self._run_dir = run_dir
+        if run_dir is None:
+            try:
+                self._run_dir = contract.replica().run_dir
+            except NotLaunched:
+                self._run_dir = None
+
+    def report(
+        self,
+        *,
+        step: int | None = None,
+        steps_per_s: float | None = None,
+        score: float | None = None,
+        replicas: Mapping[str, Mapping[str, float]] | None = None,
+        note: str | None = None,
+        **numbers: float,
+    ) -> None:
+        """Append one line to progress.jsonl: `time` in Unix seconds, and what is given. NaN and infinity become null.
+
+        `replicas` holds numbers by replica name. Raises TypeError for a value that is no number.
+        """
+        given = {"step": step, "steps_per_s": steps_per_s, "score": score, "replicas": replicas, "note": note}
+        line = {"time": self._clock(), **{key: value for key, value in given.items() if value is not None}, **numbers}
+        data = self._encoder.encode(line) + b"\n"
+        if self._run_dir is not None:
+            self._guarded(lambda run_dir: _append(run_dir / "progress.jsonl", data))
+
+    def frame(self, text: str) -> None:
+        """Replace frame.txt by `text`, whole: a reader sees the old frame or the new one."""
+        self._guarded(lambda run_dir: _replace(run_dir / "frame.txt", text))
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody watches, so that frames are worth drawing: the file `watched`, looked for once a second."""
+        now = time.monotonic()
+        if self._run_dir is not None and now - self._looked >= _LOOK_S:
+            self._looked = now
+            self._watched = (self._run_dir / "watched").exists()
+        return self._watched
+
+    def _guarded(self, write: Callable[[Path], None]) -> None:
+        if self._run_dir is None:
+            return
+        try:
+            write(self._run_dir)
+        except OSError as error:
+            _log.warning("no more progress is written: %s: %s", self._run_dir, error.strerror)
+            self._run_dir = None
+
+
+def _append(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, data)  # one call: lines of two writers do not mix
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)  # not fsynced: after a crash of the host nobody looks at this frame
+    temporary.replace(path)

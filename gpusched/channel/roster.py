@@ -1,0 +1,177 @@
+"""Who the actors are, by name: which process speaks for each now, and what of it waits for the application.
+
+Pure bookkeeping of the learner's side: messages and times in, answers out. It must not know sockets or threads.
+A name outlives its processes: a new process takes the name over, and what the old one still says is not heard.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Ping, Refused, Welcome
+from gpusched.channel.values import ActorStatus, Batch, Limits
+from gpusched.errors import ProtocolError
+
+__all__ = ["Peer", "Roster", "Waiting", "other_protocol"]
+
+_MOST_ACTORS: Final = 10_000
+_REMEMBERED_PROCESSES: Final = 16
+
+
+class Waiting(msgspec.Struct, eq=False):
+    """A batch that the application has not taken. `batch` None: it was given up."""
+
+    peer: "Peer"
+    nonce: str
+    seq: int
+    batch: Batch | None
+
+
+class Peer(msgspec.Struct, eq=False, kw_only=True):
+    """One actor. `route` None: no connection. `told`: it knows of newer weights and has not asked for them yet."""
+
+    name: str
+    nonce: str
+    attempt: int
+    seen: float
+    called: float
+    route: bytes | None = None
+    seq: int = 0
+    calls: int = 0
+    inside: bool = False
+    told: bool = False
+    version: int = 0
+    batches: int = 0
+    bytes: int = 0
+    waiting: list[Waiting] = []
+    retired: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=_REMEMBERED_PROCESSES))
+
+
+def other_protocol(protocol: int) -> Refused:
+    """Return the answer to an actor of another protocol version."""
+    return Refused("protocol", f"the learner speaks protocol {PROTOCOL}, this actor {protocol}")
+
+
+class Roster:
+    """All actors of one learner. `learner` is the nonce of this learner's process."""
+
+    def __init__(self, limits: Limits, learner: str) -> None:
+        self.given_up = 0
+        self._limits = limits
+        self._learner = learner
+        self._by_name: dict[str, Peer] = {}
+        self._by_route: dict[bytes, Peer] = {}
+
+    def hello(self, route: bytes, hello: Hello, now: float) -> Peer | Refused:
+        """Let this process speak for its name over this connection, or say why not."""
+        if hello.protocol != PROTOCOL:
+            return other_protocol(hello.protocol)
+        peer = self._by_name.get(hello.name)
+        if peer is None:
+            if len(self._by_name) >= _MOST_ACTORS:
+                return Refused("full", f"there are {_MOST_ACTORS} actors already")
+            peer = Peer(name=hello.name, nonce=hello.nonce, attempt=hello.attempt, seen=now, called=now)
+            self._by_name[hello.name] = peer
+        elif hello.nonce != peer.nonce:
+            if hello.nonce in peer.retired or (hello.attempt < peer.attempt and self._connected(peer, now)):
+                return Refused("replaced", f"another process is {hello.name} now")
+            peer.retired.append(peer.nonce)
+            peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
+        self._move(peer, route)
+        peer.seen, peer.told, peer.version = now, False, hello.version
+        return peer
+
+    def welcome(self, peer: Peer, number: int, version: int) -> Welcome:
+        """Return the answer to hello `number`, with the batches of that process that still wait."""
+        return Welcome(
+            protocol=PROTOCOL,
+            learner=self._learner,
+            number=number,
+            credits=self._limits.in_flight,
+            version=version,
+            heartbeat_ms=max(1, round(self._limits.heartbeat_s * 1000)),
+            max_message=self._limits.max_message,
+            held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
+        )
+
+    def speaker(self, route: bytes, now: float) -> Peer | None:
+        """Return who speaks over this connection, and note that it lives. None: it has to say Hello."""
+        peer = self._by_route.get(route)
+        if peer is not None:
+            peer.seen = now
+        return peer
+
+    def ping(self, peer: Peer, ping: Ping, now: float) -> None:
+        """Note what the actor's application does."""
+        if ping.inside or ping.calls != peer.calls:
+            peer.called = now
+        peer.calls, peer.inside = ping.calls, ping.inside
+
+    def admit(self, peer: Peer, header: BatchHeader) -> None:
+        """Count this batch as sent. Raises ProtocolError if it is late or repeated, or the credits are used up."""
+        if header.seq <= peer.seq:
+            raise ProtocolError(f"batch {header.seq} came after batch {peer.seq}")
+        if sum(waiting.nonce == peer.nonce for waiting in peer.waiting) >= self._limits.in_flight:
+            raise ProtocolError(f"more than {self._limits.in_flight} batches in flight")
+        peer.seq = header.seq
+
+    def keep(self, peer: Peer, batch: Batch, size: int) -> Waiting:
+        """Let an admitted batch of `size` bytes wait. An older process's makes room: one name holds K at the most."""
+        if len(peer.waiting) >= self._limits.in_flight:
+            peer.waiting.pop(0).batch = None
+            self.given_up += 1
+        waiting = Waiting(peer, peer.nonce, batch.seq, batch)
+        peer.waiting.append(waiting)
+        peer.batches += 1
+        peer.bytes += size
+        peer.version = max(peer.version, batch.version)
+        return waiting
+
+    def taken(self, waiting: Waiting) -> bool:
+        """Forget a batch that the application took; return whether the process that sent it is there to hear so."""
+        if waiting in waiting.peer.waiting:
+            waiting.peer.waiting.remove(waiting)
+        return waiting.nonce == waiting.peer.nonce and waiting.peer.route is not None
+
+    def lost(self, peer: Peer) -> None:
+        """Forget the connection; the process may come back over another one."""
+        if peer.route is not None:
+            self._by_route.pop(peer.route, None)
+            peer.route = None
+
+    def connections(self) -> list[Peer]:
+        """Return the actors with a connection, silent ones too."""
+        return list(self._by_route.values())
+
+    def within_reach(self, now: float) -> list[Peer]:
+        """Return the actors that are worth talking to: connected, and not silent."""
+        return [peer for peer in self._by_name.values() if self._connected(peer, now)]
+
+    def status(self, now: float) -> tuple[ActorStatus, ...]:
+        """Return all actors ever seen, in the order of their first Hello."""
+        return tuple(
+            ActorStatus(
+                name=peer.name,
+                connected=self._connected(peer, now),
+                alive=self._connected(peer, now) and now - peer.called <= self._limits.stuck_s,
+                batches=peer.batches,
+                bytes=peer.bytes,
+                waiting=len(peer.waiting),
+                seen_s=max(0.0, now - peer.seen),
+                version=peer.version,
+                attempt=peer.attempt,
+            )
+            for peer in self._by_name.values()
+        )
+
+    def _connected(self, peer: Peer, now: float) -> bool:
+        return peer.route is not None and now - peer.seen <= self._limits.silence_s
+
+    def _move(self, peer: Peer, route: bytes) -> None:
+        self.lost(peer)
+        former = self._by_route.get(route)
+        if former is not None:  # the same connection under another name
+            former.route = None
+        self._by_route[route] = peer
+        peer.route = route

@@ -1,0 +1,66 @@
+"""What the channel gives to applications: batches, weights, the state of actors, and the limits it keeps to."""
+
+from typing import Any
+
+import msgspec
+import numpy.typing as npt
+
+__all__ = ["ActorStatus", "Array", "Batch", "Limits", "Meta", "Weights"]
+
+Array = npt.NDArray[Any]
+Meta = dict[str, bool | int | float | str]
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What an actor sent. `version`: the weights it was made with, 0 for none. `seq` grows with each of that process.
+
+    The arrays are the received memory itself, not a copy: this batch's alone, writable, freed with the last of them.
+    """
+
+    arrays: dict[str, Array]
+    actor: str
+    version: int
+    meta: Meta
+    seq: int
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Named arrays of one version, whole, never mixed from two. They are read-only: copy one to change it."""
+
+    version: int
+    arrays: dict[str, Array]
+
+
+class ActorStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One actor as the learner sees it.
+
+    `connected`: its process was heard of within `Limits.silence_s`. `alive`: connected, and its application waits in a
+    call of the channel or made one within `Limits.stuck_s`; connected but not alive is an actor that is stuck.
+    `batches` and `bytes` count what was received under this name; `waiting`: batches not taken yet. `seen_s`: seconds
+    since anything came from it. `version`: the newest weights that it is known to have played with.
+    """
+
+    name: str
+    connected: bool
+    alive: bool
+    batches: int
+    bytes: int
+    waiting: int
+    seen_s: float
+    version: int
+    attempt: int
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a learner allows and expects; actors learn it when they connect.
+
+    `in_flight`: batches an actor may have sent that the learner's application has not taken. `max_message`: bytes of
+    one batch or of the weights. `heartbeat_s`: between signs of life; `silence_s`: without any, a peer counts as gone;
+    `stuck_s`: without a call by its application, an actor counts as stuck.
+    """
+
+    in_flight: int = 2
+    max_message: int = 1 << 30
+    heartbeat_s: float = 1.0
+    silence_s: float = 10.0
+    stuck_s: float = 60.0
