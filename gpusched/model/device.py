@@ -26,6 +26,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     A MIG instance carries its parent's `index` and its own `mig_index`; a parent with `mig_mode` on takes no replica.
     `cpus` are the host CPUs near the device, empty when unknown. Memory in MiB, power in W, temperature in °C.
+    `performance_state` is NVML's P-state: 0 is the fastest.
     """
 
     index: int
@@ -40,6 +41,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     power_w: int | None = None
     power_limit_w: int | None = None
     fan_percent: int | None = None
+    performance_state: int | None = None
     compute_mode: ComputeMode | None = None
     persistence_mode: bool | None = None
     mig_mode: bool | None = None

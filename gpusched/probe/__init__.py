@@ -1,0 +1,1 @@
+"""What reads a host: NVML, a built-in machine profile, a saved snapshot. Only `nvml` knows pynvml."""

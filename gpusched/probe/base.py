@@ -1,0 +1,75 @@
+"""One question, `read_inventory`, and where its answer comes from. It must not know what is done with the answer."""
+
+import difflib
+from pathlib import Path
+from typing import Final
+
+from gpusched.errors import HostFault, UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
+from gpusched.probe.host import host_name, memory_mib, usable_cpus
+
+__all__ = ["read_inventory", "require_usable"]
+
+_NO_DEVICES: Final = "cpu"
+
+
+def read_inventory(machine: str | None, *, deadline_s: float = 2.0) -> tuple[Inventory, tuple[Lease, ...]]:
+    """Return a snapshot of `machine`, and the leases saved with it (of a live host the jobs know them, not the probe).
+
+    `machine` is None for this host, `cpu` for this host without its devices, the name of a profile such as
+    `p3.8xlarge`, a description such as `4x16GiB` or `1x80GiB+2x24GiB`, or the path of a saved `gpusched status --json`.
+    `deadline_s` bounds how long NVML is waited for. A driver that does not work is told in the inventory's `problem`
+    (see `require_usable`). Raises UsageError for a machine that is none of these, HostFault for an unreadable file.
+    """
+    if machine is None:
+        return _this_host(deadline_s), ()
+    if machine == _NO_DEVICES:
+        return Inventory(host=host_name(), source="cpu", devices=(), cpus=usable_cpus(), memory_mib=memory_mib()), ()
+    from gpusched.probe.profile import described_machine, profile_machine
+
+    inventory = profile_machine(machine)
+    if inventory is None and not _is_path(machine):
+        inventory = described_machine(machine, usable_cpus())
+        if inventory is None:
+            raise _unknown(machine)
+    if inventory is not None:
+        return inventory, ()
+    from gpusched.probe.saved import read_saved
+
+    return read_saved(Path(machine))
+
+
+def require_usable(inventory: Inventory) -> Inventory:
+    """Return `inventory`, or raise HostFault if this host has a driver that does not let its devices be read."""
+    if inventory.source == "nvml" and inventory.problem is not None:
+        raise HostFault(inventory.problem, "to go on without devices: --machine cpu")
+    return inventory
+
+
+def _this_host(deadline_s: float) -> Inventory:
+    from gpusched.probe.nvml import NvmlProbe
+
+    probe = NvmlProbe(deadline_s)
+    inventory = probe.read()
+    probe.close()
+    return inventory
+
+
+def _is_path(machine: str) -> bool:
+    return "/" in machine or machine.endswith(".json") or Path(machine).is_file()
+
+
+def _unknown(machine: str) -> UsageError:
+    from gpusched.probe.profile import PROFILES
+
+    family = machine.lower().partition(".")[0]
+    near = difflib.get_close_matches(machine.lower(), [*PROFILES, _NO_DEVICES], n=4, cutoff=0.6)
+    near += [name for name in PROFILES if name.partition(".")[0] == family and name not in near]
+    known = ", ".join(near[:6]) or ", ".join(sorted({name.partition(".")[0] for name in PROFILES})) + " and their sizes"
+    return UsageError(
+        f"machine {machine!r} is not known; near it: {known}"
+        if near
+        else f"machine {machine!r} is not known; families that are: {known}",
+        "or describe it, such as 4x16GiB, or give a file saved by gpusched status --json",
+    )

@@ -1,0 +1,65 @@
+"""What the operating system knows of this host: its name, CPUs, memory, and whose process a pid is.
+
+It must not know about devices. psutil's errors end here: what cannot be read is None.
+"""
+
+import os
+import socket
+from collections.abc import Collection
+
+__all__ = ["ancestor_among", "host_name", "memory_mib", "process_owner", "usable_cpus"]
+
+_MOST_ANCESTORS = 64
+
+
+def host_name() -> str:
+    """Return the name of this host."""
+    return socket.gethostname()
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """Return the CPUs that this process may run on, as a container or a batch system left it (sched_setaffinity(2))."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def memory_mib() -> int | None:
+    """Return the host's memory in MiB, or None where it cannot be read."""
+    import psutil
+
+    try:
+        return int(psutil.virtual_memory().total) >> 20
+    except (OSError, RuntimeError):
+        return None
+
+
+def process_owner(pid: int) -> tuple[str | None, str | None]:
+    """Return the user and the command line of `pid`; each is None where this process may not see it."""
+    import psutil
+
+    user = command = None
+    try:
+        process = psutil.Process(pid)
+        user = process.username()
+        command = " ".join(process.cmdline()) or process.name()
+    except (psutil.Error, OSError, ValueError):
+        pass  # it ended, or it is another user's: what was read so far stands
+    return user, command
+
+
+def ancestor_among(pid: int, roots: Collection[int]) -> int | None:
+    """Return the pid of `roots` that `pid` is, descends from, or shares a process group with; None if there is none."""
+    import psutil
+
+    seen = pid
+    try:
+        for _ in range(_MOST_ANCESTORS):
+            if seen in roots:
+                return seen
+            seen = psutil.Process(seen).ppid()
+    except (psutil.Error, ValueError):
+        pass  # it ended, or it has no parent; its group may still tell
+    try:
+        group = os.getpgid(pid)
+    except OSError:
+        return None
+    return group if group in roots else None

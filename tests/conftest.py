@@ -1,0 +1,11 @@
+"""What tests of several packages share."""
+
+import pytest
+
+from tests.stand_in.library import StandIn
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    """The stand-in for NVIDIA's library: `stand_in.host(scenario).run([...])` is a process on a host with GPUs."""
+    return StandIn(tmp_path_factory.mktemp("stand-in"))
