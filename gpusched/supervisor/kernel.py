@@ -10,6 +10,7 @@ import signal
 import time
 
 __all__ = [
+    "GUARD_GONE",
     "become_subreaper",
     "boot_id",
     "descendants",
@@ -17,6 +18,9 @@ __all__ = [
     "set_death_signal",
     "start_time",
 ]
+
+GUARD_GONE = signal.SIGUSR1
+"""What the kernel sends to the supervisor when the guard dies."""
 
 _PR_SET_PDEATHSIG = 1  # prctl(2), linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
@@ -82,7 +86,7 @@ def kill_descendants(patience_s: float) -> bool:
     A subreaper gets the orphans of those it kills, so that repeating it finds what fled from its session too.
     """
     deadline = time.monotonic() + patience_s
-    me = os.getpid()
+    me, pause_s = os.getpid(), 0.005
     while True:
         left = descendants(me)
         for pid in left:
@@ -93,7 +97,8 @@ def kill_descendants(patience_s: float) -> bool:
         _reap_all()
         if not left or time.monotonic() > deadline:
             return not left
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.2)
 
 
 def _reap_all() -> None:

@@ -1,0 +1,114 @@
+"""What goes into the machine and what comes out of it: events with the time they happened, and instructions.
+
+Times are seconds of one clock that never goes back; the machine does not know which.
+"""
+
+import msgspec
+
+from gpusched.model.status import ExitReason, JobState
+
+__all__ = [
+    "Ended",
+    "Event",
+    "FinishJob",
+    "GuardGone",
+    "Instruction",
+    "Move",
+    "Record",
+    "Signal",
+    "Spawn",
+    "SpawnFailed",
+    "Spawned",
+    "StopRequested",
+    "Tick",
+]
+
+
+class Spawned(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica's program runs as process `pid`."""
+
+    replica: str
+    pid: int
+    now: float
+
+
+class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica's program could not be started; `message` names it and says why."""
+
+    replica: str
+    message: str
+    now: float
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica's process ended: with a `code`, or by a `signal`, which the kernel's OOM killer sent if `oom`."""
+
+    replica: str
+    now: float
+    code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time went by."""
+
+    now: float
+
+
+class StopRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants the job to stop: within its grace, or at once if `kill`. `message` says who."""
+
+    now: float
+    message: str
+    kill: bool = False
+
+
+class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
+    """The guard died, so that nobody would clean up after the supervisor: the job must not go on."""
+
+    now: float
+    message: str
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True):
+    """Start the replica's program; answer with Spawned or SpawnFailed. The first `attempt` is 0."""
+
+    replica: str
+    attempt: int
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask the replica's process group to end, or end it if `kill`."""
+
+    replica: str
+    pid: int
+    kill: bool
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a replica, or of the job itself (`subject` "job"), from one state to the next."""
+
+    now: float
+    subject: str
+    before: str
+    after: str
+    pid: int | None = None
+    exit: ExitReason | None = None
+    message: str | None = None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Write the move down."""
+
+    move: Move
+
+
+class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Every replica has ended for good: say so, and end."""
+
+    state: JobState
+
+
+Event = Spawned | SpawnFailed | Ended | Tick | StopRequested | GuardGone
+Instruction = Spawn | Signal | Record | FinishJob

@@ -1,0 +1,303 @@
+"""The brain of a supervisor: events in, instructions out. No I/O, no clock, no processes: time comes in the events.
+
+A replica moves by one table keyed by (state, cause); the job by one keyed by (from, to). Terminal states have no row.
+
+    pending ─► starting ─► running ─► stopping ─► exited    stopped, however it died
+                 │  ▲         ├─────────────────► exited    completed
+                 ▼  │         ▼
+                backoff ◄── crashed, or could not start ──► failed    its restarts are used up
+"""
+
+from collections import deque
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
+from gpusched.model.workload import Restart
+from gpusched.supervisor.events import (
+    Ended,
+    Event,
+    FinishJob,
+    GuardGone,
+    Instruction,
+    Move,
+    Record,
+    Signal,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    StopRequested,
+    Tick,
+)
+from gpusched.supervisor.restart import delay_s, exit_text, row_after, starts_again
+from gpusched.supervisor.spec import JobSpec
+
+__all__ = ["JOB", "IllegalMove", "Machine", "ReplicaRun"]
+
+JOB: Final = "job"
+"""The subject of the job's own moves."""
+
+_STARTS_PER_TICK: Final = 8  # so that a stop request never waits for a thousand starts
+_STORY: Final = 16  # moves kept of each subject, to be told with an IllegalMove
+_NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
+
+
+class _Cause(StrEnum):
+    START = "start"
+    SPAWNED = "spawned"
+    SPAWN_FAILED = "spawn-failed"
+    ENDED = "ended"
+    STOP = "stop"
+
+
+_MOVES: Final[dict[tuple[ReplicaState, _Cause], frozenset[ReplicaState]]] = {
+    (ReplicaState.PENDING, _Cause.START): frozenset({ReplicaState.STARTING}),
+    (ReplicaState.PENDING, _Cause.STOP): frozenset({ReplicaState.EXITED}),
+    (ReplicaState.STARTING, _Cause.SPAWNED): frozenset({ReplicaState.RUNNING}),
+    (ReplicaState.STARTING, _Cause.SPAWN_FAILED): frozenset({ReplicaState.BACKOFF, ReplicaState.FAILED}),
+    (ReplicaState.STARTING, _Cause.STOP): frozenset({ReplicaState.STOPPING}),
+    (ReplicaState.RUNNING, _Cause.ENDED): frozenset({ReplicaState.EXITED, ReplicaState.BACKOFF, ReplicaState.FAILED}),
+    (ReplicaState.RUNNING, _Cause.STOP): frozenset({ReplicaState.STOPPING}),
+    (ReplicaState.STOPPING, _Cause.SPAWN_FAILED): frozenset({ReplicaState.EXITED}),
+    (ReplicaState.STOPPING, _Cause.ENDED): frozenset({ReplicaState.EXITED}),
+    (ReplicaState.BACKOFF, _Cause.START): frozenset({ReplicaState.STARTING}),
+    (ReplicaState.BACKOFF, _Cause.STOP): frozenset({ReplicaState.EXITED}),
+}
+
+_JOB_MOVES: Final = frozenset(
+    {
+        (JobState.QUEUED, JobState.STARTING),
+        (JobState.QUEUED, JobState.STOPPING),
+        (JobState.STARTING, JobState.RUNNING),
+        (JobState.STARTING, JobState.STOPPING),
+        (JobState.RUNNING, JobState.STOPPING),
+        (JobState.STOPPING, JobState.SUCCEEDED),
+        (JobState.STOPPING, JobState.FAILED),
+        (JobState.STOPPING, JobState.CANCELLED),
+        (JobState.STOPPING, JobState.LOST),
+    }
+)
+
+
+class IllegalMove(Exception):
+    """A move that no table holds: a defect of the supervisor, told with what the subject went through before."""
+
+    def __init__(self, subject: str, before: str, after: str, story: tuple[Move, ...]) -> None:
+        told = "; ".join(f"{move.now:.3f} {move.before} -> {move.after}" for move in story) or "nothing yet"
+        super().__init__(f"{subject}: {before} -> {after} is not a legal move; its story: {told}")
+        self.subject, self.before, self.after, self.story = subject, before, after, story
+
+
+class ReplicaRun(msgspec.Struct, kw_only=True):
+    """What the machine knows of one replica. Times in seconds of the events' clock.
+
+    `restarts` counts all of them, `row` those in a row; `exit` is why the latest process ended, None while one runs.
+    """
+
+    name: str
+    role: str
+    state: ReplicaState = ReplicaState.PENDING
+    pid: int | None = None
+    since: float | None = None
+    started: float | None = None
+    restarts: int = 0
+    row: int = 0
+    retry_at: float | None = None
+    kill_at: float | None = None
+    exit: ExitReason | None = None
+
+
+class Machine:
+    """The states of one job and its replicas. Only `handle` changes them; `message` says why the job ends."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        ordered = sorted(spec.replicas, key=lambda one: one.replica.role != spec.leader)  # the leader starts first
+        self.replicas = {one.replica.name: ReplicaRun(name=one.replica.name, role=one.replica.role) for one in ordered}
+        self.state = JobState.QUEUED
+        self.message: str | None = None
+        self._outcome = JobState.LOST
+        self._stories: dict[str, deque[Move]] = {}
+        self._instructions: list[Instruction] = []
+
+    @property
+    def deadline(self) -> float | None:
+        """When a Tick is due, on the events' clock: 0 for at once; None if only other events can change anything."""
+        runs = self.replicas.values()
+        if self.state is JobState.QUEUED or any(run.state is ReplicaState.PENDING for run in runs):
+            return 0.0
+        return min((time for run in runs for time in (run.retry_at, run.kill_at) if time is not None), default=None)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in what happened and return what is to be done. Raises IllegalMove for what cannot have happened."""
+        match event:
+            case Tick():
+                self._tick(event.now)
+            case Spawned():
+                self._spawned(self.replicas[event.replica], event)
+            case SpawnFailed():
+                reason = ExitReason(kind="spawn-failed", message=event.message)
+                self._gone(self.replicas[event.replica], _Cause.SPAWN_FAILED, reason, event.now)
+            case Ended():
+                self._gone(self.replicas[event.replica], _Cause.ENDED, _reason(event), event.now)
+            case StopRequested():
+                self._end(JobState.CANCELLED, event.message, event.now, kill=event.kill)
+            case GuardGone():
+                self._end(JobState.LOST, event.message, event.now, kill=True)
+        self._judge(event.now)
+        instructions, self._instructions = self._instructions, []
+        return instructions
+
+    # One replica.
+
+    def _tick(self, now: float) -> None:
+        if self.state is JobState.QUEUED:
+            self._move_job(JobState.STARTING, now)
+        starts = 0
+        for run in self.replicas.values():
+            due = run.state is ReplicaState.PENDING or (run.retry_at is not None and now >= run.retry_at)
+            if due and starts < _STARTS_PER_TICK:
+                starts += 1
+                self._start(run, now)
+            elif run.kill_at is not None and now >= run.kill_at:
+                self._kill(run)
+
+    def _start(self, run: ReplicaRun, now: float) -> None:
+        if run.retry_at is not None:
+            run.restarts, run.row, run.retry_at = run.restarts + 1, run.row + 1, None
+        run.exit = None
+        self._move(run, ReplicaState.STARTING, _Cause.START, now)
+        self._instructions.append(Spawn(replica=run.name, attempt=run.restarts))
+
+    def _spawned(self, run: ReplicaRun, event: Spawned) -> None:
+        if run.pid is not None:
+            raise self._illegal(run, _Cause.SPAWNED)
+        run.pid, run.started = event.pid, event.now
+        if run.state is not ReplicaState.STOPPING:
+            self._move(run, ReplicaState.RUNNING, _Cause.SPAWNED, event.now)
+        else:  # it was asked to stop while it was being started
+            self._instructions.append(Signal(replica=run.name, pid=event.pid, kill=False))
+
+    def _gone(self, run: ReplicaRun, cause: _Cause, reason: ExitReason, now: float) -> None:
+        if (run.pid is None) is (cause is _Cause.ENDED):
+            raise self._illegal(run, cause)
+        if run.started is not None:
+            run.row = row_after(self._spec.backoff, run.row, now - run.started)
+        rule = self._spec.restart.get(run.role, Restart())
+        if run.state is ReplicaState.STOPPING:
+            self._leave(run, ReplicaState.EXITED, cause, ExitReason(kind="stopped"), now)
+        elif reason.kind == "completed" and (rule.policy != "always" or run.role == self._spec.leader):
+            self._leave(run, ReplicaState.EXITED, cause, reason, now)
+        elif starts_again(rule, reason, run.row):
+            run.retry_at = now + delay_s(self._spec.backoff, run.row)
+            self._leave(run, ReplicaState.BACKOFF, cause, reason, now)
+        else:
+            self._leave(run, ReplicaState.FAILED, cause, reason, now)
+
+    def _leave(self, run: ReplicaRun, after: ReplicaState, cause: _Cause, reason: ExitReason, now: float) -> None:
+        run.exit, run.kill_at, run.started = reason, None, None
+        self._move(run, after, cause, now)
+        run.pid = None
+
+    def _stop(self, run: ReplicaRun, now: float, grace_s: float) -> None:
+        if run.state in (ReplicaState.PENDING, ReplicaState.BACKOFF):
+            run.retry_at = None
+            self._leave(run, ReplicaState.EXITED, _Cause.STOP, ExitReason(kind="stopped"), now)
+            return
+        run.kill_at = now + grace_s
+        self._move(run, ReplicaState.STOPPING, _Cause.STOP, now)
+        if run.pid is not None:
+            self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=False))
+
+    def _kill(self, run: ReplicaRun) -> None:
+        if run.pid is not None:
+            run.kill_at = None
+            self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=True))
+
+    def _move(self, run: ReplicaRun, after: ReplicaState, cause: _Cause, now: float) -> None:
+        if after not in _MOVES.get((run.state, cause), ()):
+            raise self._illegal(run, after)
+        self._record(Move(now=now, subject=run.name, before=run.state, after=after, pid=run.pid, exit=run.exit))
+        run.state, run.since = after, now
+
+    def _illegal(self, run: ReplicaRun, after: str) -> IllegalMove:
+        return IllegalMove(run.name, run.state, after, tuple(self._stories.get(run.name, ())))
+
+    # The job.
+
+    def _judge(self, now: float) -> None:
+        runs = self.replicas.values()
+        if self.state is JobState.STARTING and not any(run.state in _NOT_YET for run in runs):
+            self._move_job(JobState.RUNNING, now)
+        if self.state is JobState.RUNNING or self.state is JobState.STARTING:
+            verdict = self._verdict()
+            if verdict is not None:
+                self._end(*verdict, now, kill=False)
+        if self.state is JobState.STOPPING and all(run.state in REPLICA_TERMINAL for run in runs):
+            self._move_job(self._outcome, now)
+            self._instructions.append(FinishJob(state=self._outcome))
+
+    def _verdict(self) -> tuple[JobState, str | None] | None:
+        """Return how the job ends and why, if what its replicas did decides it."""
+        roles: dict[str, list[ReplicaRun]] = {}
+        for run in self.replicas.values():
+            roles.setdefault(run.role, []).append(run)
+        leaders = roles.pop(self._spec.leader or "", [])
+        if not leaders:
+            return self._verdict_without_leader()
+        for run in leaders:
+            if run.state is ReplicaState.FAILED:
+                return JobState.FAILED, _given_up(run)
+        if all(run.state is ReplicaState.EXITED for run in leaders):
+            return JobState.SUCCEEDED, None
+        for role, runs in roles.items():
+            if all(run.state is ReplicaState.FAILED for run in runs):  # the leader would wait for them for ever
+                return JobState.FAILED, f"no {role} is left: {_given_up(runs[-1])}"
+        return None
+
+    def _verdict_without_leader(self) -> tuple[JobState, str | None] | None:
+        runs = self.replicas.values()
+        failed = [run for run in runs if run.state is ReplicaState.FAILED]
+        if not all(run.state in REPLICA_TERMINAL for run in runs):
+            return None
+        return (JobState.FAILED, _given_up(failed[0])) if failed else (JobState.SUCCEEDED, None)
+
+    def _end(self, outcome: JobState, message: str | None, now: float, *, kill: bool) -> None:
+        """Stop what still runs. The first reason to end a job decides its outcome; a later one may only hurry it."""
+        if self.state in JOB_TERMINAL:
+            return
+        if self.state is not JobState.STOPPING:
+            self._outcome, self.message = outcome, message
+            self._move_job(JobState.STOPPING, now)
+            for run in self.replicas.values():
+                if run.state not in REPLICA_TERMINAL:
+                    self._stop(run, now, self._spec.stop_grace_s)
+        if kill:
+            for run in self.replicas.values():
+                if run.state is ReplicaState.STOPPING:
+                    run.kill_at = now
+                    self._kill(run)
+
+    def _move_job(self, after: JobState, now: float) -> None:
+        if (self.state, after) not in _JOB_MOVES:
+            raise IllegalMove(JOB, self.state, after, tuple(self._stories.get(JOB, ())))
+        self._record(Move(now=now, subject=JOB, before=self.state, after=after, message=self.message))
+        self.state = after
+
+    def _record(self, move: Move) -> None:
+        self._stories.setdefault(move.subject, deque(maxlen=_STORY)).append(move)
+        self._instructions.append(Record(move=move))
+
+
+def _reason(event: Ended) -> ExitReason:
+    if event.signal is not None:
+        return ExitReason(kind="oom" if event.oom else "signalled", signal=event.signal)
+    return ExitReason(kind="crashed", code=event.code) if event.code else ExitReason(kind="completed")
+
+
+def _given_up(run: ReplicaRun) -> str:
+    why = "an unknown reason" if run.exit is None else exit_text(run.exit)
+    times = "" if run.restarts == 0 else f", after {run.restarts} restart{'s' if run.restarts > 1 else ''}"
+    return f"{run.name} {why}{times}"

@@ -1,0 +1,189 @@
+"""Processes of this host: start one, signal its group, learn how it ended, sleep until something happens.
+
+It must not know states or restarts. Every replica leads a session and a process group of its own, so that one signal
+reaches all that it forks; only what calls setsid itself flees from that, and the end of the job finds it (kernel.py).
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Final, Protocol
+
+import msgspec
+
+from gpusched.model.plan import ReplicaSpec
+from gpusched.supervisor.kernel import GUARD_GONE, set_death_signal, start_time
+from gpusched.supervisor.spec import ProcessIdentity
+
+__all__ = ["Children", "Death", "SpawnError", "Spawner", "Wakeup"]
+
+
+class SpawnError(Exception):
+    """A program could not be started; the text names it and says why."""
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child ended: with `code`, or by `signal`; `ours` if it was SIGKILL and came from here."""
+
+    pid: int
+    code: int | None = None
+    signal: int | None = None
+    ours: bool = False
+
+
+class Spawner(Protocol):
+    """What the runner needs of an operating system."""
+
+    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], output: int) -> int:
+        """Start a program that leads its own process group and return its pid. Raises SpawnError."""
+
+    def send(self, pid: int, number: int) -> None:
+        """Send a signal to the process group of a child that has not been reaped."""
+
+    def deaths(self) -> list[Death]:
+        """Return the children that ended since the last call, having killed what was left of their groups."""
+
+
+class Children:
+    """The children of this process. It must be the only code here that waits for children, and single-threaded.
+
+    Single-threaded is what makes `preexec_fn` safe: no other thread can hold a lock at the fork. And it is the only way
+    to set the death signal before the program runs without putting another program in between.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._killed: set[int] = set()
+
+    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], output: int) -> int:
+        """Start `spec.argv` in `spec.cwd` with stdin /dev/null, stdout and stderr to the descriptor `output`.
+
+        It runs on those of its CPUs that this process may use, on all of these if it may use none. When this process
+        dies, so does the child. Raises SpawnError.
+        """
+        try:
+            child = subprocess.Popen(
+                spec.argv,
+                env=env,
+                cwd=spec.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_preparation(spec.replica.cpus),  # noqa: PLW1509 (see the class)
+            )
+        except OSError as error:
+            what = error.filename or spec.argv[0]
+            raise SpawnError(f"{os.fsdecode(what)}: {error.strerror}") from None
+        except (ValueError, subprocess.SubprocessError) as error:
+            raise SpawnError(f"{spec.argv[0]}: {error}") from None
+        self._running[child.pid] = child
+        return child.pid
+
+    def send(self, pid: int, number: int) -> None:
+        """Send a signal to the process group of the child `pid`; nothing if it was reaped, or may not be signalled."""
+        if pid in self._running:
+            if number == signal.SIGKILL:
+                self._killed.add(pid)
+            _signal_group(pid, number)
+
+    def deaths(self) -> list[Death]:
+        """Return the children that ended since the last call, having killed what was left of their groups.
+
+        Orphans that this subreaper adopted are reaped as well, and not told.
+        """
+        found = []
+        while (info := _ended_child()) is not None:
+            child = self._running.pop(info.si_pid, None)
+            if child is not None:
+                _signal_group(info.si_pid, signal.SIGKILL)  # before reaping: until then the number is not given anew
+                by_code = info.si_code == os.CLD_EXITED
+                child.returncode = info.si_status if by_code else -info.si_status  # so that Popen does not wait for it
+                found.append(
+                    Death(
+                        pid=info.si_pid,
+                        code=info.si_status if by_code else None,
+                        signal=None if by_code else info.si_status,
+                        ours=info.si_pid in self._killed,
+                    )
+                )
+                self._killed.discard(info.si_pid)
+            os.waitpid(info.si_pid, 0)
+        return found
+
+
+class Wakeup:
+    """Sleep that ends early when a signal comes or the launcher ends. Signals do nothing else than to set a flag.
+
+    `stops` counts SIGTERM and SIGINT. SIGHUP does nothing, by a handler: what is ignored would stay so in replicas.
+    The handled signals are unblocked at the end, so that none that came earlier is lost.
+    """
+
+    _COUNTED: Final = (signal.SIGTERM, signal.SIGINT)
+    _WAKING: Final = (signal.SIGCHLD, signal.SIGHUP, GUARD_GONE)
+
+    def __init__(self, launcher: ProcessIdentity | None) -> None:
+        self.stops = 0
+        self._launcher = launcher
+        self._selector = selectors.DefaultSelector()
+        self._inner, outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._inner, selectors.EVENT_READ)
+        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+        for number in self._COUNTED:
+            signal.signal(number, self._count)
+        for number in self._WAKING:
+            signal.signal(number, lambda _number, _frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*self._COUNTED, *self._WAKING))
+        if launcher is not None:
+            with contextlib.suppress(OSError):  # gone, or a kernel before 5.3: then sleeping only lasts longer
+                self._selector.register(os.pidfd_open(launcher.pid), selectors.EVENT_READ)
+
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds`, or as soon as there was a signal or the launcher ended."""
+        for key, _ in self._selector.select(seconds):
+            if key.fd == self._inner:
+                with contextlib.suppress(BlockingIOError):
+                    while os.read(self._inner, 4096):
+                        pass
+            else:  # a pidfd stays readable for ever
+                self._selector.unregister(key.fd)
+                os.close(key.fd)
+
+    def launcher_gone(self) -> bool:
+        """Return whether the process that this job must not outlive has ended."""
+        return self._launcher is not None and start_time(self._launcher.pid) != self._launcher.start
+
+    def _count(self, _number: int, _frame: FrameType | None) -> None:
+        self.stops += 1
+
+
+def _preparation(cpus: tuple[int, ...]) -> Callable[[], None]:
+    """Return what the child does between fork and exec; everything it needs is at hand before the fork."""
+    supervisor = os.getpid()
+    usable = set(cpus) & os.sched_getaffinity(0)
+
+    def prepare() -> None:
+        set_death_signal(signal.SIGKILL)
+        if os.getppid() != supervisor:  # it died between the fork and the line above
+            os._exit(1)
+        if usable:
+            with contextlib.suppress(OSError):  # a CPU taken away in this moment must not fail the start
+                os.sched_setaffinity(0, usable)
+
+    return prepare
+
+
+def _ended_child() -> os.waitid_result | None:
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+
+
+def _signal_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it, or nobody of ours
+        os.killpg(group, number)

@@ -1,0 +1,122 @@
+"""What a supervisor leaves behind while it runs: status.json on change, events.jsonl, and words in its own log.
+
+A full disk or a missing directory never ends a job: what could not be written is kept, told, and tried again.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections import deque
+from typing import Final, Protocol
+
+import msgspec
+
+from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
+from gpusched.supervisor.events import Move
+from gpusched.supervisor.jobdir import JobDirectory, queued
+from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.machine import Machine, ReplicaRun
+from gpusched.supervisor.spec import JobSpec
+
+__all__ = ["BootClock", "Clock", "Recorder"]
+
+_SAVE_EVERY_S: Final = 0.1
+_RETRY_EVERY_S: Final = 1.0
+_KEPT_EVENTS: Final = 10_000
+
+
+class Clock(Protocol):
+    """A clock that never goes back, and what its readings are in Unix seconds."""
+
+    def now(self) -> float:
+        """Return the seconds since some moment."""
+
+    def unix(self, moment: float) -> float:
+        """Return a reading of `now` in Unix seconds."""
+
+
+class BootClock:
+    """Seconds since boot, with the time that the host slept. The offset to Unix time is taken once."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - self.now()
+
+    def now(self) -> float:
+        """Return the seconds since boot."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def unix(self, moment: float) -> float:
+        """Return a reading of `now` in Unix seconds, to the millisecond."""
+        return round(moment + self._offset, 3)
+
+
+class Recorder:
+    """Writes down what the machine went through. `due` is when `save` has something to do, None for never."""
+
+    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
+        self._directory, self._clock = directory, clock
+        self._base = msgspec.structs.replace(
+            queued(directory, spec),
+            supervisor_pid=os.getpid(),
+            supervisor_start=start_time(os.getpid()),
+            boot_id=boot_id(),
+        )
+        self._events: deque[dict[str, object]] = deque(maxlen=_KEPT_EVENTS)
+        self._problem: str | None = None
+        self._next_save = 0.0
+        self.due: float | None = 0.0
+
+    def note(self, move: Move) -> None:
+        """Take in a move: an event to write, and a status to save soon."""
+        event = {"time": self._clock.unix(move.now), **msgspec.to_builtins(move)}
+        del event["now"]
+        self._events.append({key: value for key, value in event.items() if value is not None})
+        self.due = self._next_save
+
+    def trouble(self, problem: str) -> None:
+        """Tell what went wrong without being worth a job's life: in the supervisor's log and in the next status."""
+        if problem != self._problem:
+            self._problem = problem
+            self.due = self._next_save
+            with contextlib.suppress(OSError):
+                print(problem, file=sys.stderr, flush=True)
+
+    def save(self, machine: Machine) -> bool:
+        """Write events and status; return whether both are on disk now. What fails is tried again a second later."""
+        now = self._clock.now()
+        self._next_save = now + _SAVE_EVERY_S
+        try:
+            if self._events:
+                self._directory.append_events(self._events)
+                self._events.clear()
+            self._directory.write_status(self.status(machine))
+        except OSError as error:
+            self.trouble(f"could not save the job's status: {error.filename or self._directory.path}: {error.strerror}")
+            self.due = self._next_save = now + _RETRY_EVERY_S
+            return False
+        self.due = None
+        return True
+
+    def status(self, machine: Machine) -> JobStatus:
+        """Return the job as others see it."""
+        told = [text for text in (machine.message, self._problem) if text]
+        return msgspec.structs.replace(
+            self._base,
+            state=machine.state,
+            replicas=tuple(self._replica(base, machine.replicas[base.name]) for base in self._base.replicas),
+            ended=self._clock.unix(self._clock.now()) if machine.state in JOB_TERMINAL else None,
+            message="; ".join(told) or None,
+        )
+
+    def _replica(self, base: ReplicaStatus, run: ReplicaRun) -> ReplicaStatus:
+        return msgspec.structs.replace(
+            base,
+            state=run.state,
+            pid=run.pid,
+            started=None if run.started is None else self._clock.unix(run.started),
+            restarts=run.restarts,
+            exit=run.exit,
+            since=base.since if run.since is None else self._clock.unix(run.since),
+            retry_at=None if run.retry_at is None else self._clock.unix(run.retry_at),
+        )
