@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
-from gpusched.model.status import ExitReason, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.status import JOB_TERMINAL, ExitReason, JobStatus, ReplicaState, ReplicaStatus
 
 __all__ = ["Scene", "describe_exit", "draw_job", "format_duration", "plain_progress"]
 
@@ -60,7 +60,8 @@ def _headline(scene: Scene) -> Text:
     text.append(job.id, style="bold")
     text.append(f"  {job.state}", style="green" if job.state == "running" else "yellow")
     text.append(f"  {format_duration((job.ended or scene.now) - job.created)}")
-    text.append(f"  {alive} of {len(job.replicas)} processes running")
+    processes = f"{len(job.replicas)} processes"
+    text.append(f"  {processes}" if job.state in JOB_TERMINAL else f"  {alive} of {processes} running")
     if job.counts:
         text.append(f" on {len(job.counts)} devices {list(job.counts)}")
     if job.simulated:
@@ -89,7 +90,7 @@ def _curve(scene: Scene, width: int, height: int) -> Text:
     points = [(time, score) for report in scene.progress for time, score in _point(report)]
     lines = draw_chart(points, width, height, unicode=scene.unicode)
     span = points[-1][0] - points[0][0] if points else 0.0
-    lines.append(f"   score  0s{format_duration(span):>{max(width - 12, 1)}}")
+    lines.append(f"{'score':>8}  {'0s':<{max(width - 24, 1)}}{format_duration(span):>10}")
     return Text("\n".join(lines), style="cyan")
 
 

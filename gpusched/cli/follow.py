@@ -1,0 +1,169 @@
+"""Follow a job from its directory until it ends: live in a terminal, as lines of text elsewhere; Ctrl-C stops it."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.supervisor.jobdir import JobDirectory, read_job
+
+__all__ = ["follow"]
+
+_PAUSE_S: Final = 0.2
+_REPORT_EVERY_S: Final = 10.0
+
+
+def follow(job: JobDirectory, stop: Callable[[], None], *, live: bool, quiet: bool) -> JobStatus:
+    """Show the job until it has ended and return its last status; `stop` is called once for each Ctrl-C or SIGTERM.
+
+    `live` draws in place and needs a terminal; `quiet` shows nothing.
+    """
+    with _stop_requests() as requests:
+        moments = _moments(job, stop, requests)
+        if quiet:
+            return _last(moments)
+        return _follow_live(job, moments, requests) if live else _follow_plainly(job, moments)
+
+
+class _Requests:
+    """How often the person has asked for an end. The signal handler only counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def handle(self, _number: int, _frame: object) -> None:
+        self.count += 1
+
+
+@contextmanager
+def _stop_requests() -> Iterator[_Requests]:
+    requests = _Requests()
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, requests.handle) for number in caught]
+    try:
+        yield requests
+    finally:
+        for number, handler in zip(caught, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _moments(job: JobDirectory, stop: Callable[[], None], requests: _Requests) -> Iterator[JobStatus]:
+    """Yield the job's status several times a second, the last time when it has ended; pass stop requests on."""
+    passed_on = 0
+    while True:
+        status = read_job(job.path)
+        yield status
+        if status.state in JOB_TERMINAL:
+            return
+        while passed_on < requests.count:
+            passed_on += 1
+            stop()
+        time.sleep(_PAUSE_S)
+
+
+def _last(moments: Iterator[JobStatus]) -> JobStatus:
+    status = next(moments)
+    for status in moments:  # noqa: B007 (the last one is what is wanted)
+        pass
+    return status
+
+
+def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: _Requests) -> JobStatus:
+    from rich.console import Console
+    from rich.live import Live
+
+    from gpusched.cli.render_launch import Scene, draw_job
+
+    console = Console(highlight=False)
+    unicode = console.encoding.lower().startswith("utf")
+    reports: list[Mapping[str, object]] = []
+    new = _new_reports(job.progress)
+    status = next(moments)
+    with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as view:
+        while True:
+            reports += new()
+            scene = Scene(
+                job=status,
+                progress=reports,
+                now=time.time(),
+                frame=_frame(job.path / "frame.txt"),
+                note=_note(status, requests, job.logs),
+                unicode=unicode,
+            )
+            view.update(draw_job(scene, console.width, console.height), refresh=True)
+            if (later := next(moments, None)) is None:
+                return status
+            status = later
+
+
+def _note(status: JobStatus, requests: _Requests, logs: Path) -> str:
+    if status.state in JOB_TERMINAL:
+        return ""
+    if requests.count == 0:
+        return f"logs: {logs}   Ctrl-C stops the job"
+    return "stopping, the replicas may save their work; Ctrl-C again kills them" if requests.count == 1 else "killing"
+
+
+def _frame(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatus:
+    from gpusched.cli.render_launch import describe_exit, plain_progress
+
+    seen: dict[str, tuple[object, int]] = {}
+    new = _new_reports(job.progress)
+    reported = 0.0
+    status = next(moments)
+    while True:
+        for replica in status.replicas:
+            if seen.get(replica.name) != (replica.state, replica.restarts):
+                seen[replica.name] = (replica.state, replica.restarts)
+                reason = f" ({describe_exit(replica.exit)})" if replica.exit else ""
+                _say(f"{replica.name} {replica.state}{f' pid {replica.pid}' if replica.pid else ''}{reason}")
+        reports = new()
+        if reports and time.monotonic() - reported >= _REPORT_EVERY_S:
+            reported = time.monotonic()
+            _say(plain_progress(reports[-1]))
+        if (later := next(moments, None)) is None:
+            return status
+        status = later
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text)
+    sys.stdout.flush()
+
+
+def _new_reports(path: Path) -> Callable[[], list[Mapping[str, object]]]:
+    """Return a function that returns what has been reported since its last call; a line still being written waits."""
+    position = 0
+
+    def read() -> list[Mapping[str, object]]:
+        nonlocal position
+        try:
+            with path.open("rb") as file:
+                file.seek(position)
+                lines = file.read().split(b"\n")
+        except OSError:
+            return []
+        position += sum(len(line) + 1 for line in lines[:-1])
+        return [report for line in lines[:-1] for report in _report(line)]
+
+    return read
+
+
+def _report(line: bytes) -> list[Mapping[str, object]]:
+    try:
+        report = json.loads(line)
+    except ValueError:
+        return []
+    return [report] if isinstance(report, dict) else []

@@ -1,0 +1,56 @@
+"""What `plan` and `launch` share: from what a person typed to a plan for this host, or for another."""
+
+from typing import NamedTuple
+
+from gpusched import contract
+from gpusched.model.plan import Plan
+from gpusched.model.workload import Workload
+from gpusched.settings import Settings
+
+__all__ = ["Wish", "xla_variable"]
+
+
+class Wish(NamedTuple):
+    """What a person typed, as it was typed."""
+
+    procs: str | None = None
+    machine: str | None = None
+    gpus: str | None = None
+    exclude_gpus: str | None = None
+    learner_memory: str | None = None
+    actor_memory: str | None = None
+    policy: str = "balanced"
+
+    def plan(self, workload: Workload, settings: Settings) -> Plan:
+        """Return the plan for `workload`, beside the live jobs of this host if it is for this host.
+
+        Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
+        """
+        from gpusched.planner import Rules, counted_role, plan, request_for, select_devices
+        from gpusched.probe.base import read_inventory, require_usable
+
+        request = request_for(workload, self.procs, self.learner_memory, self.actor_memory)
+        inventory, leases = read_inventory(self.machine)
+        require_usable(inventory)
+        if self.machine is None:
+            from gpusched.supervisor.jobdir import leases_of, list_jobs
+
+            leases = leases_of(list_jobs(settings.state_dir))
+        rules = Rules(
+            policy=self.policy,
+            context_mib=settings.context_mib,
+            headroom=settings.headroom,
+            only=select_devices(inventory, self.gpus, self.exclude_gpus),
+        )
+        maximise = counted_role(workload) if self.procs == "max" else None
+        return plan(request, inventory, leases, rules, maximise)
+
+
+def xla_variable() -> str:
+    """Return the variable that limits the JAX that is installed here."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return contract.xla_fraction_variable(version("jaxlib"))
+    except PackageNotFoundError:
+        return contract.xla_fraction_variable(None)
