@@ -1,0 +1,124 @@
+"""Advantages against a plain reference; the loss by hand; an update that learns."""
+
+import keras
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.snake.a2c import PolicyLoss, advantages, prepare, update
+from workloads.snake.networks import build, judge
+from workloads.snake.rollout import Floats, play, rollout_from, sample
+from workloads.snake.settings import Settings
+from workloads.snake.vector import VectorSnake
+
+
+def plain_advantages(
+    rewards: list[float], ended: list[bool], values: list[float], discount: float, trace: float
+) -> list[float]:
+    """The sum over all later steps of the same game, term by term."""
+    result = []
+    for start in range(len(rewards)):
+        total, weight = 0.0, 1.0
+        for step in range(start, len(rewards)):
+            following = 0.0 if ended[step] else values[step + 1]
+            total += weight * (rewards[step] + discount * following - values[step])
+            if ended[step]:
+                break
+            weight *= discount * trace
+        result.append(total)
+    return result
+
+
+@given(seed=st.integers(0, 10_000), steps=st.integers(1, 12), games=st.integers(1, 4))
+def test_advantages_are_the_sums_of_later_surprises(seed: int, steps: int, games: int) -> None:
+    random = np.random.default_rng(seed)
+    rewards = random.integers(0, 2, (steps, games)).astype(np.float32)
+    ended = random.random((steps, games)) < 0.3
+    values = random.normal(size=(steps + 1, games)).astype(np.float32)
+    result = advantages(rewards, ended, values, 0.9, 0.8)
+    for game in range(games):
+        expected = plain_advantages(
+            rewards[:, game].tolist(), ended[:, game].tolist(), values[:, game].tolist(), 0.9, 0.8
+        )
+        np.testing.assert_allclose(result[:, game], expected, rtol=1e-4, atol=1e-5)
+
+
+def loss_of(logits: list[float], action: int, advantage: float, then: float, entropy: float = 0.0) -> float:
+    target = np.array([[action, advantage, then]], np.float32)
+    return float(PolicyLoss(entropy)(target, np.array([logits], np.float32)))
+
+
+def test_on_a_fresh_batch_the_loss_is_less_the_advantage() -> None:
+    quarter = float(np.log(0.25))
+    assert loss_of([0, 0, 0, 0], 2, 1.5, quarter) == pytest.approx(-1.5, rel=1e-5)
+
+
+def test_the_gain_of_a_stale_step_is_clipped_and_its_harm_is_not() -> None:
+    eighth = float(np.log(0.125))
+    assert loss_of([0, 0, 0, 0], 0, 1.0, eighth) == pytest.approx(-1.2, rel=1e-5)
+    assert loss_of([0, 0, 0, 0], 0, -1.0, eighth) == pytest.approx(2.0, rel=1e-5)
+
+
+def test_entropy_lowers_the_loss() -> None:
+    assert loss_of([0, 0, 0, 0], 0, 0.0, 0.0, entropy=0.5) == pytest.approx(-0.5 * np.log(4), rel=1e-5)
+
+
+def test_actions_are_drawn_as_the_softmax_says() -> None:
+    logits: Floats = np.tile(np.log(np.array([0.1, 0.2, 0.3, 0.4], np.float32)), (40_000, 1))
+    actions, logs = sample(logits, np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(actions) / actions.size, [0.1, 0.2, 0.3, 0.4], atol=0.01)
+    np.testing.assert_allclose(logs, logits[0][actions], rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = build("small")
+    prepare(model, Settings(learning_rate=0.003))
+    return model
+
+
+def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
+    rollout = play(model, VectorSnake(30, 1), 20, np.random.default_rng(1))
+    assert rollout.steps == 600
+    again = VectorSnake(30, 1)
+    for step in range(20):
+        np.testing.assert_array_equal(rollout.frames[step], again.frames)
+        _, rewards, ended, _ = again.step(rollout.actions[step])
+        np.testing.assert_array_equal(rollout.rewards[step], rewards)
+        np.testing.assert_array_equal(rollout.ended[step], ended)
+    assert rollout.scores.size == rollout.ended.sum()
+    np.testing.assert_allclose(rollout.values[20], judge(model, again.frames)[1], rtol=1e-5)
+
+
+def test_a_rollout_travels_as_named_arrays(model: keras.Model) -> None:
+    rollout = play(model, VectorSnake(3, 1), 4, np.random.default_rng(1))
+    again = rollout_from(rollout.arrays())
+    for name, array in again.arrays().items():
+        np.testing.assert_array_equal(array, getattr(rollout, name))
+
+
+def test_arrays_that_are_no_rollout_are_refused(model: keras.Model) -> None:
+    arrays = play(model, VectorSnake(3, 1), 4, np.random.default_rng(1)).arrays()
+    with pytest.raises(ValueError, match="values"):
+        rollout_from({name: array for name, array in arrays.items() if name != "values"})
+    for name in arrays:
+        with pytest.raises(ValueError, match=name):
+            rollout_from(arrays | {name: arrays[name].astype(np.float64)})
+    with pytest.raises(ValueError, match="values"):
+        rollout_from(arrays | {"values": arrays["values"][1:]})
+    with pytest.raises(ValueError, match="frames"):
+        rollout_from(arrays | {"actions": arrays["actions"][0]})
+
+
+def test_updates_make_what_paid_more_probable(model: keras.Model) -> None:
+    random = np.random.default_rng(2)
+    games = VectorSnake(64, 2)
+    deaths = []
+    for _ in range(40):
+        rollout = play(model, games, 16, random)
+        deaths.append(rollout.ended.mean())
+        update(model, msgspec.structs.replace(rollout, rewards=1.0 - rollout.ended.astype(np.float32)), 0.0, random)
+    assert np.mean(deaths[-5:]) < np.mean(deaths[:5]) / 2

@@ -1,0 +1,62 @@
+"""Greedy play: whole games, the same for the same seed, and a command that says so."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from workloads.snake.a2c import prepare
+from workloads.snake.checkpoint import Counts, save
+from workloads.snake.evaluate import describe, greedy_scores, main, record_game
+from workloads.snake.networks import build
+from workloads.snake.rules import FRUIT, HEAD
+from workloads.snake.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = build("small")
+    prepare(model, Settings())
+    return model
+
+
+def test_each_game_is_played_once_to_its_end(model: keras.Model) -> None:
+    scores = greedy_scores(model, 40, seed=1)
+    assert scores.shape == (40,)
+    assert (scores >= 0).all()
+    np.testing.assert_array_equal(scores, greedy_scores(model, 40, seed=1))
+
+
+def test_a_recorded_game_is_one_whole_game(model: keras.Model) -> None:
+    frames = record_game(model, seed=1)
+    assert 1 <= len(frames) <= 100 * 97
+    assert all((frame == HEAD).sum() == (frame == FRUIT).sum() == 1 for frame in frames)
+    assert sorted(frames[0][frames[0] > 0]) == [1, 2, HEAD, FRUIT]
+
+
+def test_the_description_has_mean_and_spread() -> None:
+    text = describe(np.array([0, 2, 4]))
+    assert "mean 2.00 fruits over 3 games" in text
+    assert "deviation 1.63" in text
+    assert "most 4" in text
+
+
+def test_the_command_prints_one_line(
+    tmp_path: Path, model: keras.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "weights.npz", model, Counts(network="small"))
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--weights", str(tmp_path / "weights.npz"), "--games", "8"])
+    main()
+    assert capsys.readouterr().out.startswith("greedy play: mean ")
+
+
+def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workloads.snake.evaluate", "--weights", str(tmp_path / "none.npz")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "none.npz: No such file" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,98 @@
+"""Both networks: their sizes, what they see, and their weights by name."""
+
+import keras
+import numpy as np
+import pytest
+
+from workloads.snake.networks import OnePlane, SeenFromHead, build, judge, named_weights, take_weights
+from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames
+from workloads.snake.settings import Network
+from workloads.snake.vector import VectorSnake
+
+NETWORKS: list[Network] = ["original", "small"]
+
+
+def without_value_head(model: keras.Model) -> int:
+    return sum(array.size for name, array in named_weights(model).items() if not name.startswith("value/"))
+
+
+def board(head: tuple[int, int], fruit: tuple[int, int], tail: dict[tuple[int, int], int]) -> Frames:
+    frame = np.zeros((1, SIDE, SIDE), np.uint8)
+    frame[0][head], frame[0][fruit] = HEAD, FRUIT
+    for cell, life in tail.items():
+        frame[0][cell] = life
+    return frame
+
+
+def test_the_original_has_the_original_number_of_weights() -> None:
+    assert without_value_head(build("original")) == 1_182_904
+
+
+def test_the_small_network_is_a_twentieth_of_it() -> None:
+    assert without_value_head(build("small")) < 1_182_904 / 15
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_network_gives_four_logits_and_a_value_for_each_frame(network: Network) -> None:
+    model = build(network)
+    for games in (1, 5):
+        logits, values = judge(model, VectorSnake(games, 0).frames)
+        assert (logits.shape, values.shape) == ((games, 4), (games,))
+        assert np.isfinite(logits).all()
+
+
+def test_the_original_tells_head_fruit_tail_and_free_cells_apart() -> None:
+    plane = np.asarray(OnePlane()(board((2, 3), (7, 7), {(2, 2): 2, (2, 1): 1})))[0, :, :, 0]
+    assert (plane[2, 3], plane[7, 7], plane[0, 0]) == (3, -3, 0)
+    assert 0 < plane[2, 1] < plane[2, 2] < 3
+
+
+def test_the_small_network_sees_everything_from_the_head() -> None:
+    seen = np.asarray(SeenFromHead()(board((9, 4), (9, 6), {(9, 3): 2, (8, 3): 1}))).reshape(11, 11, 3)
+    fruit, wall, tail = (seen[:, :, plane] for plane in range(3))
+    middle = 5
+    assert np.argwhere(fruit).tolist() == [[middle, middle + 2]]
+    assert np.argwhere(tail).tolist() == [[middle - 1, middle - 1], [middle, middle - 1]]
+    assert tail[middle, middle - 1] > tail[middle - 1, middle - 1] > 0
+    assert wall[middle + 1].all(), "the wall is right below a head in the last row"
+    assert wall.sum() == 11 + 11 - 1
+
+
+def test_the_view_holds_every_cell_once_wherever_the_head_is() -> None:
+    decode = SeenFromHead()
+    for at in range(SIDE * SIDE):
+        frame = np.arange(1, SIDE * SIDE + 1, dtype=np.uint8).reshape(1, SIDE, SIDE)
+        frame[0, at // SIDE, at % SIDE] = HEAD
+        seen = np.asarray(decode(frame)).reshape(-1, 3)
+        assert np.unique(seen[:, 2]).size == SIDE * SIDE
+        assert not seen[60].any(), "the head itself needs no mark: it is always in the middle"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_weights_go_from_one_network_into_another_of_its_kind(network: Network) -> None:
+    one, other = build(network), build(network)
+    take_weights(other, named_weights(one))
+    frames = VectorSnake(3, 0).frames
+    np.testing.assert_allclose(judge(one, frames)[0], judge(other, frames)[0], rtol=1e-5)
+
+
+def test_named_weights_are_copies() -> None:
+    model = build("small")
+    before = named_weights(model)
+    kept = {name: array.copy() for name, array in before.items()}
+    take_weights(model, {name: array + 1 for name, array in before.items()})
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, kept[name])
+
+
+def test_weights_of_another_network_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'small'"):
+        take_weights(build("small"), named_weights(build("original")))
+
+
+def test_a_model_can_be_saved_whole_and_loaded(tmp_path: pytest.TempPathFactory) -> None:
+    model = build("small")
+    model.save(f"{tmp_path}/model.keras")
+    again = keras.saving.load_model(f"{tmp_path}/model.keras")
+    frames = VectorSnake(3, 0).frames
+    np.testing.assert_allclose(judge(model, frames)[0], judge(again, frames)[0], rtol=1e-5)

@@ -1,0 +1,109 @@
+"""The record of a run, the spectator's game, and the pictures made from them."""
+
+import json
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpusched.channel import Progress
+from workloads.snake.checkpoint import Counts
+from workloads.snake.pictures import save_curve, save_game
+from workloads.snake.record import Record, read_rows
+from workloads.snake.rollout import Rollout
+from workloads.snake.rules import SIDE
+from workloads.snake.spectator import Spectator
+from workloads.snake.vector import VectorSnake
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in {
+        "GPUSCHED_JOB": "snake-1",
+        "GPUSCHED_ROLE": "learner",
+        "GPUSCHED_RANK": "0",
+        "GPUSCHED_ROLE_COUNT": "1",
+        "GPUSCHED_REPLICA": "learner.0",
+        "GPUSCHED_RUN_DIR": str(tmp_path),
+        "GPUSCHED_ENDPOINT": "ipc:///unused",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def rollout(steps: int, scores: list[int]) -> Rollout:
+    shape = (steps, 1)
+    return Rollout(
+        frames=np.zeros((*shape, SIDE, SIDE), np.uint8),
+        actions=np.zeros(shape, np.uint8),
+        log_probabilities=np.zeros(shape, np.float32),
+        rewards=np.zeros(shape, np.float32),
+        ended=np.zeros(shape, np.bool_),
+        values=np.zeros((steps + 1, 1), np.float32),
+        scores=np.array(scores, np.int64),
+    )
+
+
+def test_a_report_tells_steps_speed_and_score_of_all_and_of_each(run_dir: Path) -> None:
+    ticks = count(step=2)
+    record = Record(run_dir, Counts(network="small"), lambda: float(next(ticks)))
+    record.count("actor.0", rollout(100, [1, 3]))
+    record.count("actor.1", rollout(300, []))
+    record.report(Counts(network="small", steps=400, games=2, seconds=2.0))
+    record.close()
+    line = json.loads((run_dir / "progress.jsonl").read_text())
+    assert (line["step"], line["steps_per_s"], line["score"]) == (400, 200, 2)
+    assert line["replicas"] == {"actor.0": {"steps_per_s": 50, "score": 2}, "actor.1": {"steps_per_s": 150}}
+    assert read_rows(run_dir / "scores.csv") == [(2.0, 400, 2, 2.0, 200.0)]
+    assert list((run_dir / "tensorboard").iterdir())
+
+
+def test_a_restarted_learner_drops_what_it_will_learn_again(run_dir: Path) -> None:
+    (run_dir / "scores.csv").write_text(
+        "seconds,steps,games,mean_score,steps_per_s\n1.0,100,5,0.5,50\n2.0,200,9,0.7,50\n3.0,30"
+    )
+    Record(run_dir, Counts(network="small", steps=150), lambda: 0.0).close()
+    assert read_rows(run_dir / "scores.csv") == [(1.0, 100, 5, 0.5, 50.0)]
+
+
+def test_without_a_whole_thousand_games_no_target_is_reached(run_dir: Path) -> None:
+    record = Record(run_dir, Counts(network="small"), lambda: 0.0)
+    record.count("actor.0", rollout(1, [50] * 999))
+    assert (record.mean_score, record.settled_score) == (50, 0)
+    record.count("actor.0", rollout(1, [50]))
+    assert record.settled_score == 50
+    record.close()
+
+
+def test_a_curve_is_drawn_from_no_one_and_many_rows(tmp_path: Path) -> None:
+    rows = [(float(second), second * 1000, second, second / 10, 1000.0) for second in range(1, 50)]
+    for number in (0, 1, 49):
+        save_curve(rows[:number], tmp_path / "curve.png", "Snake")
+        with Image.open(tmp_path / "curve.png") as image:
+            assert image.size == (960, 540)
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.png"]
+
+
+def test_a_game_is_drawn_frame_by_frame(tmp_path: Path) -> None:
+    games = VectorSnake(1, 0)
+    frames = [games.frames[0]] + [games.step(np.array([action]))[0][0] for action in (1, 0, 0, 3)]
+    save_game(frames, tmp_path / "game.gif")
+    with Image.open(tmp_path / "game.gif") as image:
+        assert (image.format, getattr(image, "n_frames", 1), image.info["loop"]) == ("GIF", 5, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["game.gif"]
+
+
+def test_a_spectator_is_shown_whole_games_and_only_while_watching(tmp_path: Path) -> None:
+    frames = np.zeros((4, SIDE, SIDE), np.uint8)
+    ended = np.array([False, True, False, True])
+    idle = Spectator(Progress(tmp_path))
+    idle.see(frames, ended)
+    assert idle.waiting == 0
+    (tmp_path / "watched").touch()
+    spectator = Spectator(Progress(tmp_path), seconds_a_frame=60)
+    spectator.see(frames, ended)
+    assert spectator.waiting in {1, 2}, "the two frames of the game that was seen from its start; one may be shown"
+    spectator.see(frames, ended)
+    assert spectator.waiting in {1, 2}, "no further game before that one is shown"

@@ -1,0 +1,132 @@
+"""The whole workload as real processes over a real channel, with tiny settings."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from workloads.snake.record import read_rows
+
+ROOT = Path(__file__).parents[3]
+
+
+class Launch:
+    """Starts replicas as a supervisor does, and ends all of them with the test."""
+
+    def __init__(self, run_dir: Path, **settings: object) -> None:
+        self.run_dir = run_dir
+        self._settings = {"network": "small", "games": 16, "rollout": 8} | settings
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, attempt: int = 0) -> subprocess.Popen[bytes]:
+        role, rank = name.split(".")
+        identity = {
+            "GPUSCHED_JOB": "snake-1",
+            "GPUSCHED_ROLE": role,
+            "GPUSCHED_RANK": rank,
+            "GPUSCHED_ROLE_COUNT": "2",
+            "GPUSCHED_REPLICA": name,
+            "GPUSCHED_ATTEMPT": str(attempt),
+            "GPUSCHED_ENDPOINT": f"ipc://{self.run_dir}/channel.sock",
+            "GPUSCHED_RUN_DIR": str(self.run_dir),
+            "GPUSCHED_SETTINGS": json.dumps(self._settings),
+            "OMP_NUM_THREADS": "1",
+            "TF_NUM_INTRAOP_THREADS": "1",
+            "TF_NUM_INTEROP_THREADS": "1",
+        }
+        with (self.run_dir / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"workloads.snake.{role}"],
+                env=os.environ | identity,
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._processes.append(process)
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.run_dir / f"{name}.log").read_text()
+
+    def progress(self) -> list[dict[str, object]]:
+        path = self.run_dir / "progress.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for(self, what: Callable[[], bool], seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < deadline, self.log("learner.0")
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    launches: list[Launch] = []
+
+    def make(**settings: object) -> Launch:
+        tmp_path.chmod(0o700)
+        launches.append(Launch(tmp_path, **settings))
+        return launches[-1]
+
+    yield make
+    for one in launches:
+        one.end()
+
+
+def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., Launch]) -> None:
+    run = launch(steps=5_000)
+    learner, actor = run.start("learner.0"), run.start("actor.0")
+    assert learner.wait(60) == 0, run.log("learner.0")
+    assert actor.wait(20) == 0, run.log("actor.0")
+    assert "greedy play: mean" in run.log("learner.0")
+    evaluation = json.loads((run.run_dir / "evaluation.json").read_text())
+    assert (evaluation["games"], evaluation["steps"] >= 5_000) == (256, True)
+    for name in ("weights.npz", "scores.csv", "learning_curve.png", "game.gif", "progress.jsonl"):
+        assert (run.run_dir / name).stat().st_size > 0
+    assert list((run.run_dir / "tensorboard").iterdir())
+    assert "greedy play: mean" in str(run.progress()[-1]["note"])
+
+
+@pytest.mark.slow
+def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[..., Launch]) -> None:
+    run = launch()
+    learner, first, second = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
+    run.wait_for(lambda: bool(run.progress()) and {"actor.0", "actor.1"} <= set(run.progress()[-1]["replicas"]))  # type: ignore[call-overload]
+    first.kill()
+    first.wait()
+    told = len(run.progress())
+    run.wait_for(lambda: len(run.progress()) >= told + 2)
+    assert run.progress()[-1]["steps_per_s"] > 0  # type: ignore[operator]
+    learner.kill()
+    learner.wait()
+    steps = read_rows(run.run_dir / "scores.csv")[-1][1]
+    learner = run.start("learner.0", attempt=1)
+    run.wait_for(lambda: any(row[1] > steps for row in read_rows(run.run_dir / "scores.csv")))
+    assert "going on from" in run.log("learner.0")
+    assert second.poll() is None, "the other actor never noticed"
+    learner.send_signal(signal.SIGTERM)
+    assert learner.wait(20) == 0, run.log("learner.0")
+    assert second.wait(20) == 0
+    assert (run.run_dir / "learning_curve.png").exists()
+    assert (run.run_dir / "game.gif").exists()
+
+
+@pytest.mark.parametrize("role", ["learner", "actor"])
+def test_outside_a_launch_it_says_how_to_launch_it(role: str) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUSCHED_")}
+    command = [sys.executable, "-m", f"workloads.snake.{role}"]
+    result = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "gpusched launch" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,157 @@
+"""The learner: learns from whatever the actors send and publishes its weights. `gpusched launch snake` starts it.
+
+Owns what is in the run's directory: weights.npz, scores.csv, tensorboard/, and from the end on learning_curve.png,
+game.gif and evaluation.json.
+"""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import keras
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusched import contract
+from gpusched.channel import Batch, Learner, NotLaunched
+from gpusched.frameworks import limit_memory
+from workloads.snake import a2c
+from workloads.snake.checkpoint import Counts, UnusableWeights, load, save
+from workloads.snake.evaluate import describe, greedy_scores, record_game
+from workloads.snake.networks import build, named_weights
+from workloads.snake.pictures import save_curve, save_game
+from workloads.snake.record import Record, read_rows
+from workloads.snake.rollout import rollout_from
+from workloads.snake.settings import Settings
+
+__all__ = ["main"]
+
+_WEIGHTS: Final = "weights.npz"
+_REPORT_EVERY_S: Final = 2.0
+_SAVE_EVERY_S: Final = 10.0
+_LOOK_UP_EVERY_S: Final = 0.5
+_GAMES_TO_EVALUATE: Final = 256
+
+
+class Training:
+    """A network that learns, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
+
+    def __init__(self, settings: Settings, run_dir: Path, attempt: int) -> None:
+        """Raises UnusableWeights if there are weights to start from that cannot be used."""
+        keras.utils.set_random_seed(settings.seed)
+        self.model = build(settings.network)
+        a2c.prepare(self.model, settings)
+        self.counts = Counts(network=settings.network)
+        self.stop_asked = False
+        self._settings = settings
+        self._run_dir = run_dir
+        self._random = np.random.default_rng([settings.seed, attempt])
+        if (run_dir / _WEIGHTS).exists():
+            self.counts = load(run_dir / _WEIGHTS, self.model)
+            print(f"going on from {run_dir / _WEIGHTS} after {self.counts.steps:,} steps", flush=True)
+        elif settings.weights:
+            load(Path(settings.weights), self.model)
+            print(f"starting from {settings.weights}", flush=True)
+        self._started = time.monotonic() - self.counts.seconds
+        self.record = Record(run_dir, self.counts, time.monotonic)
+        self._next_report = self._next_save = 0.0
+
+    def learn(self, batch: Batch) -> None:
+        """Learn from what an actor sent; leave it out, and say so, if it is no rollout."""
+        try:
+            rollout = rollout_from(batch.arrays)
+        except ValueError as error:
+            print(f"a batch of {batch.actor} is left out: {error}", file=sys.stderr, flush=True)
+            return
+        a2c.update(self.model, rollout, self._settings.discount, self._random)
+        self.counts.steps += rollout.steps
+        self.counts.updates += 1
+        self.counts.games += rollout.scores.size
+        self.record.count(batch.actor, rollout)
+
+    def keep(self) -> None:
+        """Report and save, each when it is time."""
+        now = time.monotonic()
+        self.counts.seconds = now - self._started
+        if now >= self._next_report:
+            self.record.report(self.counts)
+            self._next_report = now + _REPORT_EVERY_S
+        if now >= self._next_save:
+            save(self._run_dir / _WEIGHTS, self.model, self.counts)
+            self._next_save = now + _SAVE_EVERY_S
+
+    def ask_to_stop(self) -> None:
+        """End soon. Safe in a signal handler."""
+        self.stop_asked = True
+
+    @property
+    def done(self) -> bool:
+        """Whether somebody asked for the end or a limit of the settings is reached."""
+        limits = self._settings
+        return (
+            self.stop_asked
+            or 0 < limits.minutes * 60 <= self.counts.seconds
+            or 0 < limits.steps <= self.counts.steps
+            or 0 < limits.target <= self.record.settled_score
+        )
+
+    def finish(self) -> None:
+        """Save and report for the last time; leave the pictures and, if nobody waits for the end, an evaluation."""
+        save(self._run_dir / _WEIGHTS, self.model, self.counts)
+        self.record.report(self.counts)
+        self.record.tell(self.counts, "drawing the curve and a game")
+        title = f"Snake, the {self.counts.network} network"
+        save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
+        save_game(record_game(self.model), self._run_dir / "game.gif")
+        if not self.stop_asked:
+            self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
+            scores = greedy_scores(self.model, _GAMES_TO_EVALUATE)
+            save_evaluation(scores, self.counts, self._run_dir / "evaluation.json")
+            self.record.tell(self.counts, describe(scores))
+        self.record.close()
+
+
+def main() -> None:
+    """Learn until a limit of the settings is reached or SIGTERM comes; leave weights and pictures."""
+    try:
+        me, settings = contract.replica(), contract.settings(Settings)
+        limit_memory()
+        training = Training(settings, me.run_dir, me.attempt)
+    except (NotLaunched, UnusableWeights) as error:
+        sys.exit(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
+    with Learner() as channel:
+        run(training, channel)
+    training.finish()
+
+
+def run(training: Training, channel: Learner) -> None:
+    """Learn from batches in the order they come, whoever sends them, until training is done."""
+    channel.publish(named_weights(training.model))
+    while not training.done:
+        batch = channel.get(timeout=_LOOK_UP_EVERY_S)
+        if batch is not None:
+            training.learn(batch)
+            channel.publish(named_weights(training.model))
+        training.keep()
+
+
+def save_evaluation(scores: NDArray[np.int64], counts: Counts, path: Path) -> None:
+    """Write what a greedy evaluation gave as JSON."""
+    result = {
+        "games": scores.size,
+        "mean": float(scores.mean()),
+        "deviation": float(scores.std()),
+        "least": int(scores.min()),
+        "most": int(scores.max()),
+        "steps": counts.steps,
+        "seconds": counts.seconds,
+    }
+    path.write_bytes(msgspec.json.encode(result))
+
+
+if __name__ == "__main__":
+    main()

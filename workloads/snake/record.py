@@ -1,0 +1,113 @@
+"""How training goes, told: to the launcher (through the channel's progress), in scores.csv and to TensorBoard.
+
+Counts what happens between two reports; knows no network.
+"""
+
+import csv
+import os
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from tensorboardX import SummaryWriter
+
+from gpusched.channel import Progress
+from workloads.snake.checkpoint import Counts
+from workloads.snake.rollout import Rollout
+
+__all__ = ["Record", "Row", "read_rows"]
+
+Row = tuple[float, int, int, float, float]
+"""A line of scores.csv: seconds of training, environment steps, whole games, mean score, steps per second."""
+
+_COLUMNS: Final = ("seconds", "steps", "games", "mean_score", "steps_per_s")
+_MEAN_OVER: Final = 1000
+_MEAN_OVER_OF_ACTOR: Final = 200
+
+
+class Record:
+    """The record of one run in `run_dir`; `clock` gives seconds. It goes on where `counts` says that the run is.
+
+    Lines of scores.csv that a killed learner wrote after it last saved its weights are dropped: they will come again.
+    """
+
+    def __init__(self, run_dir: Path, counts: Counts, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._path = run_dir / "scores.csv"
+        rows = [row for row in read_rows(self._path) if row[1] <= counts.steps]
+        _write_rows(self._path, rows)
+        self._board = SummaryWriter(str(run_dir / "tensorboard"), purge_step=counts.steps, flush_secs=10)
+        self._progress = Progress()
+        self._scores: deque[int] = deque(maxlen=_MEAN_OVER)
+        self._scores_of: dict[str, deque[int]] = {}
+        self._steps_of: Counter[str] = Counter()
+        self._since = clock()
+
+    @property
+    def mean_score(self) -> float | None:
+        """The mean score of the last 1,000 games, None before the first."""
+        return float(np.mean(self._scores)) if self._scores else None
+
+    @property
+    def settled_score(self) -> float:
+        """The mean score of the last 1,000 games, 0 while there are fewer."""
+        return float(np.mean(self._scores)) if len(self._scores) == _MEAN_OVER else 0.0
+
+    def count(self, actor: str, rollout: Rollout) -> None:
+        """Take note of a rollout that `actor` sent."""
+        self._steps_of[actor] += rollout.steps
+        self._scores.extend(rollout.scores.tolist())
+        self._scores_of.setdefault(actor, deque(maxlen=_MEAN_OVER_OF_ACTOR)).extend(rollout.scores.tolist())
+
+    def report(self, counts: Counts) -> None:
+        """Tell how it goes, and count anew."""
+        seconds = max(self._clock() - self._since, 1e-9)
+        speed = self._steps_of.total() / seconds
+        score = self.mean_score
+        replicas = {actor: self._numbers_of(actor, seconds) for actor in self._scores_of}
+        self._progress.report(step=counts.steps, steps_per_s=speed, score=score, replicas=replicas)
+        if score is not None and self._steps_of:
+            with self._path.open("a", newline="") as file:
+                row = (f"{counts.seconds:.1f}", counts.steps, counts.games, f"{score:.3f}", f"{speed:.0f}")
+                csv.writer(file).writerow(row)
+            self._board.add_scalar("snake/mean_score", score, counts.steps)
+            self._board.add_scalar("snake/steps_per_s", speed, counts.steps)
+        self._steps_of.clear()
+        self._since = self._clock()
+
+    def tell(self, counts: Counts, note: str) -> None:
+        """Tell in words what happens when no more steps are counted."""
+        print(note, flush=True)
+        self._progress.report(step=counts.steps, score=self.mean_score, note=note)
+
+    def close(self) -> None:
+        """Write out what TensorBoard's writer still holds."""
+        self._board.close()
+
+    def _numbers_of(self, actor: str, seconds: float) -> dict[str, float]:
+        numbers = {"steps_per_s": self._steps_of[actor] / seconds}
+        scores = self._scores_of[actor]
+        return numbers | ({"score": float(np.mean(scores))} if scores else {})
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the lines of scores.csv, first to last; none if there is no file.
+
+    A line that a crash cut short is left out.
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        lines = [line for line in csv.reader(file) if len(line) == len(_COLUMNS) and line[0] != _COLUMNS[0]]
+    return [(float(line[0]), int(line[1]), int(line[2]), float(line[3]), float(line[4])) for line in lines]
+
+
+def _write_rows(path: Path, rows: list[Row]) -> None:
+    temporary = path.with_name(f".{path.name}")
+    with temporary.open("w", newline="") as file:
+        csv.writer(file).writerows([_COLUMNS, *rows])
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

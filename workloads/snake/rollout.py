@@ -1,0 +1,102 @@
+"""A rollout: what an actor plays and sends, and a learner learns from. Knows neither the channel nor how one learns."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import keras
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.snake.networks import judge
+from workloads.snake.rules import SIDE, Frames
+from workloads.snake.vector import VectorSnake
+
+__all__ = ["Floats", "Rollout", "play", "rollout_from", "sample"]
+
+Floats = NDArray[np.float32]
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps of some games, in step with each other, and what the policy that played them thought of them.
+
+    `frames` uint8 [steps, games, 10, 10]: what each action was chosen from. [steps, games] are `actions` uint8, their
+    `log_probabilities` float32, `rewards` float32, and `ended` bool: the game ended with this step. `values` float32
+    [steps + 1, games] has one more, of the frames after the last step. `scores` int64: of the games that ended.
+    """
+
+    frames: Frames
+    actions: NDArray[np.uint8]
+    log_probabilities: Floats
+    rewards: Floats
+    ended: NDArray[np.bool_]
+    values: Floats
+    scores: NDArray[np.int64]
+
+    @property
+    def steps(self) -> int:
+        """How many environment steps these are, all games together."""
+        return self.actions.size
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name, as they travel."""
+        return msgspec.structs.asdict(self)
+
+
+_TYPES: Final[dict[str, type[np.generic]]] = {
+    "frames": np.uint8,
+    "actions": np.uint8,
+    "log_probabilities": np.float32,
+    "rewards": np.float32,
+    "ended": np.bool_,
+    "values": np.float32,
+    "scores": np.int64,
+}
+
+
+def rollout_from(arrays: Mapping[str, NDArray[Any]]) -> Rollout:
+    """Return the rollout that travelled as `arrays`. Raises ValueError if they are not one."""
+    if set(arrays) != set(_TYPES):
+        raise ValueError(f"a rollout has {sorted(_TYPES)}, not {sorted(arrays)}")
+    shape = arrays["actions"].shape
+    shapes = dict.fromkeys(_TYPES, shape) | {"frames": (*shape, SIDE, SIDE), "scores": (arrays["scores"].size,)}
+    if len(shape) == 2:  # noqa: PLR2004
+        shapes["values"] = (shape[0] + 1, shape[1])
+    for name, array in arrays.items():
+        if array.dtype != _TYPES[name] or array.shape != shapes[name]:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(_TYPES[name])} {shapes[name]}")
+    return Rollout(**arrays)
+
+
+def play(model: keras.Model, games: VectorSnake, steps: int, random: np.random.Generator) -> Rollout:
+    """Play each of `games` on for `steps` steps, with actions drawn from the model's policy."""
+    shape = (steps, len(games.frames))
+    rollout = Rollout(
+        frames=np.empty((*shape, SIDE, SIDE), np.uint8),
+        actions=np.empty(shape, np.uint8),
+        log_probabilities=np.empty(shape, np.float32),
+        rewards=np.empty(shape, np.float32),
+        ended=np.empty(shape, np.bool_),
+        values=np.empty((steps + 1, shape[1]), np.float32),
+        scores=np.empty(0, np.int64),
+    )
+    scores = []
+    for step in range(steps):
+        rollout.frames[step] = games.frames
+        logits, rollout.values[step] = judge(model, games.frames)
+        rollout.actions[step], rollout.log_probabilities[step] = sample(logits, random)
+        _, rollout.rewards[step], rollout.ended[step], finished = games.step(rollout.actions[step])
+        scores.append(finished)
+    rollout.values[steps] = judge(model, games.frames)[1]
+    return msgspec.structs.replace(rollout, scores=np.concatenate(scores).astype(np.int64))
+
+
+def sample(logits: Floats, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:
+    """Draw an action [n] from each row of `logits` [n, 4], and return its log-probability [n] with it.
+
+    The action with the largest logit plus Gumbel noise is distributed as the softmax of the logits.
+    """
+    actions = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    highest = logits.max(axis=1, keepdims=True)
+    normalizer = highest[:, 0] + np.log(np.exp(logits - highest).sum(axis=1))
+    return actions, logits[np.arange(len(logits)), actions] - normalizer
