@@ -5,6 +5,7 @@ not know who starts the process, nor import a framework.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -33,11 +34,16 @@ HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 
 _XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
 _XLA_OLD: Final = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_XLA_OLD_UNTIL: Final = (0, 10)
 _NOT_INHERITED: Final = (
     _XLA_NEW,
     _XLA_OLD,
     "CUPY_GPU_MEMORY_LIMIT",
     "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",  # this and the next three take memory past the limit of their framework
+    "TF_GPU_ALLOCATOR",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "NOTIFY_SOCKET",  # a replica must not speak to systemd in the supervisor's name (sd_notify(3))
     "WATCHDOG_PID",
     "WATCHDOG_USEC",
@@ -63,10 +69,13 @@ class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
 def xla_fraction_variable(jaxlib: str | None) -> str:
     """Return the one variable that limits JAX in that version of jaxlib (None: not installed here).
 
-    Never both: jaxlib raises ValueError when both are set (xla_client.generate_pjrt_gpu_plugin_options).
+    Never both: jaxlib raises ValueError when both are set (jaxlib/xla_client.py, generate_pjrt_gpu_plugin_options).
+    jaxlib knows the new name from 0.4.33 on, and still takes the older one in 0.10.2, the newest that was looked into.
+    So the older name is right for every release up to there, also when the script runs in another environment, whose
+    jaxlib is not the one asked about; a release after those may have dropped what it calls deprecated.
     """
-    del jaxlib
-    return _XLA_OLD
+    release = re.match(r"(\d+)\.(\d+)", jaxlib or "")
+    return _XLA_NEW if release and (int(release[1]), int(release[2])) > _XLA_OLD_UNTIL else _XLA_OLD
 
 
 def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
@@ -130,8 +139,9 @@ def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> di
     }
     for layer in layers:
         env |= layer
-    rest = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(HOOK_DIRECTORY)]
-    env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *rest])
+    inherited = env.get("PYTHONPATH")
+    rest = inherited.split(os.pathsep) if inherited else []  # an empty entry in it is the working directory, and stays
+    env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *(part for part in rest if part != str(HOOK_DIRECTORY))])
     return env
 
 
@@ -142,10 +152,10 @@ def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:
         return ReplicaIdentity(
             job=env["GPUSCHED_JOB"],
             role=env["GPUSCHED_ROLE"],
-            rank=int(env["GPUSCHED_RANK"]),
-            role_count=int(env["GPUSCHED_ROLE_COUNT"]),
+            rank=_whole(env, "GPUSCHED_RANK"),
+            role_count=_whole(env, "GPUSCHED_ROLE_COUNT"),
             name=env["GPUSCHED_REPLICA"],
-            attempt=int(env.get("GPUSCHED_ATTEMPT", "0")),
+            attempt=_whole(env, "GPUSCHED_ATTEMPT") if "GPUSCHED_ATTEMPT" in env else 0,
             run_dir=Path(env["GPUSCHED_RUN_DIR"]),
             endpoint=env["GPUSCHED_ENDPOINT"],
             keys=Path(env["GPUSCHED_KEYS"]) if "GPUSCHED_KEYS" in env else None,
@@ -154,7 +164,7 @@ def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:
         )
     except (KeyError, ValueError) as error:
         raise NotLaunched(
-            f"this process was not launched by gpusched: {error} is missing or wrong in its environment",
+            f"this process was not launched by gpusched: {error.args[0]} is missing or wrong in its environment",
             "start it with `gpusched launch WORKLOAD`",
         ) from None
 
@@ -162,12 +172,23 @@ def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:
 def memory_limit(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return the limit in MiB and the fraction in 1/10 000 that `environ` holds, or (None, None) if it holds none.
 
-    Raises ValueError for a value that is not a number.
+    Raises ValueError, with the variable and its value, for one that is not a number.
     """
-    limit, fraction = environ.get("GPUSCHED_MEMORY_LIMIT_MIB"), environ.get("GPUSCHED_MEMORY_FRACTION")
-    if limit is None or fraction is None:
+    fraction = environ.get("GPUSCHED_MEMORY_FRACTION")
+    if fraction is None or "GPUSCHED_MEMORY_LIMIT_MIB" not in environ:
         return None, None
-    return int(limit), round(float(fraction) * FRACTION_ONE)
+    try:
+        portion = round(float(fraction) * FRACTION_ONE)
+    except (ValueError, OverflowError):  # not a number, NaN, infinite
+        raise ValueError(f"GPUSCHED_MEMORY_FRACTION={fraction}") from None
+    return _whole(environ, "GPUSCHED_MEMORY_LIMIT_MIB"), portion
+
+
+def _whole(environ: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environ[name])
+    except ValueError:
+        raise ValueError(f"{name}={environ[name]}") from None
 
 
 SettingsClass = TypeVar("SettingsClass")

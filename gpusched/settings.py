@@ -4,7 +4,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
 
     context = "450MiB"      # what a process takes on a device before it allocates anything; calibrate it
     headroom = 0.02         # the part of every device that is never planned
-    state_dir = "..."       # jobs, logs and results; $GPUSCHED_STATE_DIR wins
+    state_dir = "..."       # jobs, logs and results, seen from the file's directory; $GPUSCHED_STATE_DIR wins
 """
 
 import os
@@ -32,17 +32,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def load_settings(environ: Mapping[str, str]) -> Settings:
     """Read the configuration file and the environment `environ`. Raises UsageError for a wrong file."""
     path = _config_path(environ)
-    document = _read(path)
+    document = _read(path, required=bool(environ.get("GPUSCHED_CONFIG")))
     values: dict[str, object] = {"state_dir": _state_dir(environ), "runtime_dir": _runtime_dir(environ)}
     for key, value in document.items():
         where = f"{path}: {key}"
         if key == "context":
             values["context_mib"] = parse_mib(value, where)
         elif key == "headroom":
-            values["headroom"] = 0 if value == 0 else parse_fraction(value, where)
-        elif key == "state_dir" and isinstance(value, str):
-            if "GPUSCHED_STATE_DIR" not in environ:
-                values["state_dir"] = Path(value).expanduser()
+            values["headroom"] = 0 if value == 0 and value is not False else parse_fraction(value, where)
+        elif key == "state_dir" and isinstance(value, str) and value:
+            if not environ.get("GPUSCHED_STATE_DIR"):
+                values["state_dir"] = (path.parent / Path(value).expanduser()).absolute()
         else:
             raise UsageError(
                 f"{where}: not understood", 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR"'
@@ -50,10 +50,12 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     return msgspec.convert(values, Settings)
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: Path, *, required: bool) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
+        if required:
+            raise UsageError(f"{path}: there is no such file", "mend or unset GPUSCHED_CONFIG") from None
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}", "mend the file, or move it away") from None

@@ -12,6 +12,7 @@ from gpusched.units import parse_fraction, parse_mib
 __all__ = ["parse_workload"]
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _POLICIES: Final = {policy: policy for policy in get_args(RestartPolicy)}
 _MOST_REPLICAS: Final = 100_000
 
@@ -29,18 +30,34 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         raise top.error("roles", "has no role", "add a table such as [roles.learner]")
     job = top.table("job")
     job.only("leader", "preload", "settings", "stop_grace")
-    leader = job.text("leader") if "leader" in job.values else None
-    if leader is not None and leader not in {role.name for role in roles}:
-        raise job.error("leader", f"{leader!r} is not a role", f"name one of: {', '.join(role.name for role in roles)}")
     return Workload(
         name=top.name("name", path.parent.name),
         roles=roles,
-        leader=leader,
+        leader=_leader(job, roles),
         preload=job.texts("preload"),
-        settings=job.text("settings") if "settings" in job.values else None,
+        settings=_settings(job),
         stop_grace_s=job.number("stop_grace", 10.0, 0.1, 3600.0),
         path=path,
     )
+
+
+def _leader(job: "_Table", roles: tuple[Role, ...]) -> str | None:
+    if "leader" not in job.values:
+        return None
+    leader = job.text("leader")
+    if leader not in {role.name for role in roles if role.count > 0}:
+        known = ", ".join(role.name for role in roles if role.count > 0)
+        raise job.error("leader", f"{leader!r} is not a role with a replica", f"name one of: {known}")
+    return leader
+
+
+def _settings(job: "_Table") -> str | None:
+    if "settings" not in job.values:
+        return None
+    settings = job.text("settings")
+    if not _CLASS.fullmatch(settings):
+        raise job.error("settings", f"is {settings!r}", 'name a class, such as settings = "my.module:Settings"')
+    return settings
 
 
 def _role(name: str, table: "_Table") -> Role:

@@ -1,0 +1,64 @@
+"""What makes TensorFlow, PyTorch and JAX keep to this process's limit; CuPy's is a variable, CUPY_GPU_MEMORY_LIMIT.
+
+It reads the environment that gpusched.contract writes and changes the frameworks that the process has loaded. It never
+imports a framework and never starts CUDA before the script does. Scripts that know nothing of gpusched get all of it by
+the import hook in `hook/`; a script that wants to be sure, or that runs under `python -I`, calls limit_memory().
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gpusched.errors import GpuschedError
+from gpusched.frameworks.hook.gpusched_import_hook import WATCHED, install
+from gpusched.frameworks.limit import read_limit
+
+__all__ = ["limit_framework", "limit_memory"]
+
+
+def limit_memory() -> tuple[str, ...]:
+    """Limit the frameworks that are loaded now, and each of the others as soon as it is loaded; may be called again.
+
+    Returns the modules that are limited now, such as ("tensorflow",); nothing, and without any effect, in a process
+    that has no limit (no device, or not launched). Raises UsageError if TensorFlow has started its devices
+    already or the limit in the environment is wrong, and HostFault for a framework that cannot be limited.
+    """
+    if read_limit(os.environ) is None:
+        return ()
+    install()
+    loaded = tuple(module for module in WATCHED if _is_loaded(module))
+    problems: list[GpuschedError] = []
+    for module in loaded:  # all of them, also after one that cannot be limited
+        try:
+            limit_framework(module)
+        except GpuschedError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return loaded
+
+
+def limit_framework(module: str) -> None:
+    """Limit the framework whose `module`, one of WATCHED, has been loaded. Raises as limit_memory does."""
+    limit = read_limit(os.environ)
+    if limit is None:
+        return
+    if module == "tensorflow":
+        from gpusched.frameworks.tensorflow import limit_tensorflow
+
+        limit_tensorflow(limit)
+    elif module == "torch":
+        from gpusched.frameworks.pytorch import limit_pytorch
+
+        limit_pytorch(limit)
+    elif module == "jaxlib.xla_client":
+        from gpusched.frameworks.jax import limit_jax
+
+        limit_jax(limit)
+
+
+def _is_loaded(module: str) -> bool:
+    """Return whether `module` is there and complete: one that is being loaded right now is the import hook's."""
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)

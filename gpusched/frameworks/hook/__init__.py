@@ -1,0 +1,1 @@
+"""What stands first on the PYTHONPATH of every replica: this directory is a path entry before it is a package."""

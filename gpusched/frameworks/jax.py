@@ -1,0 +1,50 @@
+"""JAX: the environment holds the limit; this keeps a script's own variables from breaking or widening it.
+
+jaxlib reads the variables when it makes the options of its CUDA plugin (jaxlib/xla_client.py,
+generate_pjrt_gpu_plugin_options). A script that sets XLA_PYTHON_CLIENT_MEM_FRACTION or XLA_CLIENT_MEM_FRACTION before,
+as many do, would either replace the limit or have both names set, which jaxlib answers with ValueError.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from gpusched.frameworks.limit import Limit, replace_once, say
+
+__all__ = ["limit_jax"]
+
+_NEW, _OLD = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_LIMITED_ALLOCATORS = ("default", "bfc")  # the others take what the device has, whatever memory_fraction says
+
+
+def limit_jax(limit: Limit) -> None:
+    """Cap the memory fraction that jaxlib hands to its plugin; nothing to do in a jaxlib that has no such function."""
+    client = sys.modules["jaxlib.xla_client"]
+    if hasattr(client, "generate_pjrt_gpu_plugin_options"):
+        replace_once(client, "generate_pjrt_gpu_plugin_options", lambda original: _capped(original, limit))
+
+
+def _capped(original: Any, limit: Limit) -> Any:
+    def generate_pjrt_gpu_plugin_options(*args: Any, **kwargs: Any) -> Any:
+        _keep_one_name()
+        options = original(*args, **kwargs)
+        asked = options.get("memory_fraction", limit.ratio)
+        if asked > limit.ratio:
+            say(f"JAX's memory fraction of {asked} is lowered to this process's {limit.ratio}")
+        options["memory_fraction"] = min(asked, limit.ratio)
+        if options.get("allocator", "default") not in _LIMITED_ALLOCATORS:
+            say(f"JAX's allocator {options['allocator']} keeps to no limit: bfc without preallocation takes its place")
+            options |= {"allocator": "bfc", "preallocate": False}
+        return options
+
+    return generate_pjrt_gpu_plugin_options
+
+
+def _keep_one_name() -> None:
+    """Leave the smaller fraction under one name, when a script has set the name that gpusched did not use."""
+    new, old = os.environ.get(_NEW), os.environ.get(_OLD)
+    if new and old:
+        os.environ[_NEW] = min(new, old, key=float)
+        del os.environ[_OLD]

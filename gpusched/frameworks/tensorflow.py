@@ -1,0 +1,190 @@
+# ruff: noqa: SLF001 (what is changed here is TensorFlow's inside: nothing public does it without starting CUDA)
+"""TensorFlow: eager code gets a logical device of the limit's size, TF1-style sessions get the fraction. Never both.
+
+The two are invalid together in one ConfigProto, but may stand side by side in one process: whichever creates the
+device first makes the one allocator of the process, and every later one shares it
+(tensorflow/core/common_runtime/gpu/gpu_process_state.cc, GetGPUAllocator). So both are limited, each in its own way.
+
+Nothing is asked of CUDA here. The context learns its limit at the moment at which the script first looks for devices:
+every reader of its device settings calls Context._initialize_physical_devices first
+(tensorflow/python/eager/context.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from gpusched.errors import HostFault, UsageError
+from gpusched.frameworks.limit import Limit, replace_once, say
+
+__all__ = ["limit_tensorflow"]
+
+_CONTEXT_METHODS = ("_initialize_physical_devices", "set_memory_growth", "set_logical_device_configuration")
+
+
+class _OurDevices(list[Any]):
+    """The logical devices that were set here, not by the script; equal to any list of the same devices."""
+
+
+def limit_tensorflow(limit: Limit) -> None:
+    """Make everything in this process that can start TensorFlow's GPU devices keep to `limit`.
+
+    Raises UsageError if TensorFlow has started its devices already, HostFault for a release that is not understood.
+    """
+    import tensorflow as tf
+    from tensorflow.python.client import session
+    from tensorflow.python.eager import context
+    from tensorflow.python.training import server_lib
+
+    unknown = [name for name in _CONTEXT_METHODS if not hasattr(context.Context, name)]
+    if unknown:
+        raise HostFault(
+            f"TensorFlow {tf.__version__} cannot be limited: its Context has no {', '.join(unknown)}",
+            "set the limit in the script: tf.config.set_logical_device_configuration, $GPUSCHED_MEMORY_LIMIT_MIB",
+        )
+    if hasattr(context.Context.set_memory_growth, "gpusched_limits"):
+        return
+    started = getattr(context.context_safe(), "_context_handle", None) is not None
+    if started or session._python_session_create_counter.get_cell().value():
+        raise UsageError(
+            "the memory limit comes too late: TensorFlow has started its devices already",
+            "call gpusched.frameworks.limit_memory() before the first use of TensorFlow, best right after importing it",
+        )
+    _limit_contexts(context, limit)
+    _limit_sessions(session, limit)
+    _limit_servers(server_lib, limit)
+
+
+def _limit_contexts(module: Any, limit: Limit) -> None:
+    """Give every GPU of every context logical devices within the limit, the script's own or one of ours."""
+    lock = threading.RLock()  # TensorFlow calls the first method again from inside of it
+
+    def initialize(original: Any) -> Any:
+        def _initialize_physical_devices(self: Any, *args: Any, **kwargs: Any) -> None:
+            with lock:
+                original(self, *args, **kwargs)
+                _configure(self, module.LogicalDeviceConfiguration, limit)
+
+        return _initialize_physical_devices
+
+    def configure(original: Any) -> Any:
+        def set_logical_device_configuration(self: Any, dev: Any, virtual_devices: Any) -> None:
+            if getattr(dev, "device_type", None) == "GPU":
+                virtual_devices = _within(virtual_devices, module.LogicalDeviceConfiguration, limit.mib)
+            original(self, dev, virtual_devices)
+
+        return set_logical_device_configuration
+
+    replace_once(module.Context, "_initialize_physical_devices", initialize)
+    replace_once(module.Context, "set_logical_device_configuration", configure)
+    replace_once(module.Context, "set_memory_growth", _growing)
+
+
+def _configure(context: Any, configuration: Any, limit: Limit) -> None:
+    if context._context_handle is not None:
+        return
+    asked = _take_gpu_options(context, limit)
+    devices = context._virtual_device_map
+    for device in context._physical_devices:
+        if device.device_type == "GPU":
+            chosen = devices.get(device) or [configuration(memory_limit=mib) for mib in asked]
+            devices[device] = _within(chosen, configuration, limit.mib)
+
+
+def _take_gpu_options(context: Any, limit: Limit) -> list[float]:
+    """Return, in MiB, the logical devices that a ConfigProto given to the context asks for, and take them out of it.
+
+    Such a context comes from tf.compat.v1.enable_eager_execution(config=...). What it asks for moves to where
+    TensorFlow keeps logical devices, since a fraction beside them would be invalid.
+    """
+    if context._config is None:
+        return []
+    config = type(context._config)()
+    config.CopyFrom(context._config)
+    context._config, options = config, config.gpu_options  # the script's own stays as it wrote it
+    asked = [mib for device in options.experimental.virtual_devices[:1] for mib in device.memory_limit_mb]
+    fraction = options.per_process_gpu_memory_fraction
+    if not asked and 0 < fraction < limit.ratio:
+        asked = [int(limit.mib * fraction / limit.ratio)]
+    options.per_process_gpu_memory_fraction = 0
+    del options.experimental.virtual_devices[:]
+    return asked
+
+
+def _within(chosen: Any, configuration: Any, mib: int) -> Any:
+    """Return the logical devices `chosen`, shrunk in proportion if their sum passes `mib`; ours if none is chosen."""
+    if not chosen:
+        return _OurDevices([configuration(memory_limit=mib)])
+    if any(device.memory_limit is None for device in chosen):
+        return chosen  # TensorFlow refuses it, with its own words
+    total = sum(device.memory_limit for device in chosen)
+    if total <= mib:
+        return chosen
+    say(f"logical devices of {total} MiB are shrunk to this process's {mib} MiB")
+    return [device._replace(memory_limit=int(device.memory_limit * mib / total)) for device in chosen]
+
+
+def _growing(original: Any) -> Any:
+    """TensorFlow refuses memory growth beside logical devices: beside ours it is remembered, and grows anyway."""
+
+    def set_memory_growth(self: Any, dev: Any, enable: Any) -> None:
+        self._initialize_physical_devices()
+        if not isinstance(self._virtual_device_map.get(dev), _OurDevices):
+            original(self, dev, enable)
+        elif self._memory_growth_map.get(dev) != enable:
+            if self._context_handle is not None:
+                raise RuntimeError("Physical devices cannot be modified after being initialized")
+            self._memory_growth_map[dev] = enable
+            say(f"set_memory_growth({dev.name}, {enable}) changes nothing: memory grows up to this process's limit")
+
+    return set_memory_growth
+
+
+def _limit_sessions(module: Any, limit: Limit) -> None:
+    """Limit the ConfigProto of every session; one without takes the context's, which has its logical devices."""
+
+    def construct(original: Any) -> Any:
+        def __init__(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:  # noqa: N807
+            proto = module.config_pb2.ConfigProto
+            original(self, target, graph, _limited(config, limit) if isinstance(config, proto) else config)
+
+        return __init__
+
+    replace_once(module.BaseSession, "__init__", construct)
+
+
+def _limit_servers(module: Any, limit: Limit) -> None:
+    """Limit the sessions that tf.distribute.Server runs for others; it creates the devices by its own options."""
+
+    def describe(original: Any) -> Any:
+        def _make_server_def(*args: Any, **kwargs: Any) -> Any:
+            server = original(*args, **kwargs)
+            server.default_session_config.CopyFrom(_limited(server.default_session_config, limit))
+            return server
+
+        return _make_server_def
+
+    replace_once(module, "_make_server_def", describe)
+
+
+def _limited(config: Any, limit: Limit) -> Any:
+    """Return a copy of the ConfigProto `config` that keeps to `limit`, by the fraction or by its own logical devices.
+
+    tensorflow/core/protobuf/config.proto: with `virtual_devices`, `per_process_gpu_memory_fraction` is invalid.
+    """
+    kept = type(config)()
+    kept.CopyFrom(config)
+    options = kept.gpu_options
+    asked = options.per_process_gpu_memory_fraction
+    devices = options.experimental.virtual_devices
+    if asked > 0 and all(list(device.memory_limit_mb) == [limit.mib] for device in devices):
+        del devices[:]  # ours, copied from the context by a script that then sets its fraction
+    if not any(device.memory_limit_mb for device in devices):
+        options.per_process_gpu_memory_fraction = min(asked, limit.ratio) if asked > 0 else limit.ratio
+        options.allow_growth = True
+    for device in devices:
+        total = sum(device.memory_limit_mb)
+        if total > limit.mib:
+            device.memory_limit_mb[:] = [int(mib * limit.mib / total) for mib in device.memory_limit_mb]
+    return kept

@@ -1,0 +1,75 @@
+"""What the tests of gpusched.frameworks share: the environment that a launch gives, and a way to run a script in it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusched import contract
+from gpusched.model.plan import Replica
+
+HERE = Path(__file__).parent
+REPLICA = Replica(
+    name="actor.0",
+    role="actor",
+    rank=0,
+    device_index=0,
+    device_uuid="GPU-0",
+    limit_mib=1133,
+    context_mib=450,
+    fraction=701,
+)
+RunScript = Callable[..., "Ran"]
+
+
+class Ran:
+    """A script that ended: its output, and what reached TensorFlow's runtime."""
+
+    def __init__(self, done: "subprocess.CompletedProcess[str]", record: Path) -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.records: list[dict[str, Any]] = [json.loads(line) for line in record.read_text().splitlines()]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment of a replica with a limit of 1133 MiB on a device that the recorder stands in for."""
+    base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    record = tmp_path / "record.jsonl"
+    record.touch()
+    layer = contract.resource_environment(REPLICA, contract.xla_fraction_variable(None))
+    extra = {"RECORD": str(record), "PYTHONPATH": str(HERE / "recording"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return contract.child_environment(base, layer, extra)
+
+
+@pytest.fixture
+def run_script(environment: dict[str, str]) -> RunScript:
+    """Run a script of `scripts/`, or a code given to -c, as a replica."""
+
+    def run(*argv: str, python: str = sys.executable, env: dict[str, str] | None = None) -> Ran:
+        argv = tuple(str(HERE / "scripts" / arg) if arg.endswith(".py") else arg for arg in argv)
+        env = environment if env is None else env
+        done = subprocess.run([python, *argv], env=env, capture_output=True, text=True, timeout=50, check=False)
+        return Ran(done, Path(environment["RECORD"]))
+
+    return run
+
+
+@pytest.fixture
+def bare_interpreter(tmp_path: Path) -> Path:
+    """The Python of a virtual environment that has everything this one has, but neither gpusched nor msgspec."""
+    import sysconfig
+    import venv
+
+    venv.create(tmp_path / "venv", symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    target = Path(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip())
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if entry.suffix != ".pth" and not entry.name.startswith(("gpusched", "msgspec", "_editable")):
+            (target / entry.name).symlink_to(entry)
+    return python

@@ -1,0 +1,27 @@
+"""A script that knows gpusched and calls it: too late, in time, twice; for `python -I`, where no hook runs."""
+
+import sys
+
+sys.path.insert(0, sys.argv[1])
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from gpusched.errors import UsageError
+from gpusched.frameworks import limit_memory
+
+tf.constant(1)
+said = ""
+try:
+    limit_memory()
+except UsageError as error:
+    said = str(error)
+assert "too late" in said
+assert "before the first use" in said
+context._reset_context()
+assert limit_memory() == ("tensorflow",)
+replaced = context.Context.set_memory_growth
+assert limit_memory() == ("tensorflow",)
+assert context.Context.set_memory_growth is replaced
+assert context.context()._context_handle is None, "nothing has been started"
+print("done")

@@ -1,0 +1,60 @@
+"""Real TensorFlow, in real processes: what it tells its runtime about a GPU. See recording/sitecustomize.py."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.conftest import HERE, RunScript
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None,
+    reason="TensorFlow is not installed: pip install 'gpusched[tensorflow]'",
+)
+
+
+def test_an_unchanged_eager_script_gets_the_limit_and_may_ask_for_memory_growth(run_script: RunScript) -> None:
+    ran = run_script("-s", "eager.py")
+    assert ran.code == 0, ran.err
+    assert "done" in ran.out
+    assert [(told["call"], told["devices"], told["fraction"]) for told in ran.records] == [("context", [[1133]], 0)]
+    assert ran.err.count("set_memory_growth(/physical_device:GPU:0, True) changes nothing") == 1
+    assert "as TensorFlow has it: Physical devices cannot be modified" in ran.out
+
+
+def test_logical_devices_of_the_scripts_own_are_kept_within_the_limit(run_script: RunScript) -> None:
+    ran = run_script("own_limits.py")
+    assert ran.code == 0, ran.err
+    assert "logical devices of 6144 MiB are shrunk to this process's 1133 MiB" in ran.err
+
+
+def test_sessions_get_the_fraction_and_never_both_ways_at_once(run_script: RunScript) -> None:
+    ran = run_script("sessions.py")
+    assert ran.code == 0, ran.err
+    told = [(each["devices"], each["fraction"]) for each in ran.records if each["call"] == "session"]
+    ours, fraction = [[1133.0]], 0.0701
+    assert told == [
+        ([], fraction),  # no wish
+        ([], fraction),  # 0.9 asked for
+        ([], 0.01),  # less asked for
+        (ours, 0),  # no ConfigProto: the context's
+        ([], fraction),  # InteractiveSession makes its own
+        ([], fraction),  # the context's, with a fraction on top
+        ([[849.0, 283.0]], 0),  # logical devices of its own
+    ]
+
+
+def test_the_explicit_call_works_where_no_hook_runs_and_says_when_it_comes_too_late(run_script: RunScript) -> None:
+    ran = run_script("-I", "late.py", str(HERE.parent.parent))
+    assert ran.code == 0, ran.err
+    assert "done" in ran.out
+
+
+def test_an_interpreter_without_gpusched_and_its_dependencies_is_limited_too(
+    run_script: RunScript, bare_interpreter: Path
+) -> None:
+    check = "import importlib.util as u; print([u.find_spec(name) for name in ('gpusched', 'msgspec')])"
+    assert run_script("-I", "-c", check, python=str(bare_interpreter)).out.strip() == "[None, None]"
+    ran = run_script("eager.py", python=str(bare_interpreter))
+    assert ran.code == 0, ran.err
+    assert [told["devices"] for told in ran.records] == [[[1133]]]

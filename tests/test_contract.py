@@ -1,0 +1,246 @@
+"""A replica's environment: what is written is what is read, nothing is inherited that must not be, no secret is in it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusched import contract
+from gpusched.errors import NotLaunched, UsageError
+from gpusched.model.plan import Replica
+
+XLA = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+LIMITED = Replica(
+    name="actor.7",
+    role="actor",
+    rank=7,
+    device_index=3,
+    device_uuid="GPU-3",
+    limit_mib=1133,
+    context_mib=450,
+    fraction=701,
+)
+WITHOUT_DEVICE = Replica(name="actor.7", role="actor", rank=7, threads=2)
+
+
+def identity(replica: Replica, **changes: str) -> dict[str, str]:
+    given = {"job": "snake-4", "endpoint": "ipc:///run/snake-4.sock", "run_dir": "/jobs/snake-4"}
+    return contract.identity_environment(replica, role_count=32, settings=b"{}", **(given | changes))
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
+names = st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)
+
+
+@given(
+    name=st.tuples(names, names),
+    numbers=st.tuples(st.integers(0, 100_000), st.integers(1, 100_000), st.integers(0, 1000)),
+    limit=st.one_of(st.none(), st.integers(1, 1 << 20)),
+    fraction=st.integers(1, 10_000),
+    paths=st.tuples(texts, texts, st.one_of(st.none(), texts)),
+)
+def test_what_is_written_is_what_the_replica_reads(
+    name: tuple[str, str],
+    numbers: tuple[int, int, int],
+    limit: int | None,
+    fraction: int,
+    paths: tuple[str, str, str | None],
+) -> None:
+    (job, role), (rank, count, attempt), (run_dir, endpoint, keys) = name, numbers, paths
+    device = {} if limit is None else {"device_uuid": "GPU-0", "limit_mib": limit, "fraction": fraction}
+    replica = msgspec.convert({"name": f"{role}.{rank}", "role": role, "rank": rank, **device}, Replica)
+    env = contract.child_environment(
+        {"PATH": "/bin"},
+        contract.resource_environment(replica, contract.xla_fraction_variable(None)),
+        contract.identity_environment(
+            replica, job=job, role_count=count, endpoint=endpoint, run_dir=run_dir, settings=b"{}", keys=keys
+        ),
+        contract.attempt_environment(attempt),
+    )
+    assert contract.replica(env) == contract.ReplicaIdentity(
+        job=job,
+        role=role,
+        rank=rank,
+        role_count=count,
+        name=f"{role}.{rank}",
+        attempt=attempt,
+        run_dir=Path(run_dir),
+        endpoint=endpoint,
+        keys=None if keys is None else Path(keys),
+        limit_mib=limit,
+        fraction=None if limit is None else fraction,
+    )
+
+
+def test_a_replica_with_a_device_sees_that_one_and_every_framework_gets_its_limit() -> None:
+    env = contract.resource_environment(LIMITED, "XLA_CLIENT_MEM_FRACTION")
+    assert env == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "GPU-3",
+        "GPUSCHED_MEMORY_LIMIT_MIB": "1133",
+        "GPUSCHED_MEMORY_FRACTION": "0.0701",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_CLIENT_MEM_FRACTION": "0.0701",
+        "CUPY_GPU_MEMORY_LIMIT": str(1133 * 1024 * 1024),
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "1",
+    }
+
+
+def test_a_replica_without_a_device_sees_none_and_has_no_limit() -> None:
+    env = contract.resource_environment(WITHOUT_DEVICE, "XLA_CLIENT_MEM_FRACTION")
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+    assert env["OMP_NUM_THREADS"] == "2"
+    assert not [name for name in env if "MEM" in name]
+    assert contract.memory_limit(env) == (None, None)
+
+
+@pytest.mark.parametrize("replica", [LIMITED, WITHOUT_DEVICE])
+@pytest.mark.parametrize("chosen", XLA)
+@pytest.mark.parametrize("inherited", [(), XLA[:1], XLA[1:], XLA])
+def test_never_both_names_of_jaxs_fraction(replica: Replica, chosen: str, inherited: tuple[str, ...]) -> None:
+    base = dict.fromkeys(inherited, "0.9")
+    env = contract.child_environment(base, contract.resource_environment(replica, chosen))
+    expected = {chosen: "0.0701"} if replica is LIMITED else {}
+    assert {name: value for name, value in env.items() if name in XLA} == expected
+
+
+@pytest.mark.parametrize(
+    "version", [None, "", "unknown", "0.4.1", "0.4.30", "0.4.33", "0.5.3", "0.10.2", "0.10.2.dev1+cuda"]
+)
+def test_the_older_name_is_used_for_every_jaxlib_that_is_known_to_take_it(version: str | None) -> None:
+    assert contract.xla_fraction_variable(version) == "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "0.11.0rc1", "1.0", "2.3.4"])
+def test_the_newer_name_is_used_where_the_older_one_may_be_gone(version: str) -> None:
+    assert contract.xla_fraction_variable(version) == "XLA_CLIENT_MEM_FRACTION"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *XLA,
+        "CUPY_GPU_MEMORY_LIMIT",
+        "TF_FORCE_GPU_ALLOW_GROWTH",
+        "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
+        "TF_GPU_ALLOCATOR",
+        "XLA_PYTHON_CLIENT_ALLOCATOR",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+        "GPUSCHED_MEMORY_LIMIT_MIB",
+        "GPUSCHED_MEMORY_FRACTION",
+        "GPUSCHED_KEYS",
+        "GPUSCHED_REPLICA",
+        "GPUSCHED_ANYTHING",
+    ],
+)
+def test_what_would_undo_a_limit_or_belongs_to_another_process_is_not_inherited(name: str) -> None:
+    env = contract.child_environment({name: "1", "PATH": "/bin"}, contract.resource_environment(WITHOUT_DEVICE, XLA[0]))
+    assert name not in env
+    assert env["PATH"] == "/bin"
+
+
+def test_layers_win_over_what_is_inherited_and_nothing_given_is_changed() -> None:
+    base, layer = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "HOME": "/root"}, {"CUDA_VISIBLE_DEVICES": "GPU-3"}
+    env = contract.child_environment(base, layer)
+    assert (env["CUDA_VISIBLE_DEVICES"], env["HOME"]) == ("GPU-3", "/root")
+    assert base == {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "HOME": "/root"}
+    assert layer == {"CUDA_VISIBLE_DEVICES": "GPU-3"}
+
+
+HOOK = str(contract.HOOK_DIRECTORY)
+
+
+@pytest.mark.parametrize(
+    ("inherited", "path"),
+    [
+        (None, [HOOK]),
+        ("", [HOOK]),
+        ("/a:/b", [HOOK, "/a", "/b"]),
+        ("/a:", [HOOK, "/a", ""]),  # an empty entry is the working directory (sys.path), and stays
+        (f"/a:{HOOK}:/b", [HOOK, "/a", "/b"]),
+        (f"{HOOK}:/a", [HOOK, "/a"]),
+    ],
+)
+def test_the_hook_is_first_on_the_path_once_and_the_rest_stays(inherited: str | None, path: list[str]) -> None:
+    base = {} if inherited is None else {"PYTHONPATH": inherited}
+    env = contract.child_environment(base)
+    assert env["PYTHONPATH"].split(os.pathsep) == path
+    assert contract.child_environment(env)["PYTHONPATH"] == env["PYTHONPATH"]
+    assert (contract.HOOK_DIRECTORY / "sitecustomize.py").is_file()
+
+
+def test_a_key_is_only_ever_a_files_path() -> None:
+    env = identity(LIMITED, keys="/jobs/snake-4/keys")
+    assert [name for name in env if "KEY" in name or "SECRET" in name or "TOKEN" in name] == ["GPUSCHED_KEYS"]
+    assert env["GPUSCHED_KEYS"] == "/jobs/snake-4/keys"
+    assert "GPUSCHED_KEYS" not in identity(LIMITED)
+
+
+def test_a_process_outside_a_launch_is_told_what_is_missing_and_what_to_do() -> None:
+    with pytest.raises(NotLaunched, match="GPUSCHED_JOB is missing") as caught:
+        contract.replica({})
+    assert "gpusched launch" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", sorted({*identity(LIMITED)} - {"GPUSCHED_SETTINGS"}))
+def test_every_missing_variable_is_told_by_name(name: str) -> None:
+    env = identity(LIMITED)
+    del env[name]
+    with pytest.raises(NotLaunched, match=f"{name} is missing"):
+        contract.replica(env)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GPUSCHED_RANK", "first"),
+        ("GPUSCHED_ROLE_COUNT", ""),
+        ("GPUSCHED_ATTEMPT", "1.5"),
+        ("GPUSCHED_MEMORY_LIMIT_MIB", "lots"),
+        ("GPUSCHED_MEMORY_FRACTION", "half"),
+        ("GPUSCHED_MEMORY_FRACTION", "nan"),
+        ("GPUSCHED_MEMORY_FRACTION", "inf"),
+    ],
+)
+def test_every_wrong_variable_is_told_with_its_value(name: str, value: str) -> None:
+    env = contract.resource_environment(LIMITED, XLA[0]) | identity(LIMITED) | {name: value}
+    with pytest.raises(NotLaunched, match=f"{name}={value} is missing or wrong"):
+        contract.replica(env)
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    games: int = 16
+    network: str = "small"
+
+
+def test_options_are_read_as_what_the_workload_declares_and_have_defaults_outside_a_launch() -> None:
+    assert contract.settings(Options, {}) == Options()
+    assert contract.settings(Options, {"GPUSCHED_SETTINGS": ""}) == Options()
+    assert contract.settings(Options, {"GPUSCHED_SETTINGS": '{"games": 4}'}) == Options(games=4)
+
+
+@pytest.mark.parametrize("text", ['{"games": "four"}', '{"game": 4}', "{", "[]", "null"])
+def test_options_that_the_workload_does_not_have_are_told(text: str) -> None:
+    with pytest.raises(UsageError, match="GPUSCHED_SETTINGS") as caught:
+        contract.settings(Options, {"GPUSCHED_SETTINGS": text})
+    assert "Options" in caught.value.hint
+
+
+def test_a_real_process_reads_who_it_is_from_its_own_environment() -> None:
+    layers = contract.resource_environment(LIMITED, XLA[1]), identity(LIMITED), contract.attempt_environment(2)
+    env = contract.child_environment({**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}, *layers)
+    code = (
+        "from gpusched.contract import replica; me = replica(); print(me.name, me.role_count, me.attempt, me.limit_mib)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "actor.7 32 2 1133"

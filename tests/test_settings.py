@@ -1,0 +1,89 @@
+"""Where settings come from, which of two wins, and that a wrong file is told by name."""
+
+from pathlib import Path
+
+import pytest
+
+from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.settings import load_settings
+
+
+def written(tmp_path: Path, text: str, **environ: str) -> dict[str, str]:
+    (tmp_path / "config.toml").write_text(text)
+    return {"HOME": str(tmp_path), "GPUSCHED_CONFIG": str(tmp_path / "config.toml"), **environ}
+
+
+def test_without_a_file_everything_has_a_default_below_home(tmp_path: Path) -> None:
+    settings = load_settings({"HOME": str(tmp_path)})
+    assert settings.state_dir == tmp_path / ".local" / "state" / "gpusched"
+    assert (settings.context_mib, settings.headroom) == (450, 200)
+    assert settings.runtime_dir.name.startswith("gpusched-")
+
+
+def test_the_directories_of_the_desktop_standard_are_used_where_they_are_set(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "gpusched").mkdir(parents=True)
+    (tmp_path / "conf" / "gpusched" / "config.toml").write_text('context = "300MiB"')
+    given = {"XDG_CONFIG_HOME": "conf", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
+    settings = load_settings({name: str(tmp_path / path) for name, path in given.items()} | {"HOME": "/nowhere"})
+    assert settings.state_dir == tmp_path / "state" / "gpusched"
+    assert settings.runtime_dir == tmp_path / "run" / "gpusched"
+    assert settings.context_mib == 300
+
+
+def test_a_file_sets_all_that_it_may(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, 'context = "1GiB"\nheadroom = 0.05\nstate_dir = "/var/jobs"'))
+    assert (settings.context_mib, settings.headroom, settings.state_dir) == (1024, 500, Path("/var/jobs"))
+
+
+@pytest.mark.parametrize("zero", ["0", "0.0"])
+def test_headroom_may_be_nothing(tmp_path: Path, zero: str) -> None:
+    assert load_settings(written(tmp_path, f"headroom = {zero}")).headroom == 0
+
+
+def test_a_relative_state_directory_is_seen_from_the_file_not_from_where_the_command_runs(tmp_path: Path) -> None:
+    assert load_settings(written(tmp_path, 'state_dir = "jobs"')).state_dir == tmp_path / "jobs"
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    environ = written(tmp_path, 'state_dir = "/from/file"', GPUSCHED_STATE_DIR="/from/environment")
+    assert load_settings(environ | {"GPUSCHED_RUNTIME_DIR": "/short"}).state_dir == Path("/from/environment")
+    assert load_settings(environ | {"GPUSCHED_RUNTIME_DIR": "/short"}).runtime_dir == Path("/short")
+    assert load_settings(environ | {"GPUSCHED_STATE_DIR": ""}).state_dir == Path("/from/file")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("colour = true", "colour: not understood"),
+        ('headroom = "2%"', "headroom: '2%' is not a fraction"),
+        ("headroom = false", "headroom: False is not a fraction"),
+        ("headroom = nan", "headroom: nan is not a fraction"),
+        ("context = 450", "context: 450 is not an amount of memory"),
+        ('context = "0MiB"', "context: '0MiB' is less than 1 MiB"),
+        ("state_dir = 7", "state_dir: not understood"),
+        ('state_dir = ""', "state_dir: not understood"),
+        ("context = ", "Invalid value"),
+        ("[context]\nmib = 3", "context: {'mib': 3} is not an amount"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_name_the_key_and_what_to_write(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings(written(tmp_path, text))
+    assert str(tmp_path / "config.toml") in caught.value.message
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_file_that_is_no_text_or_cannot_be_read_is_told(tmp_path: Path) -> None:
+    environ = written(tmp_path, "")
+    (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"config\.toml"):
+        load_settings(environ)
+    with pytest.raises(HostFault, match=str(tmp_path)):
+        load_settings(environ | {"GPUSCHED_CONFIG": str(tmp_path)})
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(GpuschedError, match="there is no such file") as caught:
+        load_settings({"HOME": str(tmp_path), "GPUSCHED_CONFIG": str(tmp_path / "gone.toml")})
+    assert "GPUSCHED_CONFIG" in caught.value.hint
