@@ -1,4 +1,4 @@
-"""A replica's environment: what is written is what is read, nothing is inherited that must not be, no secret is in it."""
+"""A replica's environment: what is written is what is read; nothing slips in that must not; no secret is in it."""
 
 import os
 import subprocess
