@@ -12,37 +12,27 @@ from typing import Final
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory, read_job
 
-__all__ = ["follow"]
+__all__ = ["StopRequests", "counting_stop_requests", "follow"]
 
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
 
 
-def follow(job: JobDirectory, stop: Callable[[], None], *, live: bool, quiet: bool) -> JobStatus:
-    """Show the job until it has ended and return its last status; `stop` is called once for each Ctrl-C or SIGTERM.
-
-    `live` draws in place and needs a terminal; `quiet` shows nothing.
-    """
-    with _stop_requests() as requests:
-        moments = _moments(job, stop, requests)
-        if quiet:
-            return _last(moments)
-        return _follow_live(job, moments, requests) if live else _follow_plainly(job, moments)
-
-
-class _Requests:
-    """How often the person has asked for an end. The signal handler only counts."""
+class StopRequests:
+    """How often the person has asked for an end, by Ctrl-C, SIGTERM or SIGHUP. The signal handler only counts."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def handle(self, _number: int, _frame: object) -> None:
+        """Count one; this is a signal handler."""
         self.count += 1
 
 
 @contextmanager
-def _stop_requests() -> Iterator[_Requests]:
-    requests = _Requests()
+def counting_stop_requests() -> Iterator[StopRequests]:
+    """Count requests to stop from here on, rather than end at the first."""
+    requests = StopRequests()
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, requests.handle) for number in caught]
     try:
@@ -52,7 +42,20 @@ def _stop_requests() -> Iterator[_Requests]:
             signal.signal(number, handler)
 
 
-def _moments(job: JobDirectory, stop: Callable[[], None], requests: _Requests) -> Iterator[JobStatus]:
+def follow(
+    job: JobDirectory, stop: Callable[[], None], requests: StopRequests, *, live: bool, quiet: bool
+) -> JobStatus:
+    """Show the job until it has ended and return its last status; `stop` is called once for each of `requests`.
+
+    `live` draws in place and needs a terminal; `quiet` shows nothing.
+    """
+    moments = _moments(job, stop, requests)
+    if quiet:
+        return _last(moments)
+    return _follow_live(job, moments, requests) if live else _follow_plainly(job, moments)
+
+
+def _moments(job: JobDirectory, stop: Callable[[], None], requests: StopRequests) -> Iterator[JobStatus]:
     """Yield the job's status several times a second, the last time when it has ended; pass stop requests on."""
     passed_on = 0
     while True:
@@ -73,7 +76,7 @@ def _last(moments: Iterator[JobStatus]) -> JobStatus:
     return status
 
 
-def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: _Requests) -> JobStatus:
+def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: StopRequests) -> JobStatus:
     from rich.console import Console
     from rich.live import Live
 
@@ -101,7 +104,7 @@ def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: _Req
             status = later
 
 
-def _note(status: JobStatus, requests: _Requests, logs: Path) -> str:
+def _note(status: JobStatus, requests: StopRequests, logs: Path) -> str:
     if status.state in JOB_TERMINAL:
         return ""
     if requests.count == 0:

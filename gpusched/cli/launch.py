@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,9 +14,10 @@ from typing import Annotated, Final
 import typer
 
 from gpusched import contract
+from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import Wish, xla_variable
 from gpusched.cli.workloads import load_workload, read_options
-from gpusched.errors import HostFault, JobFailed
+from gpusched.errors import HostFault, JobFailed, NotFound
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
@@ -56,8 +57,14 @@ def launch(
     _require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     settings = load_settings(os.environ)
-    directory, plan = _start(loaded, options, wish, settings)
-    status = _followed(directory, plan, watch=watch, as_json=as_json)
+    with counting_stop_requests() as requests:
+        directory, plan = _start(loaded, options, wish, settings)
+        if watch:
+            (directory.path / "watched").touch()
+        if not as_json:
+            _introduce(directory, plan)
+        live = sys.stdout.isatty() and not as_json
+        status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -70,11 +77,18 @@ def _require_modules(workload: Workload) -> None:
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     for module in workload.preload:
         wanted = backend if module == "tensorflow" else module
-        if find_spec(wanted) is None:
+        if not _is_installed(wanted):
             hint = {
                 "tensorflow": "pip install 'gpusched[tensorflow]', or 'gpusched[cuda]' with an NVIDIA GPU",
             }.get(wanted, f"install what provides the module {wanted}")
             raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # the package that `module` lies in is missing
+        return False
 
 
 def _start(workload: Workload, options: bytes, wish: Wish, settings: Settings) -> tuple[JobDirectory, Plan]:
@@ -142,21 +156,20 @@ def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Pla
     )
 
 
-def _followed(directory: JobDirectory, plan: Plan, *, watch: bool, as_json: bool) -> JobStatus:
-    from gpusched.cli.follow import follow
+def _introduce(directory: JobDirectory, plan: Plan) -> None:
+    simulated = f" on {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
+    print(f"{directory.path.name}: {len(plan.replicas)} processes, {list(plan.counts)} per device{simulated}")
+    for warning in (*plan.warnings, *_crowded(plan)):
+        print(f"warning: {warning}")
+    print(f"logs: {directory.logs}", flush=True)
+
+
+def _stop(directory: JobDirectory) -> None:
     from gpusched.supervisor.jobdir import read_job
     from gpusched.supervisor.start import stop
 
-    if watch:
-        (directory.path / "watched").touch()
-    live = sys.stdout.isatty() and not as_json
-    if not as_json:
-        simulated = f" on {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
-        print(f"{directory.path.name}: {len(plan.replicas)} processes, {list(plan.counts)} per device{simulated}")
-        for warning in (*plan.warnings, *_crowded(plan)):
-            print(f"warning: {warning}")
-        print(f"logs: {directory.logs}", flush=True)
-    return follow(directory, lambda: stop(read_job(directory.path)), live=live, quiet=as_json)
+    with suppress(NotFound):  # it has just ended by itself
+        stop(read_job(directory.path))
 
 
 def _crowded(plan: Plan) -> list[str]:

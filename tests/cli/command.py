@@ -1,0 +1,97 @@
+"""The command line as a person has it: a real process, with its own state and runtime directories."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+TOYS = Path(__file__).parent / "toys"
+PATIENCE_S = 15.0
+
+
+class Command:
+    """`gpusched` with its state under `home`."""
+
+    def __init__(self, home: Path, env: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.state = home / "state"
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
+        self.env |= {"GPUSCHED_STATE_DIR": str(self.state), "GPUSCHED_RUNTIME_DIR": str(home / "run")}
+        self.env |= {"HOME": str(home), **(env or {})}
+
+    def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "gpusched", *arguments],
+            capture_output=True,
+            text=True,
+            env=self.env,
+            timeout=50,
+            check=False,
+            **options,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpusched", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.env,
+        )
+
+    def toy(self, script: str, *, actors: int = 2, job: str = "", memory: bool = True) -> str:
+        """Write a workload whose replicas all run that script, and return its path."""
+        needs = ('memory = { min = "2GiB", share = 0.75 }', 'memory = { min = "512MiB" }') if memory else ("", "")
+        command = f'command = ["{{python}}", "-S", "{TOYS / script}"]'
+        text = f"""
+            name = "toy"
+            [roles.learner]
+            {command}
+            {needs[0]}
+            restart = {{ policy = "never" }}
+            [roles.actor]
+            count = {actors}
+            {command}
+            {needs[1]}
+            [job]
+            leader = "learner"
+            stop_grace = 2
+            {job}
+        """
+        path = self.home / "workload.toml"
+        path.write_text(text)
+        return str(path)
+
+    def job(self, name: str = "toy-1") -> dict[str, Any]:
+        """What status.json says of a job; empty before it is there."""
+        path = self.state / "jobs" / name / "status.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def running(self) -> list[int]:
+        """All processes that have this test's mark in their environment, but those that have just been asked to go."""
+        return [
+            pid
+            for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+            if self._is_ours(pid)
+        ]
+
+    def _is_ours(self, pid: int) -> bool:
+        mark = f"GPUSCHED_STATE_DIR={self.state}".encode()
+        hidden = f"\0GPUSCHED_RUN_DIR={self.state}".encode()
+        try:
+            environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+        return pid != os.getpid() and (b"\0" + mark in environment or hidden in environment)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until `condition` holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain for: {what}"
+        time.sleep(0.02)

@@ -1,0 +1,199 @@
+"""`gpusched launch`, as a real process with real supervisors and replicas."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import TOYS, Command, until
+
+P3 = ("--machine", "p3.8xlarge")
+
+
+def told_by(command: Command, job: str = "toy-1") -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in (command.state / "jobs" / job).glob("*.told")}
+
+
+def everything_runs(command: Command) -> bool:
+    replicas = command.job().get("replicas", [])
+    return bool(replicas) and all(replica["state"] == "running" for replica in replicas)
+
+
+def test_33_processes_hold_what_the_plan_said(command: Command) -> None:
+    command.env["TOY_EXPECTS"] = "33"
+    workload = command.toy("until_all_told.py", actors=32)
+
+    done = command.run("launch", workload, *P3)
+
+    planned = json.loads(command.run("plan", "--workload", workload, *P3, "--json").stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert planned["counts"] == [3, 10, 10, 10]
+    told = told_by(command)
+    assert set(told) == {replica["name"] for replica in planned["replicas"]}
+    assert len({one["pid"] for one in told.values()}) == 33
+    for replica in planned["replicas"]:
+        env = told[replica["name"]]["env"]
+        assert replica["env"].items() <= env.items()
+        assert env["CUDA_VISIBLE_DEVICES"] == replica["device_uuid"]
+        assert env["GPUSCHED_MEMORY_LIMIT_MIB"] == str(replica["limit_mib"])
+        assert (env["GPUSCHED_JOB"], env["GPUSCHED_REPLICA"]) == ("toy-1", replica["name"])
+    until(lambda: not command.running(), "no process left")
+
+
+def test_a_replica_runs_on_the_cpus_of_its_plan_that_this_host_has(command: Command) -> None:
+    command.env["TOY_EXPECTS"] = "3"
+
+    command.run("launch", command.toy("until_all_told.py"), *P3)
+
+    assert all(set(one["cpus"]) <= os.sched_getaffinity(0) for one in told_by(command).values())
+
+
+def test_simulated_devices_are_marked_wherever_they_are_shown(command: Command) -> None:
+    launcher = command.start("launch", command.toy("for_ever.py"), *P3)
+    until(lambda: everything_runs(command), "all replicas run")
+
+    status = command.run("status")
+    launcher.send_signal(signal.SIGINT)
+
+    assert "p3.8xlarge (simulated)" in (launcher.stdout.read() if launcher.stdout else "")
+    assert "(simulated)" in status.stdout
+    assert command.job()["simulated"] is True
+
+
+def test_ctrl_c_stops_the_job_and_says_where_the_logs_are(command: Command) -> None:
+    launcher = command.start("launch", command.toy("for_ever.py"))
+    until(lambda: everything_runs(command), "all replicas run")
+
+    launcher.send_signal(signal.SIGINT)
+    output, _ = launcher.communicate(timeout=20)
+
+    assert launcher.returncode == 130
+    assert f"logs:    {command.state}/jobs/toy-1/logs" in output
+    assert "toy-1 cancelled" in output
+    assert {replica["exit"]["kind"] for replica in command.job()["replicas"]} == {"stopped"}
+    assert not command.running()
+
+
+@pytest.mark.parametrize("victim", ["launcher", "supervisor", "everything at once"])
+def test_no_process_outlives_the_death_of(victim: str, command: Command) -> None:
+    launcher = command.start("launch", command.toy("for_ever.py", actors=4))
+    until(lambda: everything_runs(command), "all replicas run")
+    supervisor = command.job()["supervisor_pid"]
+
+    if victim in ("launcher", "everything at once"):
+        launcher.kill()
+    if victim in ("supervisor", "everything at once"):
+        os.kill(supervisor, signal.SIGKILL)
+
+    until(lambda: not [pid for pid in command.running() if pid != launcher.pid], "no process left")
+    output, _ = launcher.communicate(timeout=20)
+    if victim == "supervisor":
+        assert launcher.returncode == 1
+        assert "toy-1 lost" in output
+
+
+def test_a_killed_actor_comes_back_and_the_others_go_on(command: Command) -> None:
+    launcher = command.start("launch", command.toy("for_ever.py", actors=3))
+    until(lambda: everything_runs(command), "all replicas run")
+    before = {replica["name"]: replica["pid"] for replica in command.job()["replicas"]}
+
+    os.kill(before["actor.1"], signal.SIGKILL)
+    until(lambda: command.job()["replicas"][2]["restarts"] == 1 and everything_runs(command), "actor.1 is back")
+
+    after = {replica["name"]: replica["pid"] for replica in command.job()["replicas"]}
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=20)
+    assert {name for name in before if before[name] != after[name]} == {"actor.1"}
+
+
+def test_a_failed_job_shows_the_end_of_the_log_and_exits_with_1(command: Command) -> None:
+    done = command.run("launch", command.toy("fails.py"))
+
+    assert done.returncode == 1
+    assert "learner.0 failed: exit code 3" in done.stdout
+    assert "| the data set is missing" in done.stdout
+
+
+def test_json_prints_only_the_ended_job(command: Command) -> None:
+    command.env["TOY_EXPECTS"] = "3"
+
+    done = command.run("launch", command.toy("until_all_told.py"), "--json")
+
+    job = json.loads(done.stdout)
+    assert (job["id"], job["state"]) == ("toy-1", "succeeded")
+    assert {"name", "state", "pid", "device_index", "limit_mib", "used_mib", "restarts"} <= set(job["replicas"][0])
+
+
+def test_a_missing_framework_is_told_before_anything_starts(command: Command) -> None:
+    done = command.run("launch", command.toy("for_ever.py", job='preload = ["no_such_framework"]'))
+
+    assert done.returncode == 5
+    assert "needs no_such_framework, which is not installed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_a_missing_tensorflow_says_how_to_install_it(command: Command, tmp_path: Path) -> None:
+    hide = tmp_path / "hide" / "sitecustomize.py"
+    hide.parent.mkdir()
+    hide.write_text(
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tensorflow': raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+    )
+    command.env["PYTHONPATH"] = str(hide.parent)
+
+    done = command.run("launch", "snake", "--procs", "1")
+
+    assert done.returncode == 5
+    assert "pip install 'gpusched[tensorflow]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--colour", "blue"), "blue"),
+        (("--legs", "0"), "legs"),
+        (("--legs", "many"), "legs"),
+        (("--wings", "2"), "--wings"),
+    ],
+)
+def test_a_wrong_workload_option_is_told_before_anything_starts(
+    words: tuple[str, ...], complaint: str, command: Command
+) -> None:
+    command.env["PYTHONPATH"] = str(TOYS)
+
+    done = command.run("launch", command.toy("for_ever.py", job='settings = "options:Settings"'), *words)
+
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_a_workloads_own_options_are_listed(command: Command) -> None:
+    command.env["PYTHONPATH"] = str(TOYS)
+
+    done = command.run("launch", command.toy("for_ever.py", job='settings = "options:Settings"'), "--", "--help")
+
+    assert done.returncode == 0
+    assert re.search(r"--legs LEGS\s+how many legs it has \(default: 4\)", done.stdout)
+    assert "--colour {green,red}" in done.stdout
+
+
+def test_options_reach_every_replica(command: Command) -> None:
+    command.env |= {"PYTHONPATH": str(TOYS), "TOY_EXPECTS": "3"}
+    workload = command.toy("until_all_told.py", job='settings = "options:Settings"')
+
+    command.run("launch", workload, "--colour", "green", "--loud")
+
+    settings = {name: json.loads(told["env"]["GPUSCHED_SETTINGS"]) for name, told in told_by(command).items()}
+    chosen = {"colour": "green", "legs": 4, "loud": True}
+    assert settings == {"learner.0": chosen, "actor.0": chosen, "actor.1": chosen}
