@@ -1,0 +1,11 @@
+"""Where each replica goes and what it gets: pure functions of a request, an inventory, leases and rules (DESIGN 4.6).
+
+Nothing here reads a host, a clock or an environment, so that a saved inventory reproduces any decision.
+"""
+
+from gpusched.planner.decide import Rules, plan
+from gpusched.planner.expand import document, replica_specs
+from gpusched.planner.request import counted_role, request_for
+from gpusched.planner.select import select_devices
+
+__all__ = ["Rules", "counted_role", "document", "plan", "replica_specs", "request_for", "select_devices"]

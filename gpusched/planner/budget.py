@@ -1,0 +1,127 @@
+"""How much of each device may be planned, and which devices take no replica at all, with the reason in words.
+
+It owns the arithmetic of DESIGN 4.6: plannable = total - driver reserve - foreign - leased - headroom. It must not know
+what is to be placed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gpusched.model.device import Device, DeviceProcess, Inventory
+from gpusched.model.lease import Lease
+from gpusched.planner.solve import Room
+from gpusched.units import portion
+
+__all__ = ["Budget", "budgets", "left_out"]
+
+_ONE_PROCESS = ("exclusive_process", "exclusive_thread")
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """One device that may take replicas; memory in MiB. `foreign` are the processes of others that were seen on it.
+
+    `alone`: its compute mode lets only one process in. `taken`: it is alone and somebody is in.
+    """
+
+    device: Device
+    total_mib: int
+    reserved_mib: int
+    foreign_mib: int
+    leased_mib: int
+    headroom_mib: int
+    foreign: tuple[DeviceProcess, ...]
+    alone: bool
+    taken: bool
+
+    @property
+    def plannable_mib(self) -> int:
+        """What may be planned now, never below 0."""
+        return max(0, self._idle_mib - self.foreign_mib - self.leased_mib)
+
+    @property
+    def now(self) -> Room:
+        """The device as a room of the solver, as it is."""
+        room = Room(self.plannable_mib, self.total_mib)
+        return msgspec.structs.replace(room, most=0 if self.taken else 1) if self.alone else room
+
+    @property
+    def idle(self) -> Room:
+        """The device as a room of the solver, without leases and foreign processes."""
+        room = Room(max(0, self._idle_mib), self.total_mib)
+        return msgspec.structs.replace(room, most=1) if self.alone else room
+
+    @property
+    def _idle_mib(self) -> int:
+        return self.total_mib - self.reserved_mib - self.headroom_mib
+
+
+def budgets(
+    inventory: Inventory, leases: Sequence[Lease], headroom: int, only: frozenset[str] | None
+) -> tuple[Budget, ...]:
+    """Return the budget of each device that takes replicas; `headroom` in 1/10 000, `only` are uuids, None for all."""
+    held: dict[str, list[Lease]] = {}
+    for lease in leases:
+        held.setdefault(lease.device_uuid, []).append(lease)
+    chosen = (device for device in inventory.devices if only is None or device.uuid in only)
+    return tuple(
+        _budget(device, device.memory_total_mib, held.get(device.uuid, ()), headroom)
+        for device in chosen
+        if device.memory_total_mib is not None and _unusable(device) is None
+    )
+
+
+def left_out(inventory: Inventory, only: frozenset[str] | None) -> tuple[str, ...]:
+    """Return a line for every device that was asked for and takes no replica, but for parents of MIG instances."""
+    parents = {device.index for device in inventory.devices if device.mig_index is not None}
+    return tuple(
+        f"GPU {device.label} takes no replica: {reason}"
+        for device in inventory.devices
+        if (only is None or device.uuid in only) and (reason := _unusable(device)) is not None
+        if not (device.mig_mode and device.mig_index is None and device.index in parents)
+    )
+
+
+def _unusable(device: Device) -> str | None:
+    """Return why the device takes no replica, or None if it does."""
+    if device.health != "ok":
+        problem = f" ({device.problem})" if device.problem else ""
+        return f"it is lost{problem}" if device.health == "lost" else f"it reports an error{problem}"
+    if device.mig_mode and device.mig_index is None:
+        return "MIG mode is on and it has no MIG instance; make one with `nvidia-smi mig -cgi`"
+    if device.compute_mode == "prohibited":
+        return "its compute mode is prohibited; change it with `nvidia-smi -c DEFAULT`"
+    if device.memory_total_mib is None:
+        return "the driver does not tell how much memory it has"
+    return None
+
+
+def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> Budget:
+    own = {lease.pid: lease.share_mib for lease in leases if lease.pid is not None}
+    foreign = tuple(process for process in device.processes if process.pid not in own)
+    alone = device.compute_mode in _ONE_PROCESS
+    return Budget(
+        device=device,
+        total_mib=total,
+        reserved_mib=device.memory_reserved_mib or 0,
+        foreign_mib=_foreign_mib(device, own, foreign),
+        leased_mib=sum(lease.share_mib for lease in leases),
+        headroom_mib=portion(total, headroom),
+        foreign=foreign,
+        alone=alone,
+        taken=alone and (bool(leases) or any("C" in process.kind for process in foreign)),
+    )
+
+
+def _foreign_mib(device: Device, own: Mapping[int, int], foreign: Sequence[DeviceProcess]) -> int:
+    """Return what others use: all that is used less what our own processes use, but at least what was seen of others.
+
+    An own process whose memory the driver does not tell (None, as in a container) counts with its whole share.
+    """
+    ours = sum(
+        own[process.pid] if process.memory_mib is None else process.memory_mib
+        for process in device.processes
+        if process.pid in own
+    )
+    seen = sum(process.memory_mib or 0 for process in foreign)
+    return max(seen, (device.memory_used_mib or 0) - ours)

@@ -1,0 +1,241 @@
+"""The planner's entry: from a request, an inventory, leases and rules to a plan, or to the reason why there is none."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
+from gpusched.model.plan import DevicePlan, Plan, Replica, Request, RoleRequest
+from gpusched.planner.budget import Budget, budgets, left_out
+from gpusched.planner.explain import Decision, warnings, why, why_without_devices
+from gpusched.planner.policy import Policy, policy_named
+from gpusched.planner.refuse import Attempt, refusal
+from gpusched.planner.request import MOST_REPLICAS
+from gpusched.planner.solve import Need, Problem, fits, largest, largest_limit, place
+from gpusched.units import fraction_of
+
+__all__ = ["Rules", "plan"]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan keeps to. `headroom` in 1/10 000 of a device; `only` are the uuids to use, None for all.
+
+    `context_mib`: what every replica takes on a device before it allocates anything.
+    """
+
+    policy: str = "balanced"
+    context_mib: int = 450
+    headroom: int = 200
+    only: frozenset[str] | None = None
+
+
+def plan(
+    request: Request,
+    inventory: Inventory,
+    leases: Sequence[Lease] = (),
+    rules: Rules | None = None,
+    maximise: str | None = None,
+) -> Plan:
+    """Return the plan that gives the least-served elastic replica the most memory (DESIGN 4.6).
+
+    `maximise` names a role whose number is to be the largest that fits. Raises NeverFits, NotNow, or UsageError for an
+    unknown policy or a request that asks for nothing.
+    """
+    rules = rules or Rules()
+    policy = policy_named(rules.policy)
+    if maximise is not None:
+        request = _with_count(request, maximise, 1)
+    if not any(role.count for role in request.roles):
+        raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
+    if not inventory.devices:
+        return _without_devices(request, inventory, rules, maximise)
+    grounds = budgets(inventory, leases, rules.headroom, rules.only)
+    rooms = tuple(budget.now for budget in grounds)
+    problem = Problem(rooms=rooms, needs=_needs(request), context_mib=rules.context_mib)
+    if not _any_fits(problem, policy):
+        attempt = Attempt(
+            request=request,
+            problem=_giving_way(problem),
+            policy=rules.policy,
+            grounds=grounds,
+            excluded=left_out(inventory, rules.only),
+            fits=lambda changed: fits(policy(changed)),
+        )
+        raise refusal(attempt)
+    if maximise is not None:
+        request = _with_count(request, maximise, _most(problem, request, maximise, policy))
+        problem = replace(problem, needs=_needs(request))
+    narrowed, limit = next(_solutions(problem, policy))
+    replicas, devices = _given(request, inventory, narrowed, limit, grounds)
+    decision = Decision(
+        request=request,
+        policy=rules.policy,
+        problem=narrowed,
+        limit_mib=limit,
+        devices=devices,
+        replicas=replicas,
+        maximised=maximise,
+    )
+    return Plan(
+        inventory=inventory,
+        request=request,
+        policy=rules.policy,
+        devices=devices,
+        replicas=replicas,
+        why=why(decision),
+        warnings=(*left_out(inventory, rules.only), *warnings(inventory, grounds, replicas)),
+    )
+
+
+def _needs(request: Request) -> tuple[Need, ...]:
+    """Return one need per role, in the roles' order; a role without memory needs no room."""
+    return tuple(
+        Need(0, 0) if role.memory is None else Need(role.count, role.memory.min_mib, role.memory.share)
+        for role in request.roles
+    )
+
+
+def _giving_way(problem: Problem) -> Problem:
+    """Return the problem in which a role that asks for a share is content with its minimum."""
+    needs = (need if need.share is None else replace(need, share=0) for need in problem.needs)
+    return replace(problem, needs=tuple(needs))
+
+
+def _solutions(problem: Problem, policy: Policy) -> Iterator[tuple[Problem, int]]:
+    """Yield the narrowed problem and its largest least limit: with the shares, then without, where they fit."""
+    for candidate in (problem, _giving_way(problem)):
+        narrowed = policy(candidate)
+        limit = largest_limit(narrowed)
+        if limit is not None:
+            yield narrowed, limit
+
+
+def _any_fits(problem: Problem, policy: Policy) -> bool:
+    """Return whether everything has a place at its minimum."""
+    return fits(policy(_giving_way(problem)))
+
+
+def _most(problem: Problem, request: Request, role: str, policy: Policy) -> int:
+    """Return the largest number of replicas of `role` that fits when every role is content with its minimum."""
+
+    def holds(count: int) -> bool:
+        return _any_fits(replace(problem, needs=_needs(_with_count(request, role, count))), policy)
+
+    size = min(need.min_mib for need in problem.needs if need.count) + problem.context_mib
+    ceiling = sum(room.plannable_mib // size for room in problem.rooms)
+    return largest(holds, 1, min(max(1, ceiling), MOST_REPLICAS))
+
+
+def _with_count(request: Request, name: str, count: int) -> Request:
+    roles = (replace(role, count=count) if role.name == name else role for role in request.roles)
+    return replace(request, roles=tuple(roles))
+
+
+def _given(
+    request: Request, inventory: Inventory, problem: Problem, limit: int, grounds: Sequence[Budget]
+) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
+    """Return the replicas, role by role, and the devices, for the solver's placement at `limit`."""
+    by_role: list[list[Replica]] = [[] for _ in request.roles]
+    devices = []
+    for numbers, budget in zip(place(problem, limit), grounds, strict=True):
+        limits = _limits(problem, limit, numbers, budget)
+        cpus = _cpus_near(budget.device.cpus, inventory.cpus)
+        names = []
+        planned = 0
+        for role, given, mine in zip(request.roles, limits, by_role, strict=True):
+            for mib in given:
+                names.append(f"{role.name}.{len(mine)}")
+                planned += mib + problem.context_mib
+                mine.append(
+                    Replica(
+                        name=names[-1],
+                        role=role.name,
+                        rank=len(mine),
+                        device_index=budget.device.index,
+                        device_uuid=budget.device.uuid,
+                        limit_mib=mib,
+                        context_mib=problem.context_mib,
+                        fraction=fraction_of(mib, budget.total_mib),
+                        cpus=cpus,
+                    )
+                )
+        devices.append(_device_plan(budget, planned, tuple(names)))
+    for i, role in enumerate(request.roles):
+        if role.memory is None:
+            by_role[i] = _deviceless(role, inventory)
+    everything = [replica for mine in by_role for replica in mine]
+    return _with_threads(everything, request.roles), tuple(devices)
+
+
+def _limits(problem: Problem, limit: int, numbers: Sequence[int], budget: Budget) -> list[list[int]]:
+    """Return the limits of a device's replicas, need by need: what is left goes to the first need with a share here."""
+    limits = [
+        [max(need.min_mib, limit) if need.share is None else need.floor_mib(budget.total_mib)] * number
+        for need, number in zip(problem.needs, numbers, strict=True)
+    ]
+    taken = sum(sum(mine) + len(mine) * problem.context_mib for mine in limits)
+    for i, need in enumerate(problem.needs):
+        if need.share is not None and limits[i]:
+            each, rest = divmod(budget.plannable_mib - taken, len(limits[i]))
+            limits[i] = [mib + each + (rank < rest) for rank, mib in enumerate(limits[i])]
+            break
+    return limits
+
+
+def _device_plan(budget: Budget, planned: int, names: tuple[str, ...]) -> DevicePlan:
+    return DevicePlan(
+        index=budget.device.index,
+        uuid=budget.device.uuid,
+        name=budget.device.name,
+        label=budget.device.label,
+        total_mib=budget.total_mib,
+        reserved_mib=budget.reserved_mib,
+        foreign_mib=budget.foreign_mib,
+        leased_mib=budget.leased_mib,
+        headroom_mib=budget.headroom_mib,
+        plannable_mib=budget.plannable_mib,
+        planned_mib=planned,
+        replicas=names,
+    )
+
+
+def _cpus_near(near: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]:
+    """Return the CPUs near a device that this process may use, or all it may use if there is none."""
+    return tuple(sorted(set(near) & set(allowed))) or tuple(allowed)
+
+
+def _deviceless(role: RoleRequest, inventory: Inventory) -> list[Replica]:
+    return [
+        Replica(name=f"{role.name}.{rank}", role=role.name, rank=rank, cpus=inventory.cpus)
+        for rank in range(role.count)
+    ]
+
+
+def _with_threads(replicas: Sequence[Replica], roles: Sequence[RoleRequest]) -> tuple[Replica, ...]:
+    """Give every replica its role's threads, or its part of the CPUs that it shares with others."""
+    sharing = Counter(replica.cpus for replica in replicas)
+    asked = {role.name: role.threads for role in roles}
+    part = {cpus: max(1, len(cpus) // number) for cpus, number in sharing.items()}
+    return tuple(replace(replica, threads=asked[replica.role] or part[replica.cpus]) for replica in replicas)
+
+
+def _without_devices(request: Request, inventory: Inventory, rules: Rules, maximise: str | None) -> Plan:
+    """Plan for a host without a GPU: no replica has a device or a limit, and only the CPUs bound how many there are."""
+    if maximise is not None:
+        others = sum(role.count for role in request.roles if role.name != maximise)
+        request = _with_count(request, maximise, max(1, len(inventory.cpus) - others))
+    everything = [replica for role in request.roles for replica in _deviceless(role, inventory)]
+    replicas = _with_threads(everything, request.roles)
+    return Plan(
+        inventory=inventory,
+        request=request,
+        policy=rules.policy,
+        devices=(),
+        replicas=replicas,
+        why=why_without_devices(request, inventory, maximise),
+        warnings=warnings(inventory, (), replicas),
+    )

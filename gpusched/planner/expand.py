@@ -1,0 +1,75 @@
+"""From a plan to what others consume: the flat list of replica specs, and the JSON document of DESIGN 4.2.
+
+It must not read an environment: Python's path, the directory and the variables of a job are arguments.
+"""
+
+from collections.abc import Callable, Mapping
+
+from gpusched import contract
+from gpusched.model.plan import Plan, Replica, ReplicaSpec
+from gpusched.model.workload import Workload
+from gpusched.units import FRACTION_ONE
+
+__all__ = ["document", "replica_specs"]
+
+Identity = Callable[[Replica], Mapping[str, str]]
+
+
+def replica_specs(
+    plan: Plan, workload: Workload, *, python: str, cwd: str, xla_variable: str, identity: Identity
+) -> tuple[ReplicaSpec, ...]:
+    """Return one spec per replica of `plan`: its role's command with `{python}` filled in, and its environment.
+
+    `identity` gives what only the launched job knows (see contract.identity_environment); `env` is a difference to the
+    environment that the processes are started in. `xla_variable`: see contract.xla_fraction_variable.
+    """
+    argv = {role.name: tuple(word.replace("{python}", python) for word in role.command) for role in workload.roles}
+    return tuple(
+        ReplicaSpec(
+            replica=replica,
+            argv=argv[replica.role],
+            env=contract.resource_environment(replica, xla_variable) | dict(identity(replica)),
+            cwd=cwd,
+        )
+        for replica in plan.replicas
+    )
+
+
+def document(plan: Plan, xla_variable: str) -> dict[str, object]:
+    """Return the plan as the JSON document of DESIGN 4.2; `env` limits a replica and says nothing of a job."""
+    return {
+        "host": plan.inventory.host,
+        "source": plan.inventory.source,
+        "counts": list(plan.counts),
+        "devices": [
+            {
+                "index": device.index,
+                "uuid": device.uuid,
+                "name": device.name,
+                "memory_total_mib": device.total_mib,
+                "memory_plannable_mib": device.plannable_mib,
+                "memory_planned_mib": device.planned_mib,
+                "replicas": list(device.replicas),
+            }
+            for device in plan.devices
+        ],
+        "replicas": [_replica(replica, xla_variable) for replica in plan.replicas],
+        "why": list(plan.why),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _replica(replica: Replica, xla_variable: str) -> dict[str, object]:
+    return {
+        "name": replica.name,
+        "role": replica.role,
+        "rank": replica.rank,
+        "device_index": replica.device_index,
+        "device_uuid": replica.device_uuid,
+        "limit_mib": replica.limit_mib,
+        "context_mib": replica.context_mib,
+        "share_mib": replica.share_mib,
+        "fraction": replica.fraction / FRACTION_ONE,
+        "cpus": list(replica.cpus),
+        "env": contract.resource_environment(replica, xla_variable),
+    }

@@ -1,0 +1,179 @@
+"""Why a plan is what it is, in numbers that add up, and what the person should know about the host."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gpusched.model.device import Inventory
+from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
+from gpusched.planner.budget import Budget
+from gpusched.planner.solve import Problem, most_counted
+from gpusched.planner.words import foreign_lines, gpus, number, percent, plural
+from gpusched.units import fraction_of
+
+__all__ = ["Decision", "warnings", "why", "why_without_devices"]
+
+_MOST_LINES = 8
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided: the narrowed problem, the least limit (MiB), and where that put everything."""
+
+    request: Request
+    policy: str
+    problem: Problem
+    limit_mib: int
+    devices: tuple[DevicePlan, ...]
+    replicas: tuple[Replica, ...]
+    maximised: str | None
+
+
+def why(decision: Decision) -> tuple[str, ...]:
+    """Return the reasons for the counts and limits, most telling first."""
+    return (
+        *_maximised(decision),
+        *_gave_way(decision),
+        *_policy(decision),
+        *_shares(decision),
+        *_elastic(decision),
+        *_proof(decision),
+    )
+
+
+def why_without_devices(request: Request, inventory: Inventory, maximised: str | None) -> tuple[str, ...]:
+    """Return the reasons for a plan on a host without a GPU."""
+    everything = sum(role.count for role in request.roles)
+    lines = [
+        f"{inventory.host} has no GPU: {everything} processes share its {len(inventory.cpus)} CPUs, without limits"
+    ]
+    if maximised is not None:
+        count = next(role.count for role in request.roles if role.name == maximised)
+        lines.append(
+            f"{number(count, maximised)}: one process for each CPU, the other roles' processes counted, at least 1"
+        )
+    return tuple(lines)
+
+
+def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence[Replica]) -> tuple[str, ...]:
+    """Return what the person should know: driver, CPUs, compute mode, persistence mode, memory that could be freed."""
+    lines = [inventory.problem] if inventory.problem else []
+    if 0 < len(inventory.cpus) < len(replicas):
+        lines.append(f"{len(replicas)} processes share {len(inventory.cpus)} CPUs and will take turns")
+    lines += _alone(grounds)
+    off = [budget.device.label for budget in grounds if budget.device.persistence_mode is False]
+    if off:
+        lines.append(
+            f"{gpus(off)}: persistence mode is off, so that starting is slower; `nvidia-smi -pm 1` turns it on"
+        )
+    lines += [f"{line}, which could be freed" for line in foreign_lines(grounds)]
+    for budget in grounds:
+        unseen = budget.foreign_mib - sum(process.memory_mib or 0 for process in budget.foreign)
+        if unseen > budget.total_mib // 100:  # a driver's own few MiB are no news
+            lines.append(f"GPU {budget.device.label}: {unseen} MiB are held by processes that cannot be seen from here")
+    return tuple(lines)
+
+
+def _alone(grounds: Sequence[Budget]) -> Iterator[str]:
+    alone: dict[tuple[str, bool], list[str]] = {}
+    for budget in grounds:
+        if budget.alone:
+            mode = (budget.device.compute_mode or "").upper()
+            alone.setdefault((mode, budget.taken), []).append(budget.device.label)
+    for (mode, taken), labels in alone.items():
+        so = "and there is one, so nothing is placed here" if taken else "so one replica is placed here at most"
+        yield f"{gpus(labels)}: {mode} lets one process in, {so}; `nvidia-smi -c DEFAULT` lets them share"
+
+
+def _maximised(decision: Decision) -> Iterator[str]:
+    for role in decision.request.roles:
+        if role.name == decision.maximised:
+            yield f"{number(role.count, role.name)}: the most that fit when every role is content with its minimum"
+
+
+def _gave_way(decision: Decision) -> Iterator[str]:
+    for role, need in zip(decision.request.roles, decision.problem.needs, strict=True):
+        if role.count and role.memory is not None and role.memory.share and need.share == 0:
+            wish = f"{percent(role.memory.share)} of a device"
+            yield f"{role.name} gives way: with {wish} for it not everything fits, so it is sure of its minimum only"
+
+
+def _policy(decision: Decision) -> Iterator[str]:
+    used = sum(bool(device.replicas) for device in decision.devices)
+    fullest = max(len(device.replicas) for device in decision.devices)
+    if decision.policy == "pack":
+        yield f"policy pack: {used} of {len(decision.devices)} devices {'is' if used == 1 else 'are'} enough"
+    if decision.policy == "spread":
+        yield f"policy spread: at most {fullest} on a device, because with fewer they do not all fit"
+    if decision.policy == "exclusive":
+        yield f"policy exclusive: one replica on a device, {used} of {len(decision.devices)} devices are used"
+
+
+def _shares(decision: Decision) -> Iterator[str]:
+    """One line for each device with a replica that asked for a share."""
+    asked = {role.name for role in decision.request.roles if role.memory is not None and role.memory.share is not None}
+    homes: dict[str, list[Replica]] = {}
+    for replica in decision.replicas:
+        if replica.role in asked and replica.device_uuid is not None:
+            homes.setdefault(replica.device_uuid, []).append(replica)
+    devices = [device for device in decision.devices if device.uuid in homes]
+    for device in devices[:_MOST_LINES]:
+        here = homes[device.uuid]
+        takes = ", ".join(_taking(replica, device) for replica in here[:_MOST_LINES])
+        others = len(device.replicas) - len(here)
+        fit = (
+            f"{number(others, _other_role(decision, asked))} fit{'s' if others == 1 else ''}"
+            if others
+            else "nothing is"
+        )
+        yield f"GPU {device.label}: {takes}, {fit} beside {'it' if len(here) == 1 else 'them'}"
+    if len(devices) > _MOST_LINES:
+        yield f"{len(devices) - _MOST_LINES} more devices are shared in this way"
+
+
+def _taking(replica: Replica, device: DevicePlan) -> str:
+    part = percent(fraction_of(replica.limit_mib, device.total_mib))
+    return f"{replica.name} takes {replica.limit_mib} MiB ({part} of {device.total_mib})"
+
+
+def _other_role(decision: Decision, shares: set[str]) -> str:
+    names = {replica.role for replica in decision.replicas if replica.role not in shares and replica.device_uuid}
+    return names.pop() if len(names) == 1 else "replica"
+
+
+def _elastic(decision: Decision) -> Iterator[str]:
+    """One line for each role without a share: where its limit comes from."""
+    for role in decision.request.roles:
+        if role.count and role.memory is not None and role.memory.share is None:
+            yield _limit_line(decision, role)
+
+
+def _limit_line(decision: Decision, role: RoleRequest) -> str:
+    context = decision.problem.context_mib
+    limit = next(replica.limit_mib for replica in decision.replicas if replica.role == role.name)
+    share = limit + context
+    parts = f"{limit} MiB limit + {context} MiB context"
+    if limit > decision.limit_mib:
+        return f"{plural(role.name)}: {share} MiB each, {parts}: their minimum is more than what the others get"
+    tight = [
+        device
+        for device in decision.devices
+        if device.replicas
+        and all(name.startswith(f"{role.name}.") for name in device.replicas)
+        and device.plannable_mib // len(device.replicas) == share
+    ]
+    if not tight:
+        return f"{plural(role.name)}: {share} MiB each, {parts}"
+    fewest = (tight[0].plannable_mib, len(tight[0].replicas))
+    labels = [device.label for device in tight if (device.plannable_mib, len(device.replicas)) == fewest]
+    return f"{plural(role.name)}: {fewest[0]} / {fewest[1]} = {share} MiB each on {gpus(labels)}, {parts}"
+
+
+def _proof(decision: Decision) -> Iterator[str]:
+    """Say what one MiB more would do; with several elastic roles of different sizes it would be no plain sentence."""
+    roles = decision.request.roles
+    elastic = [role for role in roles if role.count and role.memory is not None and role.memory.share is None]
+    if len(elastic) == 1:
+        role, more = elastic[0], decision.limit_mib + 1
+        fitting = most_counted(decision.problem, more)
+        all_of_them = number(role.count, role.name)
+        yield f"no {role.name} can have more: with {more} MiB each only {fitting} of {all_of_them} would fit"

@@ -1,0 +1,60 @@
+"""Policies: each is one small function that narrows a problem, before the solver makes the least limit the largest.
+
+A policy may lower how many replicas a room takes, close rooms, or bound how many rooms are used. It must not know roles
+or devices, and the solver must not know policies. A problem that does not fit comes back narrowed no further.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.planner.solve import Problem, fits, largest_limit, rooms_taken, smallest
+
+__all__ = ["POLICIES", "Policy", "policy_named"]
+
+Policy = Callable[[Problem], Problem]
+
+
+def balanced(problem: Problem) -> Problem:
+    """Leave the problem as it is: the least limit alone decides."""
+    return problem
+
+
+def exclusive(problem: Problem) -> Problem:
+    """One replica to a device."""
+    return _at_most(problem, 1)
+
+
+def spread(problem: Problem) -> Problem:
+    """As few replicas on the fullest device as possible."""
+    if not fits(problem):
+        return problem
+    everything = sum(need.count for need in problem.needs)
+    return _at_most(problem, smallest(lambda most: fits(_at_most(problem, most)), 0, everything))
+
+
+def pack(problem: Problem) -> Problem:
+    """As few devices as possible, and of all sets of so many the one with the largest least limit: exact, see solve."""
+    if not fits(problem):
+        return problem
+    few = smallest(lambda most: fits(replace(problem, most_rooms=most)), 0, len(problem.rooms))
+    packed = replace(problem, most_rooms=few)
+    taken = rooms_taken(packed, largest_limit(packed) or 0)
+    rooms = (room if i in taken else replace(room, most=0) for i, room in enumerate(problem.rooms))
+    return replace(problem, rooms=tuple(rooms))
+
+
+POLICIES: Final[dict[str, Policy]] = {"balanced": balanced, "pack": pack, "spread": spread, "exclusive": exclusive}
+
+
+def policy_named(name: str) -> Policy:
+    """Return the policy of that name. Raises UsageError, which lists them, if there is none."""
+    if name not in POLICIES:
+        raise UsageError(f"policy: {name!r} is not known", f"use one of: {', '.join(POLICIES)}")
+    return POLICIES[name]
+
+
+def _at_most(problem: Problem, most: int) -> Problem:
+    return replace(problem, rooms=tuple(replace(room, most=min(room.most, most)) for room in problem.rooms))

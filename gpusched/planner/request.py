@@ -1,0 +1,84 @@
+"""From a workload and what a person typed beside it to a request; every number is checked here, once."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.model.plan import Request, RoleRequest
+from gpusched.model.workload import Memory, Role, Workload
+from gpusched.units import parse_count, parse_mib
+
+__all__ = ["MOST_REPLICAS", "counted_role", "request_for"]
+
+MOST_REPLICAS: Final = 100_000
+"""More replicas of one role than this is a slip of the finger, not a wish."""
+
+
+def request_for(
+    workload: Workload,
+    procs: str | None = None,
+    learner_memory: str | None = None,
+    actor_memory: str | None = None,
+) -> Request:
+    """Return what `workload` asks for, with the counted role's number and both memories replaced by what was typed.
+
+    `procs` is a number, or `max`, which leaves the number to the planner (see `plan`, maximise). The amounts
+    replace a role's minimum, and its share if it asked for one. Raises UsageError.
+    """
+    roles = {role.name: _asked(role) for role in workload.roles}
+    if procs is not None and procs != "max":
+        name = counted_role(workload)
+        roles[name] = replace(roles[name], count=_procs(procs))
+    if learner_memory is not None:
+        name = _learner(workload)
+        roles[name] = _with_memory(roles[name], learner_memory, "--learner-memory")
+    if actor_memory is not None:
+        name = counted_role(workload)
+        roles[name] = _with_memory(roles[name], actor_memory, "--actor-memory")
+    return Request(workload=workload.name, roles=tuple(roles.values()))
+
+
+def counted_role(workload: Workload) -> str:
+    """Return the role that `--procs` counts: `actor`, else the only one that is not the leader. Raises UsageError."""
+    names = [role.name for role in workload.roles]
+    if "actor" in names:
+        return "actor"
+    others = [name for name in names if name != workload.leader]
+    if len(others) == 1:
+        return others[0]
+    told = f"its roles are {', '.join(names)}" + (f", led by {workload.leader}" if workload.leader else "")
+    hint = "write the numbers and the memory into the workload file, or name one role `actor`"
+    raise UsageError(
+        f"workload {workload.name}: it is not clear which role --procs and --actor-memory mean; {told}", hint
+    )
+
+
+def _learner(workload: Workload) -> str:
+    names = [role.name for role in workload.roles]
+    for name in ("learner", workload.leader):
+        if name in names:
+            return name
+    told = f"--learner-memory needs a role `learner` or a leader, and its roles are {', '.join(names)}"
+    raise UsageError(f"workload {workload.name}: {told}", "write the memory into the workload file")
+
+
+def _with_memory(role: RoleRequest, text: str, option: str) -> RoleRequest:
+    # A share of 0: the amount alone counts, and the role is still one that takes what is left over.
+    share = None if role.memory is None or role.memory.share is None else 0
+    return replace(role, memory=Memory(min_mib=parse_mib(text, option), share=share))
+
+
+def _procs(text: str) -> int:
+    hint = f"give a whole number from 1 to {MOST_REPLICAS}, or max"
+    try:
+        number = parse_count(text, "--procs")
+    except UsageError as error:
+        raise UsageError(error.message, hint) from None
+    if not 1 <= number <= MOST_REPLICAS:
+        raise UsageError(f"--procs: {text!r} is {'no process' if number == 0 else 'too many'}", hint)
+    return number
+
+
+def _asked(role: Role) -> RoleRequest:
+    return RoleRequest(name=role.name, count=role.count, memory=role.memory, threads=role.threads)

@@ -1,0 +1,56 @@
+"""Which devices a person means by `0,2`, `0:2` or the first characters of a uuid."""
+
+from gpusched.errors import UsageError
+from gpusched.model.device import Device, Inventory
+from gpusched.units import format_mib
+
+__all__ = ["select_devices"]
+
+
+def select_devices(inventory: Inventory, gpus: str | None, exclude: str | None) -> frozenset[str] | None:
+    """Return the uuids that `gpus` names (None: all) without those that `exclude` names, or None if neither is given.
+
+    A name is an index (`0`: the GPU, or all its MIG instances), a MIG instance (`0:2`) or the start of a uuid. Raises
+    UsageError for a name that fits no device or more than one GPU, and for a choice that leaves none.
+    """
+    if gpus is None and exclude is None:
+        return None
+    everything = frozenset(device.uuid for device in inventory.devices)
+    wanted = everything if gpus is None else _named(inventory, gpus, "--gpus")
+    unwanted = frozenset[str]() if exclude is None else _named(inventory, exclude, "--exclude-gpus")
+    if not wanted - unwanted:
+        raise UsageError("--gpus and --exclude-gpus leave no device", _there_is(inventory))
+    return wanted - unwanted
+
+
+def _named(inventory: Inventory, names: str, option: str) -> frozenset[str]:
+    found = set[str]()
+    for name in (part.strip() for part in names.split(",")):
+        devices = _meant(inventory, name)
+        if not devices:
+            raise UsageError(f"{option}: there is no device {name!r}", _there_is(inventory))
+        if len({device.index for device in devices}) > 1:
+            labels = ", ".join(device.label for device in devices)
+            raise UsageError(
+                f"{option}: {name!r} is the start of more than one uuid (GPUs {labels})", "give more of it"
+            )
+        found |= {device.uuid for device in devices}
+    return frozenset(found)
+
+
+def _meant(inventory: Inventory, name: str) -> list[Device]:
+    if name.isdecimal():
+        return [device for device in inventory.devices if str(device.index) == name]
+    return [device for device in inventory.devices if device.label == name or (name and device.uuid.startswith(name))]
+
+
+def _there_is(inventory: Inventory) -> str:
+    if not inventory.devices:
+        return f"{inventory.host} has no GPU"
+    told = [f"{device.label} ({device.name}, {_memory(device)})" for device in inventory.devices[:16]]
+    more = len(inventory.devices) - len(told)
+    return f"there is: {', '.join(told)}{f' and {more} more' if more else ''}"
+
+
+def _memory(device: Device) -> str:
+    return "memory unknown" if device.memory_total_mib is None else format_mib(device.memory_total_mib)

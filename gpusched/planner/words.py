@@ -1,0 +1,66 @@
+"""How the planner says things: numbers of replicas, lists of GPUs, who holds memory. Words only, no decisions."""
+
+from collections.abc import Iterable, Sequence
+
+from gpusched.model.device import DeviceProcess
+from gpusched.model.plan import RoleRequest
+from gpusched.planner.budget import Budget
+from gpusched.units import FRACTION_ONE
+
+__all__ = ["asked", "foreign_lines", "gpus", "listed", "number", "percent", "plural"]
+
+_MOST_LISTED = 8
+
+
+def number(count: int, role: str) -> str:
+    """Return `1 learner` or `32 actors`."""
+    return f"{count} {role}" if count == 1 else f"{count} {plural(role)}"
+
+
+def plural(role: str) -> str:
+    """Return `actors` or `coaches`."""
+    return role + ("es" if role.endswith(("s", "x", "z", "ch", "sh")) else "s")
+
+
+def asked(roles: Iterable[RoleRequest]) -> str:
+    """Return what has to have a place: `1 learner of 2048 MiB and 32 actors of 512 MiB`."""
+    told = [
+        f"{number(role.count, role.name)} of {role.memory.min_mib} MiB"
+        for role in roles
+        if role.memory is not None and role.count
+    ]
+    return listed(told)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Return `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def gpus(labels: Sequence[str]) -> str:
+    """Return `GPU 0`, `GPU 1, 2 and 3`, or `GPU 0 and 63 others`."""
+    if len(labels) > _MOST_LISTED:
+        return f"GPU {labels[0]} and {len(labels) - 1} others"
+    return f"GPU {listed(labels)}"
+
+
+def percent(fraction: int) -> str:
+    """Return a fraction in 1/10 000 as percent with one decimal, rounded down: 7562 is `75.6 %`, 7500 is `75 %`."""
+    tenths = fraction * 1000 // FRACTION_ONE
+    return f"{tenths // 10}.{tenths % 10} %" if tenths % 10 else f"{tenths // 10} %"
+
+
+def foreign_lines(grounds: Iterable[Budget]) -> list[str]:
+    """Return the processes of others that hold most, largest first: pid, user, command, MiB and GPU."""
+    holders = [
+        (process.memory_mib, f"{_process(process)} holds {process.memory_mib} MiB on GPU {budget.device.label}")
+        for budget in grounds
+        for process in budget.foreign
+        if process.memory_mib
+    ]
+    return [line for _, line in sorted(holders, key=lambda holder: -holder[0])[:_MOST_LISTED]]
+
+
+def _process(process: DeviceProcess) -> str:
+    told = ", ".join(filter(None, (process.user, process.command)))
+    return f"pid {process.pid}" + (f" ({told})" if told else "")

@@ -1,0 +1,242 @@
+"""What the planner decides, as a table in plain words: hosts small enough that the sums can be done in one's head."""
+
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.plan import Request, RoleRequest
+from gpusched.planner import Rules, plan
+from gpusched.probe.base import read_inventory
+from tests.planner.building import ask, assert_sound, home, host, limits, simple
+
+
+class Case(NamedTuple):
+    says: str
+    devices: tuple[int, ...]
+    request: Request
+    counts: list[int]
+    learner: list[int]
+    actor: list[int]
+
+
+CASES = [
+    Case(
+        "a learner alone takes the whole first device",
+        (100, 100),
+        ask(learner=(1, 10, 0.5), actor=(0, 10)),
+        [1, 0],
+        [99],
+        [],
+    ),
+    Case(
+        "actors without a learner are spread evenly, lower indices first, and what is left over stays free",
+        (100, 100, 100),
+        ask(actor=(7, 10)),
+        [3, 2, 2],
+        [],
+        [32] * 7,
+    ),
+    Case(
+        "actors go beside the learner only when that gives the worst one more",
+        (100, 100),
+        ask(learner=(1, 10, 0.5), actor=(2, 10)),
+        [1, 2],
+        [99],
+        [49, 49],
+    ),
+    Case(
+        "an actor goes beside the learner when it gets more there",
+        (100, 100),
+        ask(learner=(1, 10, 0.5), actor=(3, 10)),
+        [2, 2],
+        [50],
+        [48] * 3,
+    ),
+    Case(
+        "the learner goes where the fewest processes are beside it",
+        (100, 40),
+        ask(learner=(1, 10, 0.5), actor=(4, 10)),
+        [4, 1],
+        [39],
+        [24] * 4,
+    ),
+    Case(
+        "the share is of the device's total, rounded up to whole MiB",
+        (101,),
+        ask(learner=(1, 10, 0.5), actor=(1, 10)),
+        [2],
+        [51],
+        [48],
+    ),
+    Case(
+        "the learner gives way to its minimum when the actors' minima do not fit beside its share",
+        (100,),
+        ask(learner=(1, 10, 0.75), actor=(4, 15)),
+        [5],
+        [11],
+        [21] * 4,
+    ),
+    Case(
+        "the minimum counts where it is more than the share",
+        (100, 100),
+        ask(learner=(1, 80, 0.5), actor=(5, 10)),
+        [1, 5],
+        [99],
+        [19] * 5,
+    ),
+    Case(
+        "two learners go to two devices",
+        (100, 100, 100),
+        ask(learner=(2, 10, 0.4), actor=(3, 10)),
+        [2, 2, 1],
+        [40, 40],
+        [58] * 3,
+    ),
+    Case(
+        "two learners on one device divide what is left, the odd MiB to the lower rank",
+        (100,),
+        ask(learner=(2, 10, 0.2), actor=(1, 10)),
+        [3],
+        [20, 20],
+        [57],
+    ),
+    Case(
+        "the odd MiB that is left goes to the lower rank",
+        (101,),
+        ask(learner=(2, 10, 0.2), actor=(0, 10)),
+        [2],
+        [50, 49],
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_decides(case: Case) -> None:
+    found = plan(case.request, host(*case.devices), (), Rules(context_mib=1, headroom=0))
+    assert_sound(found)
+    assert list(found.counts) == case.counts
+    assert limits(found, "learner") == case.learner
+    assert limits(found, "actor") == case.actor
+
+
+def test_home_case_is_3_10_10_10() -> None:
+    inventory, _ = read_inventory("p3.8xlarge")
+    found = plan(ask(learner=(1, 2048, 0.75), actor=(32, 512)), inventory)
+    assert_sound(found)
+    assert list(found.counts) == [3, 10, 10, 10]
+    assert limits(found, "actor") == [1133] * 32
+    assert limits(found, "learner") == [12221]
+    assert found.replicas[0].fraction == 7562
+    assert [device.plannable_mib for device in found.devices] == [15837] * 4
+    assert [device.planned_mib for device in found.devices] == [15837, 15830, 15830, 15830]
+    assert "actors: 15837 / 10 = 1583 MiB each on GPU 1, 2 and 3, 1133 MiB limit + 450 MiB context" in found.why
+    assert "no actor can have more: with 1134 MiB each only 29 of 32 actors would fit" in found.why
+
+
+def test_ranks_run_in_the_order_of_devices() -> None:
+    found = simple(100, 100, learner=(1, 10, 0.5), actor=(3, 10))
+    assert [device.replicas for device in found.devices] == [("learner.0", "actor.0"), ("actor.1", "actor.2")]
+
+
+def test_roles_beyond_learner_and_actor_keep_their_minima() -> None:
+    found = simple(100, 100, trainer=(1, 10, 0.5), player=(4, 5), judge=(1, 40), scribe=(2, 3))
+    assert_sound(found)
+    assert limits(found, "judge") == [40]
+    assert limits(found, "player")[0] == limits(found, "scribe")[0]
+
+
+def test_a_role_without_memory_gets_no_device() -> None:
+    roles = (*ask(actor=(2, 10)).roles, RoleRequest(name="logger", count=1, memory=None))
+    found = plan(Request(workload="test", roles=roles), host(100), (), Rules(headroom=0, context_mib=1))
+    logger = found.replicas[-1]
+    assert (logger.name, logger.device_uuid, logger.share_mib) == ("logger.0", None, 0)
+    assert logger.cpus == found.inventory.cpus
+    assert list(found.counts) == [2]
+
+
+def test_balanced_uses_all_devices_pack_as_few_as_possible() -> None:
+    actors = (4, 10)
+    assert list(simple(50, 50, 50, 50, learner=(1, 10, 0.3), actor=actors).counts) == [2, 1, 1, 1]
+    assert list(simple(50, 50, 50, 50, policy="pack", learner=(1, 10, 0.3), actor=actors).counts) == [3, 2, 0, 0]
+
+
+def test_pack_prefers_the_set_of_devices_that_serves_the_worst_actor_best() -> None:
+    found = simple(40, 100, 60, policy="pack", learner=(1, 10, 0.5), actor=(4, 10))
+    assert list(found.counts) == [0, 5, 0]
+
+
+def test_spread_lowers_the_fullest_device_even_if_actors_get_less() -> None:
+    roomy = simple(1000, 60, 60, actor=(6, 10))
+    assert max(roomy.counts) == 6
+    spread = simple(1000, 60, 60, policy="spread", actor=(6, 10))
+    assert list(spread.counts) == [2, 2, 2]
+    assert limits(spread, "actor")[0] < limits(roomy, "actor")[0]
+
+
+def test_exclusive_puts_one_replica_on_a_device() -> None:
+    found = simple(100, 100, 50, policy="exclusive", learner=(1, 10, 0.5), actor=(2, 10))
+    assert list(found.counts) == [1, 1, 1]
+    assert home(found, "learner.0") == 2, "the smallest device costs the actors least"
+
+
+def test_unknown_policy_lists_those_that_are() -> None:
+    with pytest.raises(UsageError, match="balanced, pack, spread, exclusive"):
+        simple(100, policy="fast", actor=(1, 1))
+
+
+def test_max_is_the_most_that_fit_with_everybody_at_the_minimum() -> None:
+    inventory, _ = read_inventory("p3.8xlarge")
+    found = plan(ask(learner=(1, 2048, 0.75), actor=(1, 512)), inventory, maximise="actor")
+    assert len(limits(found, "actor")) == 13 + 3 * 16, (
+        "(15837 - 2498) // 962 beside the learner, 15837 // 962 elsewhere"
+    )
+    assert found.why[0].startswith("61 actors: the most that fit")
+
+
+def test_max_without_a_gpu_is_one_process_a_cpu_and_at_least_one() -> None:
+    inventory = Inventory(host="here", source="cpu", devices=(), cpus=tuple(range(8)))
+    request = ask(learner=(1, 2048, 0.75), actor=(1, 512))
+    assert len(limits(plan(request, inventory, maximise="actor"), "actor")) == 7
+    single = replace(inventory, cpus=(0,))
+    found = plan(request, single, maximise="actor")
+    assert len(limits(found, "actor")) == 1
+    assert any("one process for each CPU" in line for line in found.why)
+
+
+def test_without_a_gpu_replicas_share_the_cpus() -> None:
+    inventory = Inventory(host="here", source="cpu", devices=(), cpus=tuple(range(8)))
+    found = plan(ask(learner=(1, 2048, 0.75), actor=(3, 512)), inventory)
+    assert found.counts == ()
+    assert {(replica.device_uuid, replica.share_mib, replica.threads) for replica in found.replicas} == {(None, 0, 2)}
+    assert any("has no GPU" in line for line in found.why)
+
+
+def test_replicas_get_the_cpus_near_their_device_and_their_part_of_them() -> None:
+    near = ((0, 1, 2, 3), (4, 5, 6, 7, 99))
+    inventory = host(100, 100, cpus=8)
+    devices = tuple(replace(device, cpus=cpus) for device, cpus in zip(inventory.devices, near, strict=True))
+    found = plan(ask(actor=(5, 1)), replace(inventory, devices=devices), (), Rules(context_mib=1, headroom=0))
+    assert [(replica.cpus, replica.threads) for replica in found.replicas] == [
+        *[((0, 1, 2, 3), 1)] * 3,
+        *[((4, 5, 6, 7), 2)] * 2,
+    ]
+
+
+def test_a_role_may_say_its_threads() -> None:
+    request = ask(actor=(2, 1))
+    request = replace(request, roles=(replace(request.roles[0], threads=5),))
+    assert {replica.threads for replica in plan(request, host(4000)).replicas} == {5}
+
+
+def test_a_request_for_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="no process to place"):
+        plan(ask(actor=(0, 1)), host(100))
+
+
+def test_more_processes_than_cpus_is_a_warning() -> None:
+    found = plan(ask(actor=(5, 1)), host(10_000, cpus=4))
+    assert "5 processes share 4 CPUs and will take turns" in found.warnings
