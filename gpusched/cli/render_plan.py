@@ -1,0 +1,308 @@
+"""Draw a plan: a bar to scale for every device, every device's sum, why, and warnings. It must not decide anything.
+
+The drawing is a list of lines of styled pieces. A terminal with colours gets blocks of colour, by rich; everything else
+gets the same lines as plain text, where every part of a bar has a sign of its own.
+"""
+
+import os
+import textwrap
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import Final, NamedTuple, TextIO
+
+from gpusched.model.plan import DevicePlan, Plan, Replica
+from gpusched.planner.words import number
+from gpusched.units import FRACTION_ONE
+
+__all__ = ["Piece", "draw_plan", "show_plan"]
+
+_WIDEST: Final = 140
+_NARROWEST: Final = 60
+_PIPED: Final = 100
+_BARS_EACH: Final = 16  # more devices than this are drawn as one bar for all that are alike
+_MOST_GROUPS: Final = 32
+_SHORTEST_BAR: Final = 12
+_ASCII: Final = str.maketrans({"×": "x", "…": ".."})
+_MOST_LABELS: Final = 4
+_NAMES: Final = 18
+
+
+class Piece(NamedTuple):
+    """A stretch of text in one style, in rich's words; plain text leaves the style out."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Piece]
+
+
+class _Look(NamedTuple):
+    """How a part of a bar is told from the others: its name, its style in colour, its sign without."""
+
+    name: str
+    style: str
+    sign: str
+
+
+class _Part(NamedTuple):
+    """A part of a device's memory in MiB, with its labels, longest first."""
+
+    look: _Look
+    mib: int
+    labels: tuple[str, ...] = ()
+
+
+class _Group(NamedTuple):
+    """Devices that one line can describe, and the replicas of the first of them in runs of one role and limit."""
+
+    devices: list[DevicePlan]
+    runs: list[list[Replica]]
+
+
+_ROLE_STYLES: Final = (("black on #4aa3ff", "#"), ("black on #5fd068", "="), ("black on #c792ea", "+"))
+_MORE_ROLES: Final = ("black on #ffd166", "%")
+_CONTEXT: Final = _Look("context", "black on #94a3b3", ":")
+_LEASED: Final = _Look("leased", "black on #ff9f43", "L")
+_FOREIGN: Final = _Look("foreign", "white on #d63031", "F")
+_RESERVE: Final = _Look("reserve", "white on #7f5539", "R")
+_HEADROOM: Final = _Look("headroom", "white on #515c6b", "-")
+_FREE: Final = _Look("free", "#c3cad3 on #29313b", ".")
+
+
+def show_plan(plan: Plan, stream: TextIO) -> None:
+    """Write the plan to `stream`: with colours to a terminal that has them, else as plain text; in ASCII if it must."""
+    unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else _PIPED
+    if stream.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=stream, highlight=False)
+        width = console.width
+        if console.color_system is not None and not console.no_color:
+            for line in draw_plan(plan, width, colour=True, unicode=unicode):
+                console.print(Text.assemble(*line), soft_wrap=True)
+            return
+    for line in draw_plan(plan, width, colour=False, unicode=unicode):
+        text = "".join(piece.text for piece in line).rstrip()
+        print(text if unicode else text.encode("ascii", "replace").decode(), file=stream)
+
+
+def draw_plan(plan: Plan, width: int, *, colour: bool, unicode: bool) -> list[Line]:
+    """Return the lines of the drawing, none longer than `width`, which is held between 60 and 140 characters."""
+    lines = _Drawing(plan, max(_NARROWEST, min(width, _WIDEST)), colour=colour).lines()
+    if unicode:
+        return lines
+    return [[Piece(piece.text.translate(_ASCII), piece.style) for piece in line] for line in lines]
+
+
+class _Drawing:
+    """One plan at one width."""
+
+    def __init__(self, plan: Plan, width: int, *, colour: bool) -> None:
+        self.plan, self.width, self.colour = plan, width, colour
+        self.replicas = {replica.name: replica for replica in plan.replicas}
+        styles = [*_ROLE_STYLES, *[_MORE_ROLES] * len(plan.request.roles)]
+        self.looks = {
+            role.name: _Look(role.name, *look) for role, look in zip(plan.request.roles, styles, strict=False)
+        }
+        self.groups = self._alike()
+
+    def lines(self) -> list[Line]:
+        lines: list[Line] = [self._headline(), []]
+        if self.plan.devices:
+            each = [_Group([device], self._runs(device)) for device in self.plan.devices]
+            lines += [*self._bars(each if len(each) <= _BARS_EACH else self.groups[:_MOST_GROUPS]), []]
+            for group in self.groups[:_MOST_GROUPS]:
+                lines += [*self._sum(group), []]
+            if len(self.groups) > _MOST_GROUPS:
+                lines += [[Piece(f"{len(self.groups) - _MOST_GROUPS} more kinds of devices: see --json", "dim")], []]
+        else:
+            lines += [*self._without_devices(), []]
+        lines += _bullets("why", self.plan.why, "bold", self.width)
+        if self.plan.warnings:
+            lines += [[], *_bullets("warnings", self.plan.warnings, "bold yellow", self.width)]
+        return lines
+
+    def _headline(self) -> Line:
+        plan = self.plan
+        on = number(len(plan.devices), "device") if plan.devices else "no device"
+        where = plan.inventory.host + (" (simulated)" if plan.inventory.simulated else "")
+        policy = "" if plan.policy == "balanced" else f", policy {plan.policy}"
+        replicas = number(len(plan.replicas), "replica")
+        told = f"   {plan.request.workload} on {where}{policy}"
+        return [Piece(_counts(plan.counts), "bold"), Piece(f" {replicas} on {on}"), Piece(told, "dim")]
+
+    def _runs(self, device: DevicePlan) -> list[list[Replica]]:
+        here = (self.replicas[name] for name in device.replicas)
+        return [list(run) for _, run in groupby(here, key=lambda replica: (replica.role, replica.limit_mib))]
+
+    def _alike(self) -> list[_Group]:
+        """Group the devices that differ in nothing but their index and their replicas' ranks."""
+        found: dict[tuple[object, ...], _Group] = {}
+        for device in self.plan.devices:
+            runs = self._runs(device)
+            memory = (device.total_mib, device.reserved_mib, device.foreign_mib, device.leased_mib)
+            placed = tuple((run[0].role, run[0].limit_mib, len(run)) for run in runs)
+            found.setdefault((device.name, *memory, placed), _Group([], runs)).devices.append(device)
+        return list(found.values())
+
+    def _bars(self, groups: Sequence[_Group]) -> list[Line]:
+        """Return a bar for each group, all on the scale of the largest device, and the legend."""
+        titles = [_gpus(group.devices) for group in groups]
+        margin = max(map(len, titles)) + 2
+        largest = max(device.total_mib for device in self.plan.devices)
+        lines, seen = list[Line](), dict[_Look, None]()
+        for title, group in zip(titles, groups, strict=True):
+            parts = [part for part in self._parts(group) if part.mib > 0]
+            seen |= dict.fromkeys(part.look for part in parts)
+            cells = max(_SHORTEST_BAR, (self.width - margin) * group.devices[0].total_mib // largest)
+            lines.append([Piece(f"{title:<{margin}}", "bold"), *self._bar(parts, cells)])
+        looks = [
+            look for look in (*self.looks.values(), _CONTEXT, _LEASED, _FOREIGN, _RESERVE, _HEADROOM) if look in seen
+        ]
+        return [*lines, [], *self._legend([*looks, _FREE], margin)]
+
+    def _parts(self, group: _Group) -> list[_Part]:
+        device = group.devices[0]
+        parts = []
+        for role, look in self.looks.items():
+            mine = [replica for run in group.runs for replica in run if replica.role == role]
+            limits = {replica.limit_mib for replica in mine}
+            if len(mine) == 1:
+                labels: tuple[str, ...] = (f"{role} {mine[0].limit_mib} MiB", f"{role} {mine[0].limit_mib}", role)
+            else:
+                several = number(len(mine), role)
+                each = f" × {limits.pop()}" if len(limits) == 1 else ""
+                labels = (f"{several}{each} MiB", f"{several}{each}", several, str(len(mine)))
+            parts.append(_Part(look, sum(replica.limit_mib for replica in mine), labels))
+        shares = sum(replica.context_mib for run in group.runs for replica in run)
+        for look, mib in (
+            (_CONTEXT, shares),
+            (_LEASED, device.leased_mib),
+            (_FOREIGN, device.foreign_mib),
+            (_RESERVE, device.reserved_mib),
+            (_HEADROOM, device.headroom_mib),
+        ):
+            parts.append(_Part(look, mib, (f"{look.name} {mib}", look.name)))
+        free = device.total_mib - sum(part.mib for part in parts)
+        return [*parts, _Part(_FREE, free, (f"{free} MiB free", f"{free} free", "free"))]
+
+    def _bar(self, parts: Sequence[_Part], cells: int) -> Line:
+        return [
+            Piece(_filled(part, wide, " " if self.colour else part.look.sign), part.look.style)
+            for part, wide in zip(parts, _to_scale([part.mib for part in parts], cells), strict=True)
+        ]
+
+    def _legend(self, looks: Sequence[_Look], margin: int) -> list[Line]:
+        lines: list[Line] = [[Piece(" " * margin)]]
+        used = margin
+        for look in looks:
+            swatch = self._swatch(look)
+            size = len(swatch.text) + len(look.name) + 3
+            if used + size > self.width + 2:
+                lines.append([Piece(" " * margin)])
+                used = margin
+            lines[-1] += [swatch, Piece(f" {look.name}  ")]
+            used += size
+        return lines
+
+    def _sum(self, group: _Group) -> list[Line]:
+        """Return how a group's plannable memory came about, who gets it, and the sum spelled out."""
+        device = group.devices[0]
+        taken = [
+            (device.reserved_mib, "reserve"),
+            (device.foreign_mib, "foreign"),
+            (device.leased_mib, "leased"),
+            (device.headroom_mib, "headroom"),
+        ]
+        less = "".join(f" - {mib} {name}" for mib, name in taken if mib)
+        lines: list[Line] = [
+            [Piece(_gpus(group.devices), "bold"), Piece(f"  {device.name}", "dim")],
+            [Piece(f"  {device.total_mib}{less} = {device.plannable_mib} MiB plannable")],
+        ]
+        for run in group.runs:
+            name = _names(run) if len(group.devices) == 1 else number(len(run), run[0].role)
+            first = run[0]
+            each = " each" if len(run) > 1 else ""
+            threads = number(first.threads, "thread")
+            told = f" {first.limit_mib:>6} MiB limit, fraction {_fraction(first)}, {threads}{each}"
+            lines.append([Piece("  "), self._swatch(self.looks[first.role]), Piece(f" {name:<{_NAMES}}{told}")])
+        terms = [_term(run, alone=len(group.runs) == 1) for run in group.runs] or ["0"]
+        total = f" = {device.planned_mib} of {device.plannable_mib} MiB"
+        return [*lines, [Piece(f"  {' + '.join(terms)}{total}", "bold")]]
+
+    def _swatch(self, look: _Look) -> Piece:
+        return Piece("  ", look.style) if self.colour else Piece(look.sign)
+
+    def _without_devices(self) -> list[Line]:
+        lines = []
+        for _, run in groupby(self.plan.replicas, key=lambda replica: replica.role):
+            mine = list(run)
+            told = f"{number(len(mine[0].cpus), 'CPU')}, {number(mine[0].threads, 'thread')}, no limit"
+            lines.append(
+                [Piece("  "), self._swatch(self.looks[mine[0].role]), Piece(f" {_names(mine):<{_NAMES}}  {told}")]
+            )
+        return lines
+
+
+def _filled(part: _Part, cells: int, fill: str) -> str:
+    """Return the longest label of the part that has room in so many cells, filled up on both sides."""
+    for label in part.labels:
+        if len(label) + 2 <= cells:
+            return f" {label} ".center(cells, fill)
+    return fill * cells
+
+
+def _to_scale(amounts: Sequence[int], cells: int) -> list[int]:
+    """Split cells in proportion to the amounts, at least one for each, which the largest one pays for."""
+    whole = sum(amounts)
+    edges = [round(sum(amounts[:i]) * cells / whole) for i in range(len(amounts) + 1)]
+    split = [max(1, after - before) for before, after in pairwise(edges)]
+    split[split.index(max(split))] -= sum(split) - cells
+    return split
+
+
+def _term(run: Sequence[Replica], *, alone: bool) -> str:
+    first = run[0]
+    if len(run) > 1:
+        return f"{len(run)} × ({first.limit_mib} + {first.context_mib})"
+    return f"{first.limit_mib} + {first.context_mib}" if alone else f"({first.limit_mib} + {first.context_mib})"
+
+
+def _names(run: Sequence[Replica]) -> str:
+    """Return `learner.0`, or `actor.2-11`."""
+    return run[0].name if len(run) == 1 else f"{run[0].name}-{run[-1].rank}"
+
+
+def _fraction(replica: Replica) -> str:
+    return f"{replica.fraction / FRACTION_ONE:.4f}"
+
+
+def _counts(counts: Sequence[int]) -> str:
+    """Return `[3, 10, 10, 10]`, or `[3, 63 × 10]` where that would be long."""
+    if len(counts) <= _BARS_EACH:
+        return str(list(counts))
+    runs = [(count, len(list(run))) for count, run in groupby(counts)]
+    told = [f"{times} × {count}" if times > 1 else str(count) for count, times in runs]
+    return f"[{', '.join(told[:_BARS_EACH])}{', …' if len(told) > _BARS_EACH else ''}]"
+
+
+def _gpus(devices: Sequence[DevicePlan]) -> str:
+    """Return `GPU 0`, `GPU 1-3` or `GPU 0, 2-5, …` for devices in their order."""
+    if any(":" in device.label for device in devices):
+        labels = [device.label for device in devices]
+    else:
+        runs = [list(run) for _, run in groupby(enumerate(devices), key=lambda pair: pair[1].index - pair[0])]
+        labels = [run[0][1].label if len(run) == 1 else f"{run[0][1].label}-{run[-1][1].label}" for run in runs]
+    return f"GPU {', '.join(labels[:_MOST_LABELS])}{', …' if len(labels) > _MOST_LABELS else ''}"
+
+
+def _bullets(title: str, texts: Iterable[str], style: str, width: int) -> list[Line]:
+    lines: list[Line] = [[Piece(title, style)]]
+    for text in texts:
+        wrapped = textwrap.wrap(text, width - 4, break_on_hyphens=False) or [""]
+        lines += [[Piece(("  - " if i == 0 else "    ") + part)] for i, part in enumerate(wrapped)]
+    return lines
