@@ -28,6 +28,7 @@ def guard(path: str) -> int:
     if os.getpgrp() != os.getpid():
         os.setsid()
     become_subreaper()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would leave nothing to wait for
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_WATCHED, GUARD_GONE))  # the supervisor unblocks when it has handlers
     me = os.getpid()
     supervisor = os.fork()

@@ -81,6 +81,7 @@ def _spawn(directory: JobDirectory, environ: Mapping[str, str]) -> int:
             (os.POSIX_SPAWN_OPEN, 1, str(directory.supervisor_log), log_flags, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
+        setsigmask=[],
     )
 
 

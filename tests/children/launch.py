@@ -1,0 +1,18 @@
+"""Starts the job in the directory it is given, which must not outlive it; with a second argument from a cgroup."""
+
+import os
+import pathlib
+import sys
+import time
+
+import msgspec
+
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.start import start, this_process
+
+if len(sys.argv) > 2:
+    pathlib.Path(sys.argv[2], "cgroup.procs").write_text(str(os.getpid()))
+directory = JobDirectory(pathlib.Path(sys.argv[1]))
+start(directory, msgspec.structs.replace(directory.read_spec(), launcher=this_process()), os.environ)
+while True:
+    time.sleep(60)

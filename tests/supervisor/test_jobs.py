@@ -1,0 +1,276 @@
+"""Real jobs with replicas that misbehave: how each ends, and what its files say."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpusched.errors import HostFault, NotFound
+from gpusched.model.plan import ReplicaSpec
+from gpusched.model.status import ExitReason, JobState, ReplicaState
+from gpusched.model.workload import Restart
+from gpusched.supervisor.start import start, stop
+from tests.supervisor.host import Host, wait_until
+from tests.supervisor.specs import job, python, replica
+
+STAY = ("sleep", "1000")
+UNTIL_GO = ("sh", "-c", "until [ -e $TMPDIR/go ]; do sleep 0.02; done")
+
+
+def fill(path: Path) -> None:
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(b"x" * 4096)
+
+
+def test_a_job_whose_replicas_complete_has_succeeded(host: Host) -> None:
+    one = host.start(replica("part.0"), replica("part.1"))
+    status = one.wait_ended()
+    assert (status.state, status.message) == (JobState.SUCCEEDED, None)
+    assert status.ended is not None
+    assert status.created <= status.ended
+    assert {part.exit for part in status.replicas} == {ExitReason(kind="completed")}
+    one.wait_gone()
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ("3", ExitReason(kind="crashed", code=3)),
+        ("-11", ExitReason(kind="signalled", signal=signal.SIGSEGV)),
+        ("-9", ExitReason(kind="signalled", signal=signal.SIGKILL)),
+    ],
+)
+def test_a_crash_is_restarted_and_then_given_up_with_its_reason(host: Host, argument: str, reason: ExitReason) -> None:
+    one = host.start(replica("part.0", python("crash.py", argument)))
+    assert one.wait_ended().state is JobState.FAILED
+    part = one.replica("part.0")
+    assert (part.state, part.exit, part.restarts) == (ReplicaState.FAILED, reason, 2)
+    assert one.events("part.0") == ["starting", "running", "backoff"] * 2 + ["starting", "running", "failed"]
+    assert one.events("job") == ["starting", "running", "stopping", "failed"]
+    attempts = [line for line in one.output("part.0").splitlines() if line.startswith("--- part.0, attempt ")]
+    assert [line.split()[3] for line in attempts] == ["0,", "1,", "2,"]
+
+
+def test_programs_that_cannot_start_say_why(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    (tmp_path / "plain").chmod(0o600)
+    nowhere = msgspec.structs.replace(replica("cwd.0", STAY), cwd=str(tmp_path / "gone"))
+    one = host.start(replica("missing.0", ("no-such-program",)), replica("mode.0", (str(tmp_path / "plain"),)), nowhere)
+    assert one.wait_ended().state is JobState.FAILED
+    told = {part.role: str(part.exit and part.exit.message) for part in one.status.replicas}
+    assert told["missing"] == "no-such-program: No such file or directory"
+    assert told["mode"] == f"{tmp_path}/plain: Permission denied"
+    assert told["cwd"] == f"{tmp_path}/gone: No such file or directory"
+    assert {part.restarts for part in one.status.replicas} == {2}
+
+
+def test_a_killed_actor_is_back_and_the_others_never_stopped(host: Host) -> None:
+    one = host.start(replica("learner.0", STAY), replica("actor.0", STAY), replica("actor.1", STAY), leader="learner")
+    before = {name: one.wait_running(name) for name in ("learner.0", "actor.0", "actor.1")}
+    os.kill(before["actor.0"], signal.SIGKILL)
+    assert one.wait_running("actor.0", restarts=1) != before["actor.0"]
+    assert one.replica("learner.0").pid == before["learner.0"]
+    assert one.replica("actor.1").pid == before["actor.1"]
+    assert one.status.state is JobState.RUNNING
+
+
+def test_a_second_attempt_can_do_better(host: Host) -> None:
+    one = host.start(replica("part.0", python("crash.py", "5", "once")))
+    one.wait_running("part.0", restarts=1)
+    one.stop()
+    assert one.wait_ended().state is JobState.CANCELLED
+
+
+def test_the_leaders_end_ends_everything_deaf_actors_and_their_children_too(host: Host) -> None:
+    one = host.start(
+        replica("learner.0", UNTIL_GO),
+        replica("actor.0", python("ignore_term.py")),
+        replica("actor.1", python("grandchildren.py")),
+        replica("actor.2", python("daemonise.py")),
+        leader="learner",
+    )
+    one.wait_output("actor.0", "deaf\n")
+    one.wait_output("actor.1", "deaf\n", times=2)
+    one.wait_output("actor.2", "daemon\n")
+    assert len(one.pids()) >= 9
+    (one.directory.tmp / "go").touch()
+    assert one.wait_ended().state is JobState.SUCCEEDED
+    assert {one.replica(f"actor.{rank}").exit for rank in range(3)} == {ExitReason(kind="stopped")}
+    one.wait_gone()
+    assert not one.directory.tmp.exists()
+
+
+def test_what_a_replica_leaves_in_its_group_dies_with_it(host: Host) -> None:
+    one = host.start(replica("part.0", python("grandchildren.py", "leave")), replica("other.0", STAY))
+    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "the first process has left")
+    other = one.replica("other.0").pid
+    wait_until(lambda: one.pids() == sorted([other or 0, one.supervisor, one.guard()]), "its children are dead")
+
+
+def test_a_daemon_that_fled_from_its_session_dies_with_the_job(host: Host) -> None:
+    one = host.start(replica("part.0", python("daemonise.py", "leave")), replica("last.0", UNTIL_GO))
+    one.wait_output("part.0", "daemon\n")
+    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "only the daemon is left of it")
+    assert len(one.pids()) >= 4
+    (one.directory.tmp / "go").touch()
+    assert one.wait_ended().state is JobState.SUCCEEDED
+    one.wait_gone()
+
+
+def test_a_stop_asks_and_then_kills(host: Host) -> None:
+    one = host.start(replica("stubborn.0", python("ignore_term.py")), replica("polite.0", STAY))
+    one.wait_output("stubborn.0", "deaf\n")
+    one.stop()
+    assert one.wait_ended().state is JobState.CANCELLED
+    assert one.events("polite.0")[-2:] == ["stopping", "exited"]
+    assert {part.exit for part in one.status.replicas} == {ExitReason(kind="stopped")}
+    one.wait_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_kills_at_once(host: Host, number: signal.Signals) -> None:
+    one = host.start(replica("stubborn.0", python("ignore_term.py")), stop_grace_s=3600.0)
+    one.wait_output("stubborn.0", "deaf\n")
+    os.kill(one.supervisor, number)
+    wait_until(lambda: one.status.state is JobState.STOPPING, "the first signal was taken")
+    os.kill(one.supervisor, number)
+    assert one.wait_ended().state is JobState.CANCELLED
+    one.wait_gone()
+
+
+def test_a_hangup_is_ignored_and_a_stop_sent_to_the_guard_is_passed_on(host: Host) -> None:
+    one = host.start(replica("part.0", STAY))
+    one.wait_running("part.0")
+    guard = one.guard()
+    for pid in (one.supervisor, guard):
+        os.kill(pid, signal.SIGHUP)
+    os.kill(guard, signal.SIGTERM)
+    assert one.wait_ended().state is JobState.CANCELLED
+    one.wait_gone()
+
+
+def test_output_is_kept_whole(host: Host) -> None:
+    one = host.start(replica("part.0", python("chatter.py")))
+    one.wait_ended()
+    assert len(one.output("part.0")) > 4_000_000
+    assert one.output("part.0").count("e" * 999 + "\n") == 2000
+
+
+def test_a_replica_finds_itself_as_it_was_planned(host: Host, tmp_path: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    plain = replica("part.0", python("tell.py", str(tmp_path / "told.json")), env={"FROM_SPEC": "yes"})
+    planned = msgspec.structs.replace(plain.replica, cpus=(cpu, 4000))
+    one = host.start(ReplicaSpec(replica=planned, argv=plain.argv, env=plain.env, cwd=str(tmp_path)))
+    wait_until((tmp_path / "told.json").exists, "the replica has told")
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["env"]["FROM_SPEC"] == "yes"
+    assert told["env"]["GPUSCHED_ATTEMPT"] == "0"
+    assert told["env"]["TMPDIR"] == str(one.directory.tmp)
+    assert told["env"]["MARKER"] is not None
+    assert told["env"]["NOTIFY_SOCKET"] is None
+    assert told["cpus"] == [cpu]
+    assert told["descriptors"] == [0, 1, 2]
+    assert told["stdin"] == "/dev/null"
+    assert told["leads"]
+    assert told["blocked"] == []
+    assert not told["sighup_ignored"]
+    assert told["cwd"] == str(tmp_path)
+
+
+def test_cpus_that_are_not_there_are_no_obstacle(host: Host, tmp_path: Path) -> None:
+    plain = replica("part.0", python("tell.py", str(tmp_path / "told.json")))
+    planned = msgspec.structs.replace(plain.replica, cpus=(4000,))
+    host.start(msgspec.structs.replace(plain, replica=planned))
+    wait_until((tmp_path / "told.json").exists, "the replica has told")
+    assert json.loads((tmp_path / "told.json").read_text())["cpus"] == sorted(os.sched_getaffinity(0))
+
+
+def test_an_idle_job_sleeps(host: Host) -> None:
+    one = host.start(replica("part.0", STAY))
+    one.wait_running("part.0")
+
+    def wakeups() -> int:
+        lines = Path(f"/proc/{one.supervisor}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+
+    wait_until(lambda: one.status.state is JobState.RUNNING, "the job runs")
+    subprocess.run(["sleep", "0.3"], check=True)
+    before = wakeups()
+    subprocess.run(["sleep", "1"], check=True)
+    assert wakeups() - before < 10
+
+
+def test_a_disk_that_fails_costs_no_replica(host: Host) -> None:
+    one = host.start(replica("part.0", STAY), replica("part.1", STAY))
+    before = one.wait_running("part.0")
+    wait_until(lambda: one.status.state is JobState.RUNNING, "the job runs")
+    one.directory.events.unlink()
+    one.directory.events.mkdir()
+    one.directory.logs.rename(one.directory.path / "logs-moved")
+    os.kill(one.wait_running("part.1"), signal.SIGKILL)
+    log = one.directory.path / "logs-moved" / "supervisor.log"
+    wait_until(lambda: "could not save the job's status" in log.read_text(), "the problem is told")
+    assert "the output of part.1 is lost" in log.read_text()
+    one.directory.events.rmdir()
+    assert one.wait_running("part.1", restarts=1)
+    assert one.replica("part.0").pid == before
+    assert "could not save" in str(one.status.message)
+    assert one.events("part.1") == ["backoff", "starting", "running"]
+    (one.directory.path / "logs-moved").rename(one.directory.logs)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_costs_no_replica(host: Host, tmp_path: Path) -> None:
+    disk = tmp_path / "jobs"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        one = host.start(replica("part.0", STAY), replica("part.1", STAY))
+        before = one.wait_running("part.0")
+        victim = one.wait_running("part.1")
+        fill(disk / "ballast")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: len(one.pids()) == 4 and victim not in one.pids(), "the actor is back on a full disk")
+        (disk / "ballast").unlink()
+        assert one.wait_running("part.1", restarts=1)
+        assert one.replica("part.0").pid == before
+        one.stop()
+        assert one.wait_ended().state is JobState.CANCELLED
+        one.wait_gone()
+    finally:
+        host.end()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_supervisor_that_cannot_start_is_the_hosts_fault_and_the_job_has_failed(host: Host, tmp_path: Path) -> None:
+    one = host.prepare(replica("part.0", STAY))
+    (tmp_path / "msgspec.py").write_text("raise ImportError('broken on purpose')\n")
+    with pytest.raises(HostFault, match="did not start: ImportError: broken on purpose") as told:
+        start(one.directory, one.directory.read_spec(), host.environ(one) | {"PYTHONPATH": str(tmp_path)})
+    assert "supervisor.log" in told.value.hint
+    assert one.status.state is JobState.FAILED
+    one.wait_gone()
+
+
+def test_a_job_that_is_over_cannot_be_stopped(host: Host) -> None:
+    one = host.start(replica("part.0"))
+    status = one.wait_ended()
+    with pytest.raises(NotFound, match="is not running: it is succeeded"):
+        stop(status)
+    with pytest.raises(NotFound):
+        stop(msgspec.structs.replace(status, state=JobState.RUNNING, supervisor_start=1))
+
+
+def test_a_job_of_which_every_rule_says_never_ends_at_its_first_crash(host: Host) -> None:
+    spec = job(replica("part.0", ("false",)))
+    one = host.start(*spec.replicas, restart={"part": Restart(policy="never")})
+    assert one.wait_ended().state is JobState.FAILED
+    assert one.replica("part.0").restarts == 0

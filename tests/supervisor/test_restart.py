@@ -1,0 +1,28 @@
+import pytest
+
+from gpusched.model.status import ExitReason
+from gpusched.supervisor.restart import delay_s, exit_text, row_after
+from gpusched.supervisor.spec import Backoff
+
+
+def test_the_backoff_doubles_from_one_second_to_thirty() -> None:
+    assert [delay_s(Backoff(), row) for row in (0, 1, 2, 3, 4, 5, 6, 1_000_000)] == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_sixty_stable_seconds_are_forgiven() -> None:
+    assert [row_after(Backoff(), 4, ran) for ran in (0.0, 59.9, 60.0, 1e9)] == [4, 4, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (ExitReason(kind="completed"), "completed"),
+        (ExitReason(kind="crashed", code=3), "crashed with code 3"),
+        (ExitReason(kind="signalled", signal=11), "killed by SIGSEGV"),
+        (ExitReason(kind="signalled", signal=40), "killed by signal 40"),
+        (ExitReason(kind="oom", signal=9), "killed by the kernel because memory ran out (OOM)"),
+        (ExitReason(kind="spawn-failed", message="x: No such file"), "could not start: x: No such file"),
+    ],
+)
+def test_an_exit_reason_is_told_in_words(reason: ExitReason, text: str) -> None:
+    assert exit_text(reason) == text
