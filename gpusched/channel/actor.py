@@ -106,11 +106,12 @@ class Actor:
         made_with = self._playing if version is None else version
         header = BatchHeader(self._seq + 1, made_with, specs, plain_meta(meta or {}))
         encode_header(header)  # what cannot be written fails here, in the application
+        outgoing = Outgoing(header, frames_of(ready))  # before the wait, so that copying overlaps what is under way
         with self._call():
             if not self._wait(self._may_send, timeout):
                 return False
             self._seq += 1
-            self._loop.outbox.append(Outgoing(header, frames_of(ready)))
+            self._loop.outbox.append(outgoing)
         self._link.wake.set()
         return True
 

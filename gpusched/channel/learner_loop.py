@@ -43,6 +43,7 @@ __all__ = ["LearnerLoop"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
+_FAREWELL_S: Final = 2.0
 
 
 class _Published(msgspec.Struct, frozen=True, eq=False):
@@ -69,7 +70,7 @@ class LearnerLoop:
         self._announced = 0
         self._next_news = 0.0
         self._complaints: set[tuple[bytes, str]] = set()
-        self._ending: Bye | None = None
+        self._over = False
         self._ended = False
 
     # What other threads may call
@@ -106,7 +107,7 @@ class LearnerLoop:
 
     def end(self, *, over: bool) -> None:
         """End the thread; `over`: tell the actors that there will be no other learner."""
-        self._ending = Bye() if over else None
+        self._over = over
         self._ended = True
         self._link.wake.set()
 
@@ -119,15 +120,32 @@ class LearnerLoop:
                 self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
                 with self._lock:
                     self._turn()
-            if self._ending is not None:
-                with self._lock:
-                    for peer in self._roster.connections():
-                        self._say(peer, self._ending)
+            if self._over:
+                self._part()
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
             self.failure = ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched")
             self.inbox.put(None)
 
     def _turn(self) -> None:
+        self._listen()
+        self._acknowledge()
+        self._announce()
+
+    def _part(self) -> None:
+        """Tell all actors that it is over, and wait a moment for each to say that it heard.
+
+        A connection that breaks takes with it what its other end has not read: libzmq with ZMQ_IMMEDIATE, and TCP.
+        """
+        until = time.monotonic() + _FAREWELL_S
+        with self._lock:
+            for peer in self._roster.connections():
+                self._say(peer, Bye())
+        while self._roster.connections() and (left := until - time.monotonic()) > 0:
+            self._link.poll(left)
+            with self._lock:
+                self._listen()
+
+    def _listen(self) -> None:
         for _ in range(_MESSAGES_A_TURN):
             parts = self._link.receive()
             if parts is None:
@@ -135,8 +153,6 @@ class LearnerLoop:
             self._hear(parts)
         else:
             self._link.wake.set()  # more may be there
-        self._acknowledge()
-        self._announce()
 
     def _hear(self, parts: list[zmq.Frame]) -> None:
         route, now = parts[0].bytes, time.monotonic()
@@ -151,7 +167,10 @@ class LearnerLoop:
                 self._refuse(route, other_protocol(protocol))
             return
         if isinstance(message, Hello):
-            self._welcome(route, message, now)
+            if self._over:
+                self._reply(route, Bye())
+            else:
+                self._welcome(route, message, now)
             return
         peer = self._roster.speaker(route, now)
         if peer is None:
@@ -201,11 +220,10 @@ class LearnerLoop:
 
     def _give_weights(self, peer: Peer, have: int) -> None:
         peer.told = False
-        peer.version = max(peer.version, have)
         published = self._published
         if published is not None and published.version > have:
-            header = WeightsHeader(published.version, published.specs)
-            self._say(peer, header, published.frames)
+            peer.version = published.version
+            self._say(peer, WeightsHeader(published.version, published.specs), published.frames)
 
     def _acknowledge(self) -> None:
         taken: dict[str, tuple[Peer, list[int]]] = {}
@@ -215,6 +233,7 @@ class LearnerLoop:
                 taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
         version = 0 if self._published is None else self._published.version
         for peer, seqs in taken.values():
+            peer.told = version > peer.version
             self._say(peer, Taken(tuple(seqs), version))
 
     def _announce(self) -> None:
@@ -227,8 +246,8 @@ class LearnerLoop:
             return
         self._announced = version
         for peer in self._roster.within_reach(now):
-            if due or not peer.told:
-                peer.told = True
+            if due or (version > peer.version and not peer.told):
+                peer.told = version > peer.version
                 self._say(peer, News(version))
 
     def _say(self, peer: Peer, message: FromLearner, frames: list[zmq.Frame] | None = None) -> None:

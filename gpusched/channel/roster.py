@@ -29,7 +29,10 @@ class Waiting(msgspec.Struct, eq=False):
 
 
 class Peer(msgspec.Struct, eq=False, kw_only=True):
-    """One actor. `route` None: no connection. `told`: it knows of newer weights and has not asked for them yet."""
+    """One actor. `route` None: no connection. `version`: the weights it was given.
+
+    `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others.
+    """
 
     name: str
     nonce: str
@@ -125,7 +128,6 @@ class Roster:
         peer.waiting.append(waiting)
         peer.batches += 1
         peer.bytes += size
-        peer.version = max(peer.version, batch.version)
         return waiting
 
     def taken(self, waiting: Waiting) -> bool:

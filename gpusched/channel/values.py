@@ -37,7 +37,7 @@ class ActorStatus(msgspec.Struct, frozen=True, kw_only=True):
     `connected`: its process was heard of within `Limits.silence_s`. `alive`: connected, and its application waits in a
     call of the channel or made one within `Limits.stuck_s`; connected but not alive is an actor that is stuck.
     `batches` and `bytes` count what was received under this name; `waiting`: batches not taken yet. `seen_s`: seconds
-    since anything came from it. `version`: the newest weights that it is known to have played with.
+    since anything came from it. `version`: the newest weights that it was given.
     """
 
     name: str
