@@ -1,4 +1,7 @@
-"""What makes TensorFlow, PyTorch and JAX keep to this process's limit; CuPy's is a variable, CUPY_GPU_MEMORY_LIMIT.
+"""What makes TensorFlow, PyTorch and JAX keep to this process's limit.
+
+CuPy needs nothing here: it reads CUPY_GPU_MEMORY_LIMIT when it is imported, and only a script that calls set_limit() on
+its memory pool itself goes past it.
 
 It reads the environment that gpusched.contract writes and changes the frameworks that the process has loaded. It never
 imports a framework and never starts CUDA before the script does. Scripts that know nothing of gpusched get all of it by

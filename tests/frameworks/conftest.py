@@ -47,29 +47,16 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def run_script(environment: dict[str, str]) -> RunScript:
-    """Run a script of `scripts/`, or a code given to -c, as a replica."""
+def run_script(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> RunScript:
+    """Run a script of `scripts/`, or a code given to -c, as a replica, in a directory that holds nothing to import."""
+    empty = tmp_path_factory.mktemp("empty")
 
     def run(*argv: str, python: str = sys.executable, env: dict[str, str] | None = None) -> Ran:
         argv = tuple(str(HERE / "scripts" / arg) if arg.endswith(".py") else arg for arg in argv)
         env = environment if env is None else env
-        done = subprocess.run([python, *argv], env=env, capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run(
+            [python, *argv], env=env, cwd=empty, capture_output=True, text=True, timeout=50, check=False
+        )
         return Ran(done, Path(environment["RECORD"]))
 
     return run
-
-
-@pytest.fixture
-def bare_interpreter(tmp_path: Path) -> Path:
-    """The Python of a virtual environment that has everything this one has, but neither gpusched nor msgspec."""
-    import sysconfig
-    import venv
-
-    venv.create(tmp_path / "venv", symlinks=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    target = Path(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip())
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if entry.suffix != ".pth" and not entry.name.startswith(("gpusched", "msgspec", "_editable")):
-            (target / entry.name).symlink_to(entry)
-    return python

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,32 @@ def test_without_a_limit_importing_a_framework_imports_nothing_of_gpusched(
     code = "import sys, torch; print('gpusched' in sys.modules)"
     ran = run_script("-c", code, env=on_the_path(environment, tmp_path))
     assert (ran.out.strip(), ran.err) == ("False", "")
+
+
+LIKE_TORCH = """
+import types
+calls = []
+cuda = types.SimpleNamespace(
+    memory=types.SimpleNamespace(set_per_process_memory_fraction=lambda *given: calls.append(given)),
+    _lazy_call=lambda call: call(),
+    device_count=lambda: 1,
+)
+"""
+
+
+def test_an_interpreter_that_has_neither_gpusched_nor_its_dependencies_is_limited_too(
+    run_script: RunScript, environment: dict[str, str], tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "venv", symlinks=True)
+    (tmp_path / "torch.py").write_text(LIKE_TORCH)
+    python, env = str(tmp_path / "venv" / "bin" / "python"), limited(environment, tmp_path)
+    check = "import importlib.util as u; print([u.find_spec(name) for name in ('gpusched', 'msgspec')])"
+    assert run_script("-c", check, python=python, env=env).out.strip() == "[None, None]"
+    code = "import sys, torch; print(torch.calls)"
+    ran = run_script("-c", code, python=python, env=env)
+    assert (ran.out.strip(), ran.err) == ("[(0.0701, 0)]", "")
+    code = "import torch, gpusched.frameworks.tensorflow, gpusched.frameworks.jax; print('loaded')"
+    assert run_script("-c", code, python=python, env=env).out.strip() == "loaded"
 
 
 OTHER_FINDER = """

@@ -1,7 +1,7 @@
 """Real TensorFlow, in real processes: what it tells its runtime about a GPU. See recording/sitecustomize.py."""
 
 import importlib.util
-from pathlib import Path
+import os
 
 import pytest
 
@@ -42,6 +42,7 @@ def test_sessions_get_the_fraction_and_never_both_ways_at_once(run_script: RunSc
         ([], fraction),  # the context's, with a fraction on top
         ([[849.0, 283.0]], 0),  # logical devices of its own
     ]
+    assert all(each["growth"] for each in ran.records if each["fraction"])
 
 
 def test_the_explicit_call_works_where_no_hook_runs_and_says_when_it_comes_too_late(run_script: RunScript) -> None:
@@ -50,11 +51,11 @@ def test_the_explicit_call_works_where_no_hook_runs_and_says_when_it_comes_too_l
     assert "done" in ran.out
 
 
-def test_an_interpreter_without_gpusched_and_its_dependencies_is_limited_too(
-    run_script: RunScript, bare_interpreter: Path
+def test_a_replica_forked_from_a_process_that_preloaded_tensorflow_gets_its_own_limit(
+    run_script: RunScript, environment: dict[str, str]
 ) -> None:
-    check = "import importlib.util as u; print([u.find_spec(name) for name in ('gpusched', 'msgspec')])"
-    assert run_script("-I", "-c", check, python=str(bare_interpreter)).out.strip() == "[None, None]"
-    ran = run_script("eager.py", python=str(bare_interpreter))
+    path = os.pathsep.join([environment["PYTHONPATH"], str(HERE.parent.parent)])
+    env = {name: value for name, value in environment.items() if not name.startswith("GPUSCHED_")}
+    ran = run_script("forked.py", env=env | {"PYTHONPATH": path})
     assert ran.code == 0, ran.err
-    assert [told["devices"] for told in ran.records] == [[[1133]]]
+    assert [told["devices"] for told in ran.records] == [[[256]]]
