@@ -48,6 +48,8 @@ def process_owner(pid: int) -> tuple[str | None, str | None]:
 
 def ancestor_among(pid: int, roots: Collection[int]) -> int | None:
     """Return the pid of `roots` that `pid` is, descends from, or shares a process group with; None if there is none."""
+    if not roots:
+        return None
     import psutil
 
     seen = pid

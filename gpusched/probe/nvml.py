@@ -80,7 +80,7 @@ class NvmlProbe:
 
     `deadline_s` bounds both the start of NVML and the reading of all devices, which goes on at once for all of them.
     A device that does not answer has health "error", keeps what it told before, and is not asked again until the
-    stuck call returns. `pci_devices` is where Linux tells the NUMA node of a PCI device.
+    stuck call returns, nor waited for. `pci_devices` is where Linux tells the NUMA node of a PCI device.
     """
 
     def __init__(self, deadline_s: float = 2.0, pci_devices: Path = Path("/sys/bus/pci/devices")) -> None:
@@ -187,8 +187,8 @@ class _DeviceReader:
         self.stuck = False
 
     def rows(self, until: float, silence: str) -> list[Device]:
-        """Return the device and its MIG instances as they are known at `until` (monotonic) or earlier."""
-        self.stuck = not self._reading.wait(until - time.monotonic())
+        """Return the device and its MIG instances as known at `until` (monotonic), or at once if it was stuck."""
+        self.stuck = not self._reading.wait(0 if self.stuck else until - time.monotonic())
         if not self.stuck:
             self._reading.result()
         health, problem = ("error", silence) if self.stuck and self._health == "ok" else (self._health, self._problem)

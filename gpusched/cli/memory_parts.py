@@ -1,0 +1,92 @@
+"""Into which parts the memory of a device falls: jobs, foreign use, reserve, free; and how wide each is drawn.
+
+Numbers only: it must not know terminals or colours.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from gpusched.cli.snapshot import Snapshot
+from gpusched.model.device import Device
+from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
+
+__all__ = ["Part", "cell_widths", "memory_parts"]
+
+
+class Part(NamedTuple):
+    """One part of a device's memory in MiB. Only jobs' parts have a `job`, its place among the snapshot's jobs.
+
+    `used` and `leased` (not used yet) of one job are two parts; `replicas` counts those that hold the lease. `foreign`
+    is what processes of no job use, `other` what is used without NVML telling by whom.
+    """
+
+    kind: Literal["used", "leased", "foreign", "other", "reserved", "free"]
+    mib: int
+    job: int | None = None
+    replicas: int = 0
+
+
+class _Held(NamedTuple):
+    job: int
+    replicas: int
+    share_mib: int
+    used_mib: int
+    all_known: bool
+
+
+def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
+    """Return the parts of the device's memory, in the order of drawing; their sum is its total unless more is used.
+
+    What is used without NVML telling by whom counts for the jobs whose use is not known, up to their leases, and else
+    as other. Empty if the device's total is not known.
+    """
+    total = device.memory_total_mib
+    if total is None:
+        return []
+    held = [_held(number, job, device) for number, job in enumerate(snapshot.jobs) if job.state not in JOB_TERMINAL]
+    held = [each for each in held if each.replicas]
+    foreign = sum(each.memory_mib or 0 for each in device.processes if each.pid not in snapshot.holders)
+    rest = max(0, (device.memory_used_mib or 0) - foreign - sum(each.used_mib for each in held))
+    parts: list[Part] = []
+    for each in held:
+        unknown = 0 if each.all_known else min(rest, max(0, each.share_mib - each.used_mib))
+        rest -= unknown
+        used = each.used_mib + unknown
+        parts.append(Part("used", used, each.job, each.replicas))
+        parts.append(Part("leased", max(0, each.share_mib - used), each.job, each.replicas))
+    parts.append(Part("foreign", foreign))
+    parts.append(Part("other", rest))
+    parts.append(Part("reserved", device.memory_reserved_mib or 0))
+    parts.append(Part("free", max(0, total - sum(part.mib for part in parts))))
+    return parts
+
+
+def _held(number: int, job: JobStatus, device: Device) -> _Held:
+    holding = [one for one in job.replicas if one.device_uuid == device.uuid and one.state not in REPLICA_TERMINAL]
+    return _Held(
+        job=number,
+        replicas=len(holding),
+        share_mib=sum(one.share_mib for one in holding),
+        used_mib=sum(one.used_mib or 0 for one in holding),
+        all_known=all(one.used_mib is not None for one in holding),
+    )
+
+
+def cell_widths(amounts: Sequence[int], cells: int) -> list[int]:
+    """Divide `cells` in proportion to `amounts`, to their sum exactly: whatever is not 0 gets one if there is room.
+
+    The largest remainders get the cells that rounding down leaves.
+    """
+    total = sum(amounts)
+    if total == 0:
+        return [0] * len(amounts)
+    least = (
+        [min(amount, 1) for amount in amounts] if sum(amount > 0 for amount in amounts) <= cells else [0] * len(amounts)
+    )
+    widths = [max(low, amount * cells // total) for low, amount in zip(least, amounts, strict=True)]
+    while sum(widths) != cells:
+        step = 1 if sum(widths) < cells else -1
+        gaps = [(amount * cells - width * total) * step for amount, width in zip(amounts, widths, strict=True)]
+        may = [at for at in range(len(widths)) if step > 0 or widths[at] > least[at]]
+        widths[max(may, key=lambda at: gaps[at])] += step
+    return widths

@@ -1,0 +1,279 @@
+"""Draws a snapshot: the host, its devices with a bar of their memory, the processes on them, the jobs.
+
+It must not read anything. Without colours or without Unicode the bars are made of letters.
+"""
+
+import io
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from gpusched.cli.memory_parts import Part, cell_widths, memory_parts
+from gpusched.cli.snapshot import Snapshot
+from gpusched.cli.status_tables import JOB_COLOURS, job_table, process_table
+from gpusched.model.device import Device
+from gpusched.units import format_mib
+
+__all__ = ["print_status", "status_lines"]
+
+_WIDTH_OF_A_PIPE: Final = 140
+_MOST_BLOCKS: Final = 16
+_PART_COLOURS: Final = {"foreign": "yellow", "other": "white", "reserved": "bright_black", "free": "bright_black"}
+_BLOCKS: Final = {"used": "█", "leased": "▒", "foreign": "▓", "other": "▓", "reserved": "░", "free": "·"}
+_LETTERS: Final = {"foreign": "#", "other": "+", "reserved": "%", "free": "."}
+_HOT_C, _WARM_C = 90, 80
+
+
+class _Paper(msgspec.Struct, frozen=True):
+    """What there is to draw on: columns, and whether it can show more than ASCII, and colours."""
+
+    width: int
+    unicode: bool
+    colour: bool
+
+
+def print_status(snapshot: Snapshot, *, unicode: bool) -> None:
+    """Print the snapshot for people: in colour and as wide as the terminal, or plain text where there is none."""
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH_OF_A_PIPE
+    _print(snapshot, console, unicode=unicode)
+
+
+def status_lines(snapshot: Snapshot, width: int, *, unicode: bool) -> list[str]:
+    """Return the snapshot as the lines of a terminal that has `width` columns, with its escape sequences."""
+    page = io.StringIO()
+    here = Console()
+    colours: Literal["auto"] | None = None if here.no_color or here.color_system is None else "auto"
+    console = Console(file=page, force_terminal=True, width=width, highlight=False, color_system=colours)
+    _print(snapshot, console, unicode=unicode)
+    return page.getvalue().rstrip("\n").split("\n")
+
+
+def _print(snapshot: Snapshot, console: Console, *, unicode: bool) -> None:
+    paper = _Paper(console.width, unicode, console.color_system is not None and not console.no_color)
+    for part in _parts(snapshot, paper):
+        console.print(part, no_wrap=True, overflow="crop", crop=True, soft_wrap=False)
+
+
+def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
+    yield _header(snapshot, paper)
+    devices = snapshot.inventory.devices
+    if snapshot.inventory.problem is not None:
+        yield Text(f"problem: {snapshot.inventory.problem}", style="bold red")
+    if not devices:
+        yield Text("no GPU on this host: jobs run on its CPUs", style="dim")
+        for machine in sorted({job.machine for job in snapshot.jobs if job.simulated}):
+            yield Text(f"the simulated devices are shown by: gpusched status --machine {machine}", style="dim")
+    blocks = len(devices) <= _MOST_BLOCKS
+    for device in devices:
+        if blocks:
+            yield Text("")
+            yield from _block(device, snapshot, paper)
+        else:
+            yield _line(device, snapshot, paper)
+    yield Text("")
+    yield from job_table(snapshot, paper.width)
+    if devices:
+        yield Text("")
+        yield from process_table(snapshot, paper.width)
+
+
+def _header(snapshot: Snapshot, paper: _Paper) -> Text:
+    inventory = snapshot.inventory
+    text = Text(inventory.host, style="bold")
+    if inventory.simulated:
+        text.append(" (simulated)", style="bold yellow")
+    words = [
+        f"driver {inventory.driver_version}" if inventory.driver_version else "",
+        f"CUDA {inventory.cuda_version}" if inventory.cuda_version else "",
+        _count(len(inventory.cpus), "CPU") + (f" (load {snapshot.load:.1f})" if snapshot.load is not None else ""),
+        format_mib(inventory.memory_mib) if inventory.memory_mib is not None else "",
+    ]
+    clock = Text(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time)), style="dim")
+    for word in words:
+        if word and text.cell_len + len(word) + clock.cell_len + 4 <= paper.width:
+            text.append(f"  {word}", style="not bold")
+    return _spread(text, clock, paper.width)
+
+
+# ---- devices ----
+
+
+def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
+    name = _name(device, snapshot)
+    flags, gauges = _flags(device), _gauges(device, paper)
+    if name.cell_len + flags.cell_len + gauges.cell_len + 6 <= paper.width:
+        yield _spread(Text.assemble(name, "   ", flags), gauges, paper.width)
+    else:
+        yield _spread(name, gauges, paper.width)
+        if flags:
+            yield Text.assemble("   ", flags)
+    if device.problem is not None:
+        yield Text(f"   {device.health}: {device.problem}", style="bold red")
+    parts = memory_parts(device, snapshot)
+    amount = Text(f"  {_used_of_total(device, parts):>19}")
+    if parts:
+        yield Text.assemble("   ", _bar(parts, paper.width - 3 - amount.cell_len, paper), amount)
+        yield from _flow(_legend(parts, snapshot, paper), paper.width)
+    elif device.health == "ok":
+        yield Text("   memory: not told by the driver", style="dim")
+
+
+def _line(device: Device, snapshot: Snapshot, paper: _Paper) -> Text:
+    """Draw a device in one line, for hosts with many."""
+    name = _name(device, snapshot)
+    name.truncate(30, pad=True)
+    if device.problem is not None:
+        return Text.assemble(name, (f"  {device.health}: {device.problem}", "bold red"))
+    parts = memory_parts(device, snapshot)
+    gauges = Text(f"  {_percent(device.utilization_percent):>4}  ")
+    gauges.append_text(_temperature(device, paper))
+    gauges.append(f"  {_used_of_total(device, parts):>19}  ")
+    room = paper.width - name.cell_len - gauges.cell_len
+    return Text.assemble(name, gauges, _bar(parts, room, paper))
+
+
+def _name(device: Device, snapshot: Snapshot) -> Text:
+    text = Text.assemble((f"{device.label:<3}", "bold"), (device.name, "bold"))
+    if snapshot.inventory.simulated:
+        text.append(" (simulated)", style="yellow")
+    return text
+
+
+def _flags(device: Device) -> Text:
+    """What seldom changes; what is unusual stands out. A MIG instance shares it with its parent."""
+    told: list[tuple[str, str]] = []
+    if device.bus_id is not None and device.mig_index is None:
+        told.append((device.bus_id, "dim"))
+    if device.persistence_mode is not None:
+        told.append(("persistence on", "dim") if device.persistence_mode else ("persistence off", "yellow"))
+    if device.ecc_errors is not None:
+        told.append((f"ECC {device.ecc_errors}", "bold red" if device.ecc_errors else "dim"))
+    if device.compute_mode is not None:
+        told.append((device.compute_mode.replace("_", " "), "dim" if device.compute_mode == "default" else "yellow"))
+    if device.mig_mode is not None:
+        told.append(("MIG on", "yellow") if device.mig_mode else ("MIG off", "dim"))
+    return Text("  ").join(Text(words, style=style) for words, style in told)
+
+
+def _gauges(device: Device, paper: _Paper) -> Text:
+    """What changes from moment to moment, in columns; `-` for what the driver does not tell."""
+    told = (
+        device.utilization_percent,
+        device.temperature_c,
+        device.power_w,
+        device.fan_percent,
+        device.performance_state,
+    )
+    if all(value is None for value in told):
+        return Text("")
+    watts = f"{_or_dash(device.power_w)}W / {_or_dash(device.power_limit_w)}W"
+    state = "-" if device.performance_state is None else f"P{device.performance_state}"
+    text = Text(f"util {_percent(device.utilization_percent):>4}  ")
+    text.append_text(_temperature(device, paper))
+    text.append(f"  {watts:>13}  {state:>3}  fan {_percent(device.fan_percent):>4}")
+    return text
+
+
+def _temperature(device: Device, paper: _Paper) -> Text:
+    degrees = device.temperature_c
+    words = f"{_or_dash(degrees)}{'°C' if paper.unicode else 'C'}"
+    hot = degrees is not None and degrees >= _HOT_C
+    return Text(f"{words:>5}", style="bold red" if hot else "yellow" if (degrees or 0) >= _WARM_C else "")
+
+
+def _used_of_total(device: Device, parts: Sequence[Part]) -> str:
+    used = device.memory_used_mib
+    if used is None and parts:
+        used = sum(part.mib for part in parts if part.kind in ("used", "foreign"))
+    return f"{_or_dash(used)} / {_or_dash(device.memory_total_mib)} MiB"
+
+
+def _bar(parts: Sequence[Part], width: int, paper: _Paper) -> Text:
+    text = Text()
+    for part, cells in zip(parts, cell_widths([part.mib for part in parts], max(width, 0)), strict=True):
+        text.append(_glyph(part, paper) * cells, style=_colour(part))
+    return text
+
+
+def _glyph(part: Part, paper: _Paper) -> str:
+    if paper.unicode and paper.colour:
+        return _BLOCKS[part.kind]
+    if part.job is None:
+        return _LETTERS[part.kind]
+    letter = chr(ord("A") + part.job % 26)
+    return letter if part.kind == "used" else letter.lower()
+
+
+def _colour(part: Part) -> str:
+    return _PART_COLOURS[part.kind] if part.job is None else JOB_COLOURS[part.job % len(JOB_COLOURS)]
+
+
+def _legend(parts: Sequence[Part], snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
+    """Explain the bar's parts; nothing for a device that is all free."""
+    if all(part.mib == 0 for part in parts if part.kind != "free"):
+        return
+    for part in parts:
+        if part.job is None:
+            if part.mib:
+                yield Text.assemble((_glyph(part, paper), _colour(part)), f" {part.kind} {part.mib}")
+        elif part.kind == "used":
+            yield _job_legend(part, parts, snapshot, paper)
+
+
+def _job_legend(part: Part, parts: Sequence[Part], snapshot: Snapshot, paper: _Paper) -> Text:
+    job = snapshot.jobs[part.job or 0]
+    leased = sum(each.mib for each in parts if each.job == part.job)
+    amount = (
+        f"{part.mib} used of {leased} leased" if part.mib else f"{leased} {'planned' if job.simulated else 'leased'}"
+    )
+    sample = part if part.mib else part._replace(kind="leased")
+    return Text.assemble(
+        (_glyph(sample, paper), _colour(part)),
+        (f" {job.id}", "bold"),
+        (" (simulated)" if job.simulated else "", "yellow"),
+        f" {_count(part.replicas, 'replica')}: {amount}",
+    )
+
+
+def _flow(items: Iterable[Text], width: int) -> Iterator[Text]:
+    """Put the items beside each other, in as many lines as that takes."""
+    line = Text()
+    for item in items:
+        if line and line.cell_len + item.cell_len + 3 > width:
+            yield line
+            line = Text()
+        line.append("   ")
+        line.append_text(item)
+    if line:
+        yield line
+
+
+# ---- words ----
+
+
+def _spread(left: Text, right: Text, width: int) -> Text:
+    """Put one text at the left edge and one at the right; the left one gives way."""
+    room = width - right.cell_len - 2
+    if right and left.cell_len > room:
+        left = left.copy()
+        left.truncate(max(room, 0))
+    return Text.assemble(left, " " * max(width - left.cell_len - right.cell_len, 0), right) if right else left
+
+
+def _percent(value: int | None) -> str:
+    return "-" if value is None else f"{value}%"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,148 @@
+"""What `status` shows, as one value: a host, the jobs on it, and whose lease each process on a device uses.
+
+It reads and joins; it must not know how any of it is drawn.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.errors import UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
+from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
+
+__all__ = ["Snapshot", "document", "reader_of"]
+
+_RECENT_S: Final = 3600.0
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment. `holders`: by pid of a process on a device, the lease it uses; `time` in Unix seconds.
+
+    `jobs` are those that live, oldest first, then those that ended within the last hour, latest first. `load` is the
+    host's load average over a minute, None where it is not this host's moment.
+    """
+
+    inventory: Inventory
+    jobs: tuple[JobStatus, ...]
+    leases: tuple[Lease, ...]
+    holders: dict[int, Lease]
+    time: float
+    load: float | None = None
+
+
+def reader_of(machine: str | None, state_dir: Path) -> Callable[[], Snapshot]:
+    """Return what reads `machine` (see read_inventory) and its jobs, again and again; None is this host.
+
+    For a saved status, the jobs are those saved with it. For a described machine they are the simulated ones on it.
+    The function raises UsageError for an unknown machine or a wrong file, HostFault for what cannot be read.
+    """
+    if machine is None:
+        from gpusched.probe.nvml import NvmlProbe
+
+        probe = NvmlProbe()
+        return lambda: _of_this_host(probe.read(), state_dir)
+    return lambda: _of_another(machine, state_dir)
+
+
+def document(snapshot: Snapshot) -> dict[str, object]:
+    """Return the JSON of `status` (DESIGN 4.3) for a snapshot, ready for json.dumps."""
+    from gpusched.probe.saved import document_of
+
+    told = document_of(snapshot.inventory, snapshot.leases, snapshot.holders)
+    return told | {"time": snapshot.time, "jobs": [msgspec.to_builtins(job) for job in snapshot.jobs]}
+
+
+def _of_this_host(inventory: Inventory, state_dir: Path) -> Snapshot:
+    from gpusched.supervisor.jobdir import leases_of, list_jobs
+
+    now = time.time()
+    jobs = list_jobs(state_dir)
+    leases = leases_of(jobs)
+    holders = _holders(inventory, leases)
+    return Snapshot(
+        inventory=inventory,
+        jobs=tuple(_with_use(job, inventory, holders) for job in _recent(jobs, now)),
+        leases=leases,
+        holders=holders,
+        time=now,
+        load=os.getloadavg()[0],
+    )
+
+
+def _of_another(machine: str, state_dir: Path) -> Snapshot:
+    from gpusched.probe.base import read_inventory
+
+    now = time.time()
+    inventory, leases = read_inventory(machine)
+    if inventory.source == "file":
+        jobs = _saved_jobs(Path(machine))
+    else:
+        from gpusched.supervisor.jobdir import list_jobs
+
+        here = {device.uuid for device in inventory.devices}
+        jobs = tuple(
+            job for job in _recent(list_jobs(state_dir), now) if any(one.device_uuid in here for one in job.replicas)
+        )
+    holders = {lease.pid: lease for lease in leases if lease.pid is not None}
+    return Snapshot(inventory=inventory, jobs=jobs, leases=leases, holders=holders, time=now)
+
+
+def _saved_jobs(path: Path) -> tuple[JobStatus, ...]:
+    from gpusched.probe.saved import read_document
+
+    told = read_document(path)
+    try:
+        return msgspec.convert(told["jobs"] if isinstance(told, dict) else (), type=tuple[JobStatus, ...])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: its jobs are not understood: {error}", "save the status anew") from None
+
+
+def _holders(inventory: Inventory, leases: Iterable[Lease]) -> dict[int, Lease]:
+    """A process uses the lease of the replica that it is, descends from, or shares a process group with."""
+    from gpusched.probe.host import ancestor_among
+
+    roots = {lease.pid: lease for lease in leases if lease.pid is not None}
+    found = {}
+    for device in inventory.devices:
+        for process in device.processes:
+            root = ancestor_among(process.pid, roots)
+            if root is not None:
+                found[process.pid] = roots[root]
+    return found
+
+
+def _recent(jobs: Sequence[JobStatus], now: float) -> list[JobStatus]:
+    live = [job for job in jobs if job.state not in JOB_TERMINAL]
+    ended = [job for job in jobs if job.state in JOB_TERMINAL and now - (job.ended or job.created) < _RECENT_S]
+    return live + sorted(ended, key=lambda job: job.ended or job.created, reverse=True)
+
+
+def _with_use(job: JobStatus, inventory: Inventory, holders: dict[int, Lease]) -> JobStatus:
+    return msgspec.structs.replace(
+        job,
+        replicas=tuple(
+            replica
+            if replica.state in REPLICA_TERMINAL or replica.device_uuid is None
+            else msgspec.structs.replace(replica, used_mib=_use(job.id, replica, inventory, holders))
+            for replica in job.replicas
+        ),
+    )
+
+
+def _use(job: str, replica: ReplicaStatus, inventory: Inventory, holders: dict[int, Lease]) -> int | None:
+    """Return what NVML tells for the replica's processes on its device; None if it lists none of them, or no amount."""
+    amounts = [
+        process.memory_mib
+        for device in inventory.devices
+        if device.uuid == replica.device_uuid
+        for process in device.processes
+        if (lease := holders.get(process.pid)) is not None and (lease.job, lease.replica) == (job, replica.name)
+    ]
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None

@@ -1,0 +1,194 @@
+"""The two tables of `status`: the processes on the devices, and the jobs. It must not read anything."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from rich.text import Text
+
+from gpusched.cli.render_launch import format_duration, plain_progress
+from gpusched.cli.snapshot import Snapshot
+from gpusched.model.device import Device, DeviceProcess
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+
+__all__ = ["JOB_COLOURS", "job_table", "process_table"]
+
+JOB_COLOURS: Final = (
+    "green",
+    "cyan",
+    "blue",
+    "magenta",
+    "bright_green",
+    "bright_cyan",
+    "bright_blue",
+    "bright_magenta",
+)
+"""One for each job, in their order, and then from the first again."""
+
+_STATE_COLOURS: Final = {
+    JobState.RUNNING: "green",
+    JobState.SUCCEEDED: "green",
+    JobState.FAILED: "red",
+    JobState.LOST: "red",
+}
+_LONGEST_NAME: Final = 12
+_LEAST_LAST_COLUMN: Final = 30
+
+
+def process_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
+    """Yield the lines of the table of processes, with each one's use against its share; `width` in columns."""
+    rows = [_cells(row, snapshot) for row in _process_rows(snapshot)]
+    if not rows:
+        yield Text("no process uses a device", style="dim")
+        return
+    yield from _lines(("GPU", ">PID", "USER", "TYPE", "JOB", "REPLICA", ">USED / SHARE", "COMMAND"), rows, width)
+
+
+def job_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
+    """Yield the lines of the table of jobs. Where it is narrow, progress stands below its job."""
+    if not snapshot.jobs:
+        yield Text("no jobs", style="dim")
+        return
+    rows = [_job_row(number, job, snapshot) for number, job in enumerate(snapshot.jobs)]
+    titles = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">AGE", "PROGRESS")
+    taken = sum(_widths(titles, rows)[:-1]) + 2 * (len(titles) - 1)
+    if width - taken >= min(_LEAST_LAST_COLUMN, max(row[-1].cell_len for row in rows)):
+        yield from _lines(titles, rows, width)
+        return
+    head, *lines = _lines(titles[:-1], [row[:-1] for row in rows], width)
+    yield head
+    for line, row in zip(lines, rows, strict=True):
+        yield line
+        yield Text.assemble("   ", row[-1])
+
+
+class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
+    device: str
+    pid: int
+    user: str = "-"
+    kind: str = "-"
+    job: str | None = None
+    replica: str = "-"
+    used_mib: int | None = None
+    share_mib: int | None = None
+    command: str = ""
+    simulated: bool = False
+
+
+def _process_rows(snapshot: Snapshot) -> Iterator[_ProcessRow]:
+    for device in snapshot.inventory.devices:
+        for process in device.processes:
+            yield _process_row(device, process, snapshot)
+    if snapshot.inventory.simulated:
+        yield from _simulated_rows(snapshot)
+
+
+def _process_row(device: Device, process: DeviceProcess, snapshot: Snapshot) -> _ProcessRow:
+    lease = snapshot.holders.get(process.pid)
+    return _ProcessRow(
+        device=device.label,
+        pid=process.pid,
+        user=process.user or "-",
+        kind=process.kind,
+        job=lease.job if lease else None,
+        replica=lease.replica if lease else "-",
+        used_mib=process.memory_mib,
+        share_mib=lease.share_mib if lease and lease.device_uuid == device.uuid else None,
+        command=_short(process.command),
+    )
+
+
+def _simulated_rows(snapshot: Snapshot) -> Iterator[_ProcessRow]:
+    """The replicas of simulated jobs: they run on this host, and stand on a device that is not here."""
+    labels = {device.uuid: device.label for device in snapshot.inventory.devices}
+    for job in snapshot.jobs:
+        for one in job.replicas:
+            if job.simulated and one.pid is not None and one.device_uuid in labels:
+                yield _ProcessRow(
+                    device=labels[one.device_uuid],
+                    pid=one.pid,
+                    job=job.id,
+                    replica=one.name,
+                    share_mib=one.share_mib,
+                    simulated=True,
+                )
+
+
+def _cells(row: _ProcessRow, snapshot: Snapshot) -> list[Text]:
+    over = row.used_mib is not None and row.share_mib is not None and row.used_mib > row.share_mib
+    used = "-" if row.used_mib is None else str(row.used_mib)
+    memory = f"{used} MiB" if row.share_mib is None else f"{used} / {row.share_mib} MiB"
+    job = Text("foreign", style="yellow")
+    if row.job is not None:
+        job = Text(row.job, style=_job_colour(row.job, snapshot))
+        job.append(" (simulated)" if row.simulated else "", style="yellow")
+    return [
+        Text(row.device),
+        Text(str(row.pid)),
+        Text(row.user[:_LONGEST_NAME]),
+        Text(row.kind),
+        job,
+        Text(row.replica),
+        Text(f"over: {memory}" if over else memory, style="bold red" if over else ""),
+        Text(row.command, style="dim"),
+    ]
+
+
+def _job_colour(job: str, snapshot: Snapshot) -> str:
+    number = next((number for number, each in enumerate(snapshot.jobs) if each.id == job), 0)
+    return JOB_COLOURS[number % len(JOB_COLOURS)]
+
+
+def _short(command: str | None) -> str:
+    """Return a command line without the directory of its program, in one line."""
+    program, _, arguments = (command or "-").partition(" ")
+    return " ".join(f"{program.rpartition('/')[2]} {arguments}".split())
+
+
+def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
+    name = Text(job.id, style="dim" if job.state in JOB_TERMINAL else JOB_COLOURS[number % len(JOB_COLOURS)])
+    if job.simulated:
+        name.append(f" on {job.machine} (simulated)", style="yellow")
+    running = sum(one.state is ReplicaState.RUNNING for one in job.replicas)
+    restarts = sum(one.restarts for one in job.replicas)
+    return [
+        name,
+        Text(str(job.state), style=_STATE_COLOURS.get(job.state, "yellow")),
+        Text(f"[{', '.join(map(str, job.counts))}]" if job.counts else "-"),
+        Text(f"{running}/{len(job.replicas)}"),
+        Text(str(restarts), style="yellow" if restarts else ""),
+        Text(format_duration((job.ended or snapshot.time) - job.created)),
+        Text(_progress(job)),
+    ]
+
+
+def _progress(job: JobStatus) -> str:
+    if job.message and job.state in JOB_TERMINAL:
+        return job.message
+    return plain_progress(job.progress) if job.progress else "-"
+
+
+def _lines(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> Iterator[Text]:
+    """Set cells in columns as wide as their contents; > aligns to the right, else the last one gets what is left."""
+    widths = _widths(titles, rows)
+    if not titles[-1].startswith(">"):
+        widths[-1] = max(width - sum(widths[:-1]) - 2 * (len(widths) - 1), 0)
+    head = [Text(title.removeprefix(">"), style="dim") for title in titles]
+    for row in (head, *rows):
+        line = Text()
+        for title, cell, wide in zip(titles, row, widths, strict=True):
+            shown = cell.copy()
+            shown.truncate(wide)
+            gap = " " * (wide - shown.cell_len)
+            line.append_text(Text.assemble(gap, shown) if title.startswith(">") else Text.assemble(shown, gap))
+            line.append("  ")
+        line.rstrip()
+        yield line
+
+
+def _widths(titles: Sequence[str], rows: Iterable[Sequence[Text]]) -> list[int]:
+    columns = zip(*rows, strict=True)
+    return [
+        max(len(title.removeprefix(">")), *(cell.cell_len for cell in column))
+        for title, column in zip(titles, columns, strict=True)
+    ]

@@ -1,0 +1,81 @@
+"""A device's memory falls into parts that add up, and a bar shows every part of it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusched.cli.memory_parts import cell_widths, memory_parts
+from gpusched.cli.snapshot import Snapshot
+from gpusched.model.device import Device, DeviceProcess, Inventory
+from gpusched.model.lease import Lease
+from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
+
+
+def snapshot(device: Device, replicas: list[ReplicaStatus], holders: dict[int, Lease]) -> Snapshot:
+    job = JobStatus(
+        id="snake-1", workload="snake", state=JobState.RUNNING, counts=(1,), replicas=tuple(replicas), run_dir=""
+    )
+    inventory = Inventory(host="here", source="nvml", devices=(device,), cpus=(0,))
+    return Snapshot(inventory=inventory, jobs=(job,), leases=(), holders=holders, time=0.0)
+
+
+def actor(share_mib: int, used_mib: int | None) -> ReplicaStatus:
+    return ReplicaStatus(
+        name="actor.0",
+        role="actor",
+        state=ReplicaState.RUNNING,
+        device_uuid="GPU-a",
+        share_mib=share_mib,
+        used_mib=used_mib,
+    )
+
+
+def device(total: int | None, used: int | None, *amounts: int | None) -> Device:
+    processes = tuple(DeviceProcess(pid=10 + number, memory_mib=amount) for number, amount in enumerate(amounts))
+    return Device(index=0, uuid="GPU-a", name="V100", memory_total_mib=total, memory_used_mib=used, processes=processes)
+
+
+def amounts(parts: object) -> dict[str, int]:
+    return {part.kind: part.mib for part in parts}  # type: ignore[attr-defined]
+
+
+def test_use_share_foreign_and_free_add_up_to_the_total() -> None:
+    gpu = device(16160, 1300, 812, 487)
+    lease = Lease(device_uuid="GPU-a", share_mib=1583, job="snake-1", replica="actor.0", pid=10)
+    parts = memory_parts(gpu, snapshot(gpu, [actor(1583, 812)], {10: lease}))
+    told = {"used": 812, "leased": 771, "foreign": 487, "other": 1, "reserved": 0, "free": 16160 - 1583 - 488}
+    assert amounts(parts) == told
+
+
+def test_use_that_nvml_does_not_attribute_counts_for_the_job_up_to_its_share() -> None:
+    gpu = device(16160, 2000)
+    told = amounts(memory_parts(gpu, snapshot(gpu, [actor(1583, None)], {})))
+    assert (told["used"], told["leased"], told["foreign"], told["other"]) == (1583, 0, 0, 417)
+
+
+def test_a_device_that_does_not_tell_its_total_has_no_parts() -> None:
+    assert memory_parts(device(None, None), snapshot(device(None, None), [], {})) == []
+
+
+@given(
+    total=st.integers(0, 1 << 20),
+    used=st.none() | st.integers(0, 1 << 20),
+    shares=st.lists(st.tuples(st.integers(0, 1 << 18), st.none() | st.integers(0, 1 << 18)), max_size=4),
+)
+def test_the_parts_never_tell_less_than_the_total(
+    total: int, used: int | None, shares: list[tuple[int, int | None]]
+) -> None:
+    gpu = device(total, used)
+    parts = memory_parts(gpu, snapshot(gpu, [actor(*share) for share in shares], {}))
+    assert all(part.mib >= 0 for part in parts)
+    assert sum(part.mib for part in parts) >= total
+
+
+@given(parts=st.lists(st.integers(0, 1 << 20), max_size=12), cells=st.integers(0, 200))
+def test_a_bar_is_exactly_as_wide_as_it_may_be_and_shows_every_part_it_can(parts: list[int], cells: int) -> None:
+    widths = cell_widths(parts, cells)
+    assert len(widths) == len(parts)
+    assert sum(widths) == (cells if any(parts) else 0)
+    assert all(width >= 0 for width in widths)
+    assert all(width == 0 for width, part in zip(widths, parts, strict=True) if part == 0)
+    if sum(part > 0 for part in parts) <= cells:
+        assert all(width > 0 for width, part in zip(widths, parts, strict=True) if part > 0)

@@ -1,0 +1,323 @@
+"""`gpusched status` as people and programs see it, on hosts with GPUs that a stand-in library describes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.supervisor.kernel import boot_id, start_time
+from tests.stand_in.library import EIGHT_A100, FOUR_V100, MIXED, SIXTY_FOUR, StandIn, StandInHost
+
+STATUS = ["-m", "gpusched", "status"]
+UUID = "GPU-cafe{:04x}-5ca1-ab1e-0000-00000000da7a"
+NAMED_KEYS = {
+    "host": (),
+    "driver_version": (),
+    "cuda_version": (),
+    "source": (),
+    "devices": (
+        *("index", "uuid", "name", "memory_total_mib", "memory_used_mib", "memory_reserved_mib", "memory_leased_mib"),
+        *("utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "compute_mode"),
+        *("persistence_mode", "mig_mode", "ecc_errors", "health", "processes"),
+    ),
+    "jobs": ("id", "workload", "state", "counts", "replicas", "progress"),
+}
+PROCESS_KEYS = {"pid", "user", "command", "memory_mib", "job", "replica", "share_mib"}
+REPLICA_KEYS = {"name", "state", "pid", "device_index", "limit_mib", "used_mib", "restarts"}
+GPUSTAT = {
+    "index": "index",
+    "uuid": "uuid",
+    "name": "name",
+    "temperature.gpu": "temperature_c",
+    "fan.speed": "fan_percent",
+    "utilization.gpu": "utilization_percent",
+    "power.draw": "power_w",
+    "enforced.power.limit": "power_limit_w",
+    "memory.used": "memory_used_mib",
+    "memory.total": "memory_total_mib",
+}
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Real processes, each the head of a process group, that hold devices in the scenarios."""
+    code = (
+        "import subprocess, sys; child = subprocess.Popen(['sleep', '300']); print(child.pid, flush=True); child.wait()"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) for _ in range(3)
+    ]
+    yield running
+    for each in running:
+        os.killpg(each.pid, 9)
+        each.communicate()
+
+
+def replica(number: int, device: int | None, pid: int | None, **changes: object) -> ReplicaStatus:
+    fields: dict[str, object] = {
+        "name": f"actor.{number}",
+        "role": "actor",
+        "state": ReplicaState.RUNNING,
+        "pid": pid,
+        "device_index": device,
+        "device_uuid": None if device is None else UUID.format(device),
+        "limit_mib": 1133,
+        "share_mib": 1583,
+    }
+    return ReplicaStatus(**(fields | changes))  # type: ignore[arg-type]
+
+
+def save_job(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus], **changes: object) -> None:
+    """Write a job's directory as a supervisor does; this process stands for the supervisor, so the job lives."""
+    folder = state_dir / "jobs" / job
+    folder.mkdir(parents=True)
+    fields: dict[str, object] = {
+        "id": job,
+        "workload": job.rpartition("-")[0],
+        "state": JobState.RUNNING,
+        "counts": (1, 2),
+        "replicas": tuple(replicas),
+        "run_dir": str(folder),
+        "created": time.time() - 60,
+        "supervisor_pid": os.getpid(),
+        "supervisor_start": start_time(os.getpid()),
+        "boot_id": boot_id(),
+    }
+    (folder / "spec.json").write_text("{}")
+    (folder / "status.json").write_bytes(msgspec.json.encode(JobStatus(**(fields | changes))))  # type: ignore[arg-type]
+    (folder / "progress.jsonl").write_text('{"time": 3, "step": 1200, "steps_per_s": 400, "score": 7.25}\n')
+
+
+def told(host: StandInHost, state_dir: Path, *options: str, **env: str) -> str:
+    result = host.run([*STATUS, *options], env={"GPUSCHED_STATE_DIR": str(state_dir), **env})
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+def document(host: StandInHost, state_dir: Path, *options: str) -> Any:
+    return json.loads(told(host, state_dir, "--json", *options))
+
+
+@pytest.mark.parametrize("scenario", [FOUR_V100, EIGHT_A100, MIXED, SIXTY_FOUR], ids=["v100", "a100", "mixed", "64"])
+def test_json_agrees_with_gpustat_field_by_field(
+    stand_in: StandIn, tmp_path: Path, sleepers: list[subprocess.Popen[bytes]], scenario: str
+) -> None:
+    lists = f"process 1 C {sleepers[0].pid} 812\nprocess 1 G {sleepers[1].pid} 40\nprocess 0 C {sleepers[2].pid} 70\n"
+    host = stand_in.host(scenario + lists)
+    theirs = host.json(["-m", "gpustat", "--json"])
+    mine = document(host, tmp_path)
+    assert mine["driver_version"] == theirs["driver_version"]
+    devices = [device for device in mine["devices"] if device["mig_index"] is None]
+    assert [{key: device[mine_key] for key, mine_key in GPUSTAT.items()} for device in devices] == [
+        {key: gpu[key] for key in GPUSTAT} for gpu in theirs["gpus"]
+    ]
+    for device, gpu in zip(devices, theirs["gpus"], strict=True):
+        held = {(each["pid"], each["user"], each["memory_mib"]) for each in device["processes"]}
+        assert held == {(each["pid"], each["username"], each["gpu_memory_usage"]) for each in gpu["processes"]}
+
+
+@pytest.mark.parametrize(
+    "fault", ["* 1 3", "* 1 4", "* 1 15", "* 1 16", "nvmlInitWithFlags * 18", "nvmlInitWithFlags * 9"]
+)
+def test_every_named_key_is_there_whatever_the_fault(stand_in: StandIn, tmp_path: Path, fault: str) -> None:
+    save_job(tmp_path, "snake-1", [replica(0, 0, None)])
+    mine = document(stand_in.host(f"{FOUR_V100}process 0 C 1 5\nfault {fault}\n"), tmp_path)
+    for key, fields in NAMED_KEYS.items():
+        assert key in mine
+        for row in mine[key] if fields else ():
+            assert set(fields) <= set(row)
+            assert all(set(each) >= PROCESS_KEYS for each in row.get("processes", ()))
+            assert all(set(each) >= REPLICA_KEYS for each in row.get("replicas", ()))
+    assert [job["id"] for job in mine["jobs"]] == ["snake-1"]
+
+
+def test_a_mismatch_or_a_driver_that_is_not_loaded_is_told_and_the_jobs_are_shown(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    save_job(tmp_path, "snake-1", [replica(0, None, os.getpid())], counts=())
+    for code, words in ((18, "reboot or reload the modules"), (9, "not loaded")):
+        host = stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * {code}\n")
+        shown = told(host, tmp_path)
+        assert words in shown
+        assert "snake-1" in shown
+        assert words in document(host, tmp_path)["problem"]
+
+
+def test_a_slow_device_costs_its_own_fields_only(stand_in: StandIn, tmp_path: Path) -> None:
+    host = stand_in.host(f"{FOUR_V100}fault nvmlDeviceGetUtilizationRates 2 sleep 30\n")
+    devices = document(host, tmp_path)["devices"]
+    assert [device["health"] for device in devices] == ["ok", "ok", "error", "ok"]
+    assert (devices[2]["memory_total_mib"], devices[2]["utilization_percent"]) == (16160, None)
+    assert "NVML did not answer" in told(host, tmp_path)
+
+
+@pytest.fixture
+def shared_host(stand_in: StandIn, tmp_path: Path, sleepers: list[subprocess.Popen[bytes]]) -> StandInHost:
+    """A host where two actors of snake-4 hold GPU 1, one of them through its child, beside a foreign process."""
+    first, second, foreign = sleepers
+    assert second.stdout is not None
+    child = int(second.stdout.readline())
+    save_job(
+        tmp_path,
+        "snake-4",
+        [replica(0, 1, first.pid), replica(1, 1, second.pid, restarts=2), replica(2, 2, None)],
+    )
+    lists = f"process 1 C {first.pid} 1700\nprocess 1 C {child} 812\nprocess 1 G {foreign.pid} 487\n"
+    return stand_in.host(f"{FOUR_V100}{lists}set 1 used 2999\nset 1 reserved 100\n")
+
+
+def test_processes_are_matched_to_replicas_by_pid_and_by_ancestor(shared_host: StandInHost, tmp_path: Path) -> None:
+    mine = document(shared_host, tmp_path)
+    matched = {
+        each["replica"]: (each["job"], each["memory_mib"], each["share_mib"])
+        for each in mine["devices"][1]["processes"]
+    }
+    assert matched == {
+        "actor.0": ("snake-4", 1700, 1583),
+        "actor.1": ("snake-4", 812, 1583),
+        None: (None, 487, None),
+    }
+    assert [device["memory_leased_mib"] for device in mine["devices"]] == [0, 2 * 1583, 1583, 0]
+    (job,) = mine["jobs"]
+    assert [each["used_mib"] for each in job["replicas"]] == [1700, 812, None]
+    assert job["progress"]["score"] == 7.25
+
+
+def test_a_saved_status_is_shown_again_as_it_was(shared_host: StandInHost, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(told(shared_host, tmp_path, "--json"))
+    again = document(shared_host, tmp_path / "elsewhere", "--machine", str(saved))
+    before = json.loads(saved.read_text())
+    for key in ("host", "devices", "leases", "jobs", "cpus"):
+        if key != "devices":
+            assert again[key] == before[key]
+    assert again["source"] == "file"
+    assert again["simulated"] is True
+    assert "(simulated)" in told(shared_host, tmp_path, "--machine", str(saved))
+
+
+def test_the_table_names_owner_share_and_who_is_foreign(shared_host: StandInHost, tmp_path: Path) -> None:
+    lines = told(shared_host, tmp_path, COLUMNS="120").splitlines()
+    over = next(line for line in lines if "actor.0" in line)
+    within = next(line for line in lines if "actor.1" in line)
+    foreign = next(line for line in lines if "foreign" in line and " G " in line)
+    assert "over: 1700 / 1583 MiB" in over
+    assert "812 / 1583 MiB" in within
+    assert "over" not in within
+    assert "487 MiB" in foreign
+    assert any("2 replicas: 2512 used of 3166 leased" in line for line in lines)
+    assert any("foreign 487" in line and "reserved 100" in line for line in lines)
+    assert any("snake-4" in line and "[1, 2]" in line and "3/3" in line and "score 7.25" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "columns"),
+    [(FOUR_V100, 80), (EIGHT_A100, 80), (MIXED, 120), (SIXTY_FOUR, 80), (EIGHT_A100, 200)],
+    ids=["v100", "a100", "mixed", "64", "wide"],
+)
+def test_the_page_is_plain_text_in_a_pipe_and_fits(
+    stand_in: StandIn, tmp_path: Path, scenario: str, columns: int
+) -> None:
+    shown = told(stand_in.host(scenario), tmp_path, COLUMNS=str(columns))
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= columns
+    assert shown.count("MiB") >= 3
+
+
+def test_the_page_is_ascii_where_nothing_else_can_be_shown(shared_host: StandInHost, tmp_path: Path) -> None:
+    shown = told(shared_host, tmp_path, COLUMNS="100", PYTHONIOENCODING="ascii")
+    assert shown.isascii()
+    assert "?" not in shown
+    assert told(shared_host, tmp_path, "--oneline", PYTHONIOENCODING="ascii").isascii()
+
+
+def test_one_line_tells_devices_and_jobs(shared_host: StandInHost, tmp_path: Path) -> None:
+    line = told(shared_host, tmp_path, "--oneline", PYTHONIOENCODING="utf-8")
+    assert line.count("\n") == 1
+    assert line.startswith("GPU 0% 0.0/15.8G · 41°C | 37% 2.9/15.8G · 63°C | ")
+    assert line.endswith("| snake-4 3/3 running\n")
+
+
+def test_one_line_sums_many_devices_up(stand_in: StandIn, tmp_path: Path) -> None:
+    host = stand_in.host(f"{SIXTY_FOUR}fault nvmlDeviceGetTemperature 5 15\n")
+    assert (
+        told(host, tmp_path, "--oneline", PYTHONIOENCODING="utf-8") == "64 GPUs 31% 196.9/1010.0G · 93°C · 1 not ok\n"
+    )
+
+
+def test_without_a_device_the_page_shows_cpus_and_jobs(stand_in: StandIn, tmp_path: Path) -> None:
+    simulated = [replica(0, 0, os.getpid(), device_uuid="SIM-p3.8xlarge-0")]
+    save_job(tmp_path, "snake-1", simulated, simulated=True, machine="p3.8xlarge")
+    host = stand_in.host("gpus 0\n")
+    shown = told(host, tmp_path)
+    assert "no GPU on this host" in shown
+    assert " CPU" in shown
+    assert "snake-1 on p3.8xlarge (simulated)" in shown
+    assert told(host, tmp_path, "--oneline") == "no GPU | snake-1 1/1 running (simulated)\n"
+    assert document(host, tmp_path)["source"] == "cpu"
+
+
+def test_a_simulated_machine_shows_its_simulated_jobs_and_no_lease(stand_in: StandIn, tmp_path: Path) -> None:
+    simulated = [replica(0, 0, os.getpid(), device_uuid="SIM-p3.8xlarge-0")]
+    save_job(tmp_path, "snake-1", simulated, simulated=True, machine="p3.8xlarge")
+    save_job(tmp_path, "other-1", [])
+    host = stand_in.host("gpus 0\n")
+    shown = told(host, tmp_path, "--machine", "p3.8xlarge")
+    assert "snake-1 (simulated) 1 replica: 1583 planned" in shown
+    assert "- / 1583 MiB" in shown
+    assert "other-1" not in shown
+    mine = document(host, tmp_path, "--machine", "p3.8xlarge")
+    assert [device["memory_leased_mib"] for device in mine["devices"]] == [0] * 4
+
+
+def test_a_job_whose_supervisor_is_gone_is_lost_and_an_old_one_is_not_shown(stand_in: StandIn, tmp_path: Path) -> None:
+    save_job(tmp_path, "snake-1", [replica(0, 0, 1)], supervisor_start=1)
+    ended = {"state": JobState.SUCCEEDED, "counts": ()}
+    save_job(tmp_path, "snake-2", [], ended=time.time() - 100, **ended)
+    save_job(tmp_path, "snake-3", [], ended=time.time() - 100_000, created=0.0, **ended)
+    mine = document(stand_in.host(FOUR_V100), tmp_path)
+    assert {job["id"]: job["state"] for job in mine["jobs"]} == {"snake-1": "lost", "snake-2": "succeeded"}
+    assert mine["leases"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--json", "--watch"], "exclude"),
+        (["--json", "--oneline"], "exclude"),
+        (["--interval", "2"], "--watch"),
+        (["--watch", "--interval", "0"], "interval"),
+        (["--watch", "--interval", "nan"], "interval"),
+        (["--watch"], "terminal"),
+        (["--machine", "p3.9xlarge"], "p3.8xlarge"),
+        (["--machine", "4x12XiB"], "12XiB"),
+        (["--machine", "./missing.json"], "no such file"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(
+    stand_in: StandIn, tmp_path: Path, options: list[str], words: str
+) -> None:
+    result = stand_in.host(FOUR_V100).run([*STATUS, *options], env={"GPUSCHED_STATE_DIR": str(tmp_path)})
+    assert result.returncode == 2
+    assert words in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_neither_json_nor_one_line_pays_for_the_drawing(stand_in: StandIn, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['gpusched', 'status', {!r}]; from gpusched.cli.main import main; main(); "
+        "assert 'rich' not in sys.modules, 'rich is imported'; assert 'numpy' not in sys.modules, 'numpy is imported'"
+    )
+    host = stand_in.host(FOUR_V100)
+    for option in ("--json", "--oneline"):
+        result = host.run(["-c", code.format(option)], env={"GPUSCHED_STATE_DIR": str(tmp_path)})
+        assert result.returncode == 0, result.stderr
