@@ -73,15 +73,18 @@ class Training:
         self.record.count(batch.actor, rollout)
 
     def keep(self) -> None:
-        """Report and save, each when it is time."""
+        """Report and save, each when it is time. A full disk costs what was to be written, not the training."""
         now = time.monotonic()
         self.counts.seconds = now - self._started
-        if now >= self._next_report:
-            self.record.report(self.counts)
-            self._next_report = now + _REPORT_EVERY_S
-        if now >= self._next_save:
-            save(self._run_dir / _WEIGHTS, self.model, self.counts)
-            self._next_save = now + _SAVE_EVERY_S
+        try:
+            if now >= self._next_report:
+                self._next_report = now + _REPORT_EVERY_S
+                self.record.report(self.counts)
+            if now >= self._next_save:
+                self._next_save = now + _SAVE_EVERY_S
+                save(self._run_dir / _WEIGHTS, self.model, self.counts)
+        except OSError as error:
+            print(f"not written: {error}", file=sys.stderr, flush=True)
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""

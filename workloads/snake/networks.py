@@ -23,7 +23,7 @@ _LONG_TAIL: Final = 40.0
 
 @keras.saving.register_keras_serializable("gpusched")
 class OnePlane(layers.Layer):  # type: ignore[misc]
-    """Frames uint8 [n, 10, 10] -> float [n, 10, 10, 1]: the tail above 0 by how long it stays, head and fruit far off."""
+    """Frames uint8 [n, 10, 10] -> float [n, 10, 10, 1]: the tail above 0 by how long it stays, head and fruit apart."""
 
     def call(self, frames: Any) -> Any:
         """Decode `frames`."""

@@ -100,7 +100,9 @@ def read_rows(path: Path) -> list[Row]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        lines = [line for line in csv.reader(file) if len(line) == len(_COLUMNS) and line[0] != _COLUMNS[0]]
+        lines = [
+            line for line in csv.reader(file) if len(line) == len(_COLUMNS) and all(line) and line[0] != _COLUMNS[0]
+        ]
     return [(float(line[0]), int(line[1]), int(line[2]), float(line[3]), float(line[4])) for line in lines]
 
 

@@ -62,7 +62,7 @@ def test_a_report_tells_steps_speed_and_score_of_all_and_of_each(run_dir: Path) 
 
 def test_a_restarted_learner_drops_what_it_will_learn_again(run_dir: Path) -> None:
     (run_dir / "scores.csv").write_text(
-        "seconds,steps,games,mean_score,steps_per_s\n1.0,100,5,0.5,50\n2.0,200,9,0.7,50\n3.0,30"
+        "seconds,steps,games,mean_score,steps_per_s\n1.0,100,5,0.5,50\n2.0,200,9,0.7,50\n3.0,300,20,0.9,"
     )
     Record(run_dir, Counts(network="small", steps=150), lambda: 0.0).close()
     assert read_rows(run_dir / "scores.csv") == [(1.0, 100, 5, 0.5, 50.0)]
