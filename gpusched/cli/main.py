@@ -6,7 +6,6 @@ It must not know what a command does.
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -93,6 +92,7 @@ def _message(error: typer.TyperException) -> str:
 
 
 def _unexpected(error: Exception) -> GpuschedError:
+    import tempfile
     import traceback
 
     story = "".join(traceback.format_exception(error))
