@@ -1,0 +1,102 @@
+"""The entry point: exit codes, one message, and nothing imported that the command does not need."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+
+P3 = ("--machine", "p3.8xlarge")
+
+
+def test_every_command_has_help_with_an_example(command: Command) -> None:
+    for name in ("plan", "launch", "status"):
+        told = command.run(name, "--help")
+
+        assert told.returncode == 0
+        assert f"Example: gpusched {name}" in " ".join(told.stdout.split())
+
+
+def test_help_lists_the_commands(command: Command) -> None:
+    told = command.run("--help").stdout
+
+    assert all(name in told for name in ("plan", "launch", "status"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("plna",), 2),
+        (("plan", "--machin", "p3.8xlarge"), 2),
+        (("plan", "--procs"), 2),
+        (("plan", "--policy", "best", *P3), 2),
+        (("launch",), 2),
+        (("launch", "no-such-workload"), 2),
+        (("launch", "no/such/file.toml"), 2),
+    ],
+)
+def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int, command: Command) -> None:
+    plain = command.run(*words)
+    told = command.run(*words, "--json")
+
+    assert (plain.returncode, told.returncode) == (code, code)
+    assert plain.stderr.startswith("gpusched: ")
+    assert "Traceback" not in plain.stderr + told.stderr
+    error = json.loads(told.stdout)["error"]
+    assert set(error) == {"code", "message", "hint"}
+    assert error["message"]
+
+
+def test_an_unexpected_error_is_told_in_one_line_and_kept_in_a_file(command: Command, tmp_path: Path) -> None:
+    broken = tmp_path / "broken" / "msgspec"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('broken on purpose')")
+    command.env |= {"PYTHONPATH": str(broken.parent), "TMPDIR": str(tmp_path)}
+
+    told = command.run("plan", *P3)
+
+    kept = list(tmp_path.glob("gpusched-crash-*.txt"))
+    assert told.returncode == 1
+    assert "internal error: RuntimeError: broken on purpose" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert len(kept) == 1
+    assert str(kept[0]) in told.stderr
+    assert "Traceback" in kept[0].read_text()
+
+
+def test_a_closed_pipe_is_no_error(command: Command) -> None:
+    line = f"{sys.executable} -m gpusched plan --machine p3.8xlarge --json | head -n 1"
+
+    told = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=command.env, check=False)
+
+    assert (told.stdout, told.stderr) == ("{\n", "")
+
+
+def test_the_version_is_printed(command: Command) -> None:
+    assert command.run("--version").stdout.startswith("gpusched 0.")
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (("plan", *P3, "--json"), {"rich", "pynvml", "psutil", "zmq", "numpy", "tensorflow", "gpusched.supervisor"}),
+        (("plan", *P3), {"pynvml", "psutil", "zmq", "numpy", "tensorflow", "gpusched.supervisor"}),
+        (("status", "--json"), {"rich", "zmq", "numpy", "tensorflow"}),
+        (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(words: tuple[str, ...], unwanted: set[str], command: Command) -> None:
+    code = (
+        "import sys\nfrom gpusched.cli.main import main\n"
+        f"try:\n    main({list(words)!r})\nexcept SystemExit:\n    pass\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=command.env, check=True)
+
+    imported = set(told.stderr.split())
+    assert "gpusched.cli.main" in imported
+    assert not unwanted & imported
