@@ -36,7 +36,7 @@ from gpusched.model.status import (
 from gpusched.supervisor.kernel import boot_id, start_time
 from gpusched.supervisor.spec import JobSpec
 
-__all__ = ["JobDirectory", "create", "last_progress", "leases_of", "list_jobs", "lost", "queued"]
+__all__ = ["JobDirectory", "create", "last_progress", "leases_of", "list_jobs", "lost", "queued", "read_job"]
 
 START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""

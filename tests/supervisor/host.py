@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.supervisor.jobdir import JobDirectory, create, list_jobs
+from gpusched.supervisor.jobdir import JobDirectory, create, read_job
 from gpusched.supervisor.start import start, stop
 from tests.supervisor.specs import CHILDREN, job
 
@@ -38,10 +38,7 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        (found,) = [
-            one for one in list_jobs(self.directory.path.parent.parent) if one.run_dir == str(self.directory.path)
-        ]
-        return found
+        return read_job(self.directory.path)
 
     def replica(self, name: str) -> ReplicaStatus:
         (found,) = [one for one in self.status.replicas if one.name == name]

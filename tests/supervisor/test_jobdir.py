@@ -114,6 +114,17 @@ def test_a_finished_job_needs_no_living_supervisor(tmp_path: Path) -> None:
     assert [one.state for one in list_jobs(tmp_path)] == [JobState.SUCCEEDED]
 
 
+def test_a_job_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path) -> None:
+    last = msgspec.structs.replace(running(create(tmp_path, "snake")), state=JobState.SUCCEEDED)
+    said = [last, msgspec.structs.replace(last, state=JobState.RUNNING, supervisor_start=1)]
+
+    class Ending(JobDirectory):
+        def read_status(self) -> JobStatus:
+            return said.pop()
+
+    assert jobdir._checked(Ending(tmp_path)).state is JobState.SUCCEEDED
+
+
 def test_a_job_that_starts_is_queued_and_lost_if_it_never_does(tmp_path: Path) -> None:
     directory = create(tmp_path, "snake")
     assert list_jobs(tmp_path) == ()
