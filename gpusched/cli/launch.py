@@ -157,8 +157,9 @@ def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Pla
 
 
 def _introduce(directory: JobDirectory, plan: Plan) -> None:
-    simulated = f" on {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
-    print(f"{directory.path.name}: {len(plan.replicas)} processes, {list(plan.counts)} per device{simulated}")
+    simulated = f" of {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
+    where = f"{list(plan.counts)} on the devices{simulated}" if plan.devices else "on the CPUs of this host"
+    print(f"{directory.path.name}: {len(plan.replicas)} processes, {where}")
     for warning in (*plan.warnings, *_crowded(plan)):
         print(f"warning: {warning}")
     print(f"logs: {directory.logs}", flush=True)

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Final
 
 import msgspec
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +23,7 @@ _COLOURS: Final = {
     ReplicaState.FAILED: "red",
 }
 _MOST_ROWS: Final = 12
+_NUMBERS: Final = ("steps/s", "score", "restarts")
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
     parts: list[RenderableType] = [_headline(scene), _numbers(scene)]
     curve = _curve(scene, width, curve_height)
     if scene.frame:
-        game = Panel(Text(scene.frame.rstrip("\n")), title="actor.0 plays", expand=False, border_style="dim")
+        game = Panel(Text(scene.frame.rstrip("\n")), title="game", expand=False, border_style="dim")
         grid = Table.grid(padding=(0, 1))
         grid.add_row(game, _curve(scene, max(width - 30, 30), max(curve_height, scene.frame.count("\n") - 1)))
         parts.append(grid)
@@ -101,24 +102,17 @@ def _point(report: Mapping[str, object]) -> list[tuple[float, float]]:
 
 def _replicas(scene: Scene, room: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
-    for title, justify in (
-        ("replica", "left"),
-        ("state", "left"),
-        ("pid", "right"),
-        ("device", "left"),
-        ("limit", "right"),
-        ("steps/s", "right"),
-        ("score", "right"),
-        ("restarts", "right"),
-        ("last end", "left"),
-    ):
-        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    on_devices = any(replica.device_uuid for replica in scene.job.replicas)
+    titles = ("replica", "state", "pid", *(("device", "limit") if on_devices else ()), *_NUMBERS, "last end")
+    for title in titles:
+        justify: JustifyMethod = "right" if title in ("pid", "limit", *_NUMBERS) else "left"
+        table.add_column(title, justify=justify, no_wrap=True)
     reported = scene.progress[-1].get("replicas") if scene.progress else None
     numbers: Mapping[str, object] = reported if isinstance(reported, Mapping) else {}
     rows = list(scene.job.replicas)
     shown = rows if len(rows) <= room else _most_interesting(rows, room - 1)
     for replica in shown:
-        table.add_row(*_row(scene, replica, numbers.get(replica.name)))
+        table.add_row(*_row(scene, replica, numbers.get(replica.name), on_devices=on_devices))
     if len(shown) < len(rows):
         hidden = [replica for replica in rows if replica not in shown]
         table.add_row(f"+ {len(hidden)} more", Text(_tally(hidden)))
@@ -139,18 +133,19 @@ def _tally(rows: Sequence[ReplicaStatus]) -> str:
     return ", ".join(f"{len(list(group))} {state}" for state, group in groupby(states))
 
 
-def _row(scene: Scene, replica: ReplicaStatus, numbers: object) -> list[RenderableType]:
+def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: bool) -> list[RenderableType]:
     told: Mapping[str, object] = numbers if isinstance(numbers, Mapping) else {}
     state = Text(str(replica.state), style=_COLOURS.get(replica.state, ""))
     if replica.state is ReplicaState.BACKOFF and replica.retry_at is not None:
         state.append(f" {max(replica.retry_at - scene.now, 0):.0f}s", style="dim")
-    device = "-" if replica.device_index is None else f"GPU {replica.device_index}"
+    device = "-"
+    if replica.device_index is not None:
+        device = f"GPU {replica.device_index}" + (" (simulated)" if scene.job.simulated else "")
     return [
         replica.name,
         state,
         str(replica.pid or "-"),
-        device + (" (simulated)" if scene.job.simulated and replica.device_index is not None else ""),
-        f"{replica.limit_mib} MiB" if replica.limit_mib else "-",
+        *((device, f"{replica.limit_mib} MiB" if replica.limit_mib else "-") if on_devices else ()),
         _whole(told.get("steps_per_s")),
         _decimal(told.get("score")),
         str(replica.restarts),
