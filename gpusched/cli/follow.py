@@ -120,7 +120,8 @@ def _frame(path: Path) -> str:
 
 
 def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatus:
-    from gpusched.cli.render_launch import describe_exit, plain_progress
+    from gpusched.cli.render_launch import plain_progress
+    from gpusched.supervisor.restart import exit_text
 
     seen: dict[str, tuple[object, int]] = {}
     new = _new_reports(job.progress)
@@ -130,7 +131,7 @@ def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatu
         for replica in status.replicas:
             if seen.get(replica.name) != (replica.state, replica.restarts):
                 seen[replica.name] = (replica.state, replica.restarts)
-                reason = f" ({describe_exit(replica.exit)})" if replica.exit else ""
+                reason = f" ({exit_text(replica.exit)})" if replica.exit else ""
                 _say(f"{replica.name} {replica.state}{f' pid {replica.pid}' if replica.pid else ''}{reason}")
         reports = new()
         if reports and time.monotonic() - reported >= _REPORT_EVERY_S:

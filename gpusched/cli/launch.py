@@ -65,6 +65,8 @@ def launch(
             _introduce(directory, plan)
         live = sys.stdout.isatty() and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
+        with suppress(ChildProcessError):
+            os.wait()  # the guard, which goes last: when launch returns, no process is left
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -186,13 +188,14 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
 
         print(msgspec.json.encode(status).decode())
         return
-    from gpusched.cli.render_launch import describe_exit, format_duration
+    from gpusched.cli.render_launch import format_duration
+    from gpusched.supervisor.restart import exit_text
 
     took = format_duration((status.ended or time.time()) - status.created)
     print(f"{status.id} {status.state} after {took}" + (f": {status.message}" if status.message else ""))
     failed = [replica for replica in status.replicas if replica.state == "failed"]
     for replica in failed[:3]:
-        print(f"  {replica.name} failed: {describe_exit(replica.exit) if replica.exit else 'no reason known'}")
+        print(f"  {replica.name}: {exit_text(replica.exit) if replica.exit else 'failed'}")
         for line in _last_lines(Path(replica.log or ""), 6):
             print(f"    | {line}")
     found = sorted({path.name for pattern in _RESULTS for path in directory.path.glob(pattern)})

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
-from gpusched.model.status import JOB_TERMINAL, ExitReason, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.supervisor.restart import exit_text
 
-__all__ = ["Scene", "describe_exit", "draw_job", "format_duration", "plain_progress"]
+__all__ = ["Scene", "draw_job", "format_duration", "plain_progress"]
 
 _COLOURS: Final = {
     ReplicaState.RUNNING: "green",
@@ -149,24 +150,8 @@ def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: b
         _whole(told.get("steps_per_s")),
         _decimal(told.get("score")),
         str(replica.restarts),
-        describe_exit(replica.exit) if replica.exit else "",
+        exit_text(replica.exit) if replica.exit else "",
     ]
-
-
-def describe_exit(reason: ExitReason) -> str:
-    """Return an exit reason in words: `signal 9 (SIGKILL)`, `exit code 3`, `killed: out of memory`."""
-    import signal
-
-    if reason.kind == "crashed":
-        return f"exit code {reason.code}"
-    if reason.kind == "signalled" and reason.signal is not None:
-        known = {int(each): each.name for each in signal.Signals}
-        return f"signal {reason.signal} ({known.get(reason.signal, 'real-time')})"
-    if reason.kind == "oom":
-        return "killed by the kernel: out of memory"
-    if reason.kind == "spawn-failed":
-        return f"could not start: {reason.message}"
-    return reason.kind
 
 
 def plain_progress(report: Mapping[str, object]) -> str:

@@ -60,11 +60,11 @@ def stop(job: JobStatus) -> None:
     pid = job.supervisor_pid
     alive = job.state not in JOB_TERMINAL and job.boot_id == boot_id()
     if pid is None or not alive or start_time(pid) != job.supervisor_start:
-        raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched ps` for the jobs that are")
+        raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
-        raise NotFound(f"{job.id} has just ended", "see `gpusched ps`") from None
+        raise NotFound(f"{job.id} has just ended", "see `gpusched status`") from None
     except PermissionError:
         raise HostFault(f"{job.id} belongs to another user", "ask its owner to stop it") from None
 

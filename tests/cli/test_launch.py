@@ -114,7 +114,7 @@ def test_a_failed_job_shows_the_end_of_the_log_and_exits_with_1(command: Command
     done = command.run("launch", command.toy("fails.py"))
 
     assert done.returncode == 1
-    assert "learner.0 failed: exit code 3" in done.stdout
+    assert "learner.0: crashed with code 3" in done.stdout
     assert "| the data set is missing" in done.stdout
 
 
