@@ -42,7 +42,7 @@ _HELLO_AGAIN_S: Final = 2.0
 
 
 class Outgoing(msgspec.Struct, frozen=True, eq=False):
-    """A batch on its way to the socket."""
+    """A batch that waits for the socket, or is in flight."""
 
     header: BatchHeader
     frames: list[zmq.Frame]
@@ -56,7 +56,7 @@ class ActorLoop:
         self.gone: GpuschedError | None = None
         self.weights: Weights | None = None
         self.outbox: deque[Outgoing] = deque()
-        self.in_flight: set[int] = set()
+        self.in_flight: dict[int, Outgoing] = {}
         self.credits = limits.in_flight
         self.max_message = limits.max_message
         self.calls = 0
@@ -118,14 +118,15 @@ class ActorLoop:
             if weights is not None:
                 self._take_weights(weights)
             elif isinstance(message, Taken):
-                self.in_flight.difference_update(message.seqs)
+                for seq in message.seqs:
+                    self.in_flight.pop(seq, None)
                 self._newest = max(self._newest, message.version)
             elif isinstance(message, News):
                 self._newest = max(self._newest, message.version)
             elif isinstance(message, Welcome):
                 self._begin(message)
             elif isinstance(message, WhoAreYou):
-                self._welcomed, self._hello_at = False, float("-inf")
+                self._begin_again(message)
             else:
                 self._trouble(message)
             self.changed.notify_all()
@@ -137,7 +138,15 @@ class ActorLoop:
         self._learner, self._newest = welcome.learner, welcome.version
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
-        self.in_flight.intersection_update(welcome.held)  # what is not held there is gone: its credits come back
+        for seq in self.in_flight.keys() - set(welcome.held):
+            del self.in_flight[seq]  # it is gone, or was taken: its credit comes back
+
+    def _begin_again(self, asked: WhoAreYou) -> None:
+        """Say Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
+        self._welcomed, self._hello_at = False, float("-inf")
+        outgoing = None if asked.seq is None else self.in_flight.pop(asked.seq, None)
+        if outgoing is not None:
+            self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.header.seq))
 
     def _unpack(self, header: WeightsHeader, frames: list[zmq.Frame]) -> Weights:
         arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self.max_message)
@@ -162,7 +171,7 @@ class ActorLoop:
         elif isinstance(message, Dropped):
             self._count(message.kind, f"the learner dropped a message: {message.reason}")
             if message.seq is not None:
-                self.in_flight.discard(message.seq)
+                self.in_flight.pop(message.seq, None)
 
     # What the actor says
 
@@ -201,7 +210,7 @@ class ActorLoop:
     def _send_batch(self, outgoing: Outgoing) -> None:
         if self._say(outgoing.header, outgoing.frames):
             self.outbox.popleft()
-            self.in_flight.add(outgoing.header.seq)
+            self.in_flight[outgoing.header.seq] = outgoing
 
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())]) == Sent.DONE

@@ -54,6 +54,7 @@ class Claim:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._bound = False
         self._lock_path = path.with_name(path.name + ".lock")
         _private_directory(path.parent)
         self._descriptor = self._lock()
@@ -64,13 +65,15 @@ class Claim:
             raise
 
     def secure(self) -> None:
-        """Let only this user connect, whatever the umask was when the socket was made."""
+        """Let only this user connect to the socket that was bound now, whatever the umask was."""
+        self._bound = True
         self._path.chmod(0o600)
 
     def release(self) -> None:
         """Remove the socket and the lock file, and let the lock go; safe to call twice."""
         if self._descriptor >= 0:
-            self._path.unlink(missing_ok=True)
+            if self._bound:
+                self._path.unlink(missing_ok=True)
             self._lock_path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1

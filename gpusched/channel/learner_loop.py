@@ -174,7 +174,7 @@ class LearnerLoop:
             return
         peer = self._roster.speaker(route, now)
         if peer is None:
-            self._reply(route, WhoAreYou())
+            self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
         elif isinstance(message, BatchHeader):
             self._keep(route, peer, message, parts[2:])
         elif isinstance(message, GetWeights):

@@ -153,7 +153,7 @@ class Link:
         if kind == zmq.ROUTER:
             options[zmq.ROUTER_MANDATORY] = 1  # a lost peer is told, not silently forgotten
         else:
-            options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 2000}
+            options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in options.items():
             self._socket.setsockopt(option, value)
 

@@ -148,7 +148,9 @@ class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights")
 
 
 class WhoAreYou(msgspec.Struct, frozen=True, array_like=True, tag="who-are-you"):
-    """Something came over a connection that said no Hello: say it, and say it again after a restart."""
+    """Something came over a connection that said no Hello. `seq`: it was that batch; it was not kept: send it again."""
+
+    seq: Number | None = None
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):

@@ -1,0 +1,281 @@
+"""Batches and weights between a learner and actors over real sockets: equal, bounded, the newest first, to the end."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
+from gpusched.channel.framing import DTYPES
+from gpusched.errors import ProtocolError, UsageError
+
+WaitUntil = Callable[..., None]
+ONE = {"x": np.zeros(1, np.uint8)}
+
+
+def status(learner: Learner, name: str = "actor.0") -> ActorStatus | None:
+    return next((actor for actor in learner.actors if actor.name == name), None)
+
+
+@pytest.mark.parametrize("where", ["ipc", "tcp"])
+def test_arrays_of_every_dtype_and_shape_arrive_equal(where: str, endpoint: str) -> None:
+    rng = np.random.default_rng(1)
+    shapes = [(), (0,), (1,), (0, 3), (7, 3), (2, 3, 4), (70_000,)]
+    arrays = {f"{dtype}{shape}": rng.integers(0, 2, shape).astype(dtype) for dtype in DTYPES for shape in shapes}
+    with Learner(endpoint if where == "ipc" else "tcp://127.0.0.1:0") as learner:
+        with Actor(learner.endpoint, name="actor.3") as actor:
+            assert actor.send(arrays, version=5, meta={"score": np.float32(1.5), "game": "snake", "n": 3})
+            batch = learner.get(timeout=10)
+        assert batch is not None
+        assert (batch.actor, batch.version, batch.seq) == ("actor.3", 5, 1)
+        assert batch.meta == {"score": 1.5, "game": "snake", "n": 3}
+        assert list(batch.arrays) == list(arrays)
+        for name, array in arrays.items():
+            found = batch.arrays[name]
+            assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+            assert found.flags.writeable
+            assert found.flags.aligned
+
+
+def test_arrays_may_be_changed_as_soon_as_send_and_publish_return(endpoint: str) -> None:
+    big = np.ones(1 << 20, np.uint8)
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        learner.publish({"w": big})
+        big[:] = 2
+        assert (actor.weights().arrays["w"] == 1).all()
+        actor.send({"w": big})
+        big[:] = 3
+        batch = learner.get(timeout=10)
+        assert batch is not None
+        assert (batch.arrays["w"] == 2).all()
+
+
+def test_an_actor_has_at_most_k_batches_in_flight(endpoint: str, wait_until: WaitUntil) -> None:
+    with Learner(endpoint, limits=Limits(in_flight=3)) as learner, Actor(endpoint, name="actor.0") as actor:
+        learner.publish({})
+        actor.weights()
+        sent = 0
+        while actor.send(ONE, timeout=0.3):
+            sent += 1
+        assert sent == 3
+        wait_until(lambda: (found := status(learner)) is not None and found.waiting == 3)
+        assert learner.get(timeout=5) is not None
+        assert actor.send(ONE, timeout=5)
+        assert not actor.send(ONE, timeout=0.3)
+        assert learner.dropped == {}
+
+
+def test_batches_of_one_actor_come_in_order_and_once(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(lambda: [actor.send({"x": np.full(3, i)}, meta={"i": i}) for i in range(500)])
+        batches = [learner.get(timeout=10) for _ in range(500)]
+        assert all(sending.result())
+        assert [batch.meta["i"] for batch in batches if batch] == list(range(500))
+        assert learner.get(timeout=0) is None
+
+
+def test_a_slow_actor_gets_the_newest_weights_not_each(endpoint: str, wait_until: WaitUntil) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as actor:
+        learner.publish({"w": np.zeros(100_000)})
+        assert actor.weights().version == 1
+        for value in range(2, 301):
+            assert learner.publish({"w": np.full(100_000, value)}) == value
+        wait_until(lambda: actor.weights().version == 300, "the newest weights")
+        assert (actor.weights().arrays["w"] == 300).all()
+
+
+def test_weights_are_never_mixed_from_two_versions(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor, ThreadPoolExecutor(1) as pool:
+        stop = threading.Event()
+
+        def publish() -> None:
+            value = 0
+            while not stop.is_set():
+                value += 1
+                learner.publish({name: np.full(20_000, value) for name in "abc"})
+
+        publishing = pool.submit(publish)
+        version = 0
+        for _ in range(50):
+            weights = actor.weights(newer_than=version)
+            assert weights.version > version
+            version = weights.version
+            assert {float(v) for array in weights.arrays.values() for v in np.unique(array)} == {float(version)}
+        stop.set()
+        publishing.result()
+
+
+def test_weights_are_read_only_and_waiting_for_them_can_end(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        assert actor.weights(timeout=0.1) is None
+        learner.publish({"w": np.ones(3)})
+        weights = actor.weights()
+        assert actor.weights(newer_than=weights.version, timeout=0.1) is None
+        with pytest.raises(ValueError, match="read-only"):
+            weights.arrays["w"][0] = 2
+
+
+def test_a_batch_tells_the_version_that_its_actor_played_with(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        actor.send(ONE)
+        learner.publish({})
+        actor.weights()
+        actor.send(ONE)
+        first, second = learner.get(timeout=10), learner.get(timeout=10)
+        assert first is not None
+        assert second is not None
+        assert (first.version, second.version) == (0, 1)
+
+
+def test_a_learner_that_does_not_read_still_serves_an_actor_that_joins(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as early:
+        learner.publish({"w": np.ones(1_000_000, np.float32)})
+        while early.send({"x": np.zeros(1_000_000)}, timeout=0.5):
+            pass
+        with Actor(endpoint, name="actor.1") as joining:
+            assert joining.weights(timeout=10) is not None
+            assert joining.send(ONE, timeout=5)
+
+
+def test_goodbye_ends_actors_wherever_they_wait(endpoint: str) -> None:
+    with Actor(endpoint, name="a") as sending, Actor(endpoint, name="b") as waiting, ThreadPoolExecutor(2) as pool:
+        with Learner(endpoint) as learner:
+            learner.publish({})
+            ends: list[Future[object]] = [
+                pool.submit(lambda: [sending.send({"x": np.zeros(500_000)}) for _ in range(1000)]),
+                pool.submit(lambda: waiting.weights(99)),
+            ]
+            learner.get(timeout=10)
+            while len(learner.actors) < 2:
+                learner.get(timeout=0.01)
+        for end in ends:
+            with pytest.raises(LearnerGone):
+                end.result(timeout=10)
+        with pytest.raises(LearnerGone):
+            sending.weights()
+
+
+def test_a_batch_sent_just_before_closing_arrives(endpoint: str) -> None:
+    with Learner(endpoint) as learner:
+        for number in range(20):
+            with Actor(endpoint, name="actor.0") as actor:
+                actor.send({"x": np.zeros(300_000)}, meta={"n": number})
+            batch = learner.get(timeout=10)
+            assert batch is not None
+            assert batch.meta["n"] == number
+
+
+def test_stop_ends_iterations_in_other_threads_and_close_tells_it_is_closed(endpoint: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        with Learner(endpoint) as learner:
+            loops = [pool.submit(lambda: list(learner)) for _ in range(2)]
+            learner.stop()
+            assert [loop.result(timeout=10) for loop in loops] == [[], []]
+            assert learner.get() is None
+        with pytest.raises(ChannelError, match="closed"):
+            learner.get()
+
+
+def test_sixteen_mebibytes_and_not_one_byte_more(endpoint: str, wait_until: WaitUntil) -> None:
+    most = 16 << 20
+    with Learner(endpoint, limits=Limits(max_message=most)) as learner, Actor(endpoint) as actor:
+        learner.publish({})
+        actor.weights()
+        assert actor.send({"x": np.zeros(most, np.uint8)})
+        assert learner.get(timeout=10) is not None
+        with pytest.raises(UsageError, match="over the 16777216"):
+            actor.send({"x": np.zeros(most + 1, np.uint8)})
+        assert actor.send(ONE)
+        wait_until(lambda: learner.get(timeout=0.1) is not None)
+
+
+def test_what_cannot_be_written_is_refused_before_it_counts(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        for _ in range(5):
+            with pytest.raises(ProtocolError):
+                actor.send(ONE, meta={"x": "y" * 70_000})
+        assert actor.send(ONE, timeout=5)
+        assert learner.get(timeout=10) is not None
+
+
+def test_status_tells_the_silent_the_stuck_and_the_gone(endpoint: str, quick: Limits, wait_until: WaitUntil) -> None:
+    with Learner(endpoint, limits=quick) as learner:
+        with Actor(endpoint, name="actor.0", limits=quick) as actor:
+            actor.send(ONE)
+            wait_until(lambda: (found := status(learner)) is not None and found.alive and found.batches == 1)
+            wait_until(lambda: (found := status(learner)) is not None and not found.alive and found.connected, "stuck")
+            assert actor.weights(timeout=0.2) is None
+            wait_until(lambda: (found := status(learner)) is not None and found.alive, "alive again")
+            assert actor.connected
+        wait_until(lambda: (found := status(learner)) is not None and not found.connected, "gone")
+
+
+def test_a_second_process_of_one_name_takes_over_and_the_first_is_told(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as old:
+        learner.publish({})
+        old.weights()
+        with Actor(endpoint, name="actor.0") as new:
+            new.weights()
+            with pytest.raises(ChannelError, match=r"another process is actor\.0 now"):
+                old.weights(newer_than=99, timeout=10)
+            assert new.send(ONE, timeout=5)
+        assert learner.get(timeout=10) is not None
+        assert len(learner.actors) == 1
+
+
+def test_opening_and_closing_leaves_no_descriptor_thread_or_file(endpoint: str, directory: Path) -> None:
+    def once() -> None:
+        with Learner(endpoint) as learner, Actor(endpoint) as actor:
+            learner.publish(ONE)
+            actor.weights()
+            actor.send(ONE)
+            learner.get(timeout=10)
+
+    once()
+
+    def held() -> tuple[int, int]:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir()), sum(1 for _ in Path("/proc/self/task").iterdir())
+
+    before = held()
+    for _ in range(50):
+        once()
+    assert held() == before
+    assert list(directory.iterdir()) == []
+
+
+def test_a_fork_is_told_instead_of_hanging(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        learner._process = actor._process = os.getpid() + 1  # what a child of fork would find
+        with pytest.raises(ChannelError, match="before a fork"):
+            learner.get()
+        with pytest.raises(ChannelError, match="before a fork"):
+            actor.send(ONE)
+
+
+def test_a_failure_of_the_thread_reaches_the_application(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Learner(endpoint) as learner:
+        monkeypatch.setattr(learner._loop, "_listen", lambda: 1 / 0)
+        with pytest.raises(ChannelError, match="ZeroDivisionError"):
+            learner.get(timeout=10)
+
+
+def test_an_honest_exchange_logs_nothing(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), Learner(endpoint) as learner, Actor(endpoint) as actor:
+        actor.send(ONE)
+        learner.get(timeout=10)
+    assert caplog.records == []
+
+
+def test_an_idle_pair_uses_next_to_no_cpu(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        learner.publish({})
+        actor.weights()
+        before = time.process_time()
+        assert learner.get(timeout=2) is None
+        assert time.process_time() - before < 0.2, "no loop may poll"

@@ -1,0 +1,101 @@
+"""Who speaks for a name, what waits, and that no name ever holds more than was agreed."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusched.channel.messages import BatchHeader, Hello, Refused
+from gpusched.channel.roster import Peer, Roster, Waiting
+from gpusched.channel.values import Batch, Limits
+from gpusched.errors import ProtocolError
+
+LIMITS = Limits(in_flight=2, silence_s=10)
+
+
+def hello(nonce: str, *, name: str = "actor.0", attempt: int = 0, protocol: int = 1) -> Hello:
+    return Hello(protocol, name, attempt, nonce, 1, "", 0)
+
+
+def joined(roster: Roster, route: bytes, said: Hello, now: float = 0.0) -> Peer:
+    peer = roster.hello(route, said, now)
+    assert isinstance(peer, Peer)
+    return peer
+
+
+def keep(roster: Roster, peer: Peer, seq: int) -> Waiting:
+    roster.admit(peer, BatchHeader(seq, 0, (), {}))
+    return roster.keep(peer, Batch(arrays={}, actor=peer.name, version=0, meta={}, seq=seq), 0)
+
+
+def test_a_new_process_takes_the_name_and_the_old_connection_is_not_heard() -> None:
+    roster = Roster(LIMITS, "me")
+    joined(roster, b"old", hello("a"))
+    joined(roster, b"new", hello("b"))
+    assert roster.speaker(b"old", 0) is None
+    assert roster.speaker(b"new", 0) is not None
+    refused = roster.hello(b"old", hello("a"), 1)
+    assert isinstance(refused, Refused)
+    assert refused.kind == "replaced"
+
+
+def test_an_earlier_attempt_cannot_take_the_name_back_while_the_later_one_lives() -> None:
+    roster = Roster(LIMITS, "me")
+    joined(roster, b"new", hello("b", attempt=2))
+    assert isinstance(roster.hello(b"old", hello("a", attempt=1), 5), Refused)
+    assert isinstance(roster.hello(b"old", hello("a", attempt=1), 50), Peer), "the later one is silent"
+
+
+def test_the_same_process_over_a_new_connection_keeps_what_waits() -> None:
+    roster = Roster(LIMITS, "me")
+    peer = joined(roster, b"1", hello("a"))
+    first = keep(roster, peer, 1)
+    keep(roster, peer, 2)
+    again = joined(roster, b"2", hello("a"))
+    assert roster.welcome(again, 1, 0).held == (1, 2)
+    assert roster.taken(first)
+    assert roster.welcome(again, 1, 0).held == (2,)
+
+
+def test_what_a_former_process_left_is_used_until_it_is_in_the_way() -> None:
+    roster = Roster(LIMITS, "me")
+    peer = joined(roster, b"1", hello("a"))
+    left = [keep(roster, peer, seq) for seq in (1, 2)]
+    joined(roster, b"2", hello("b"))
+    assert roster.welcome(peer, 1, 0).held == ()
+    keep(roster, peer, 1)
+    assert [waiting.batch is None for waiting in left] == [True, False]
+    assert not roster.taken(left[1]), "its process is gone: nobody to tell"
+
+
+def test_silence_is_not_the_end_of_a_connection() -> None:
+    roster = Roster(LIMITS, "me")
+    peer = joined(roster, b"1", hello("a"))
+    assert roster.within_reach(11) == []
+    assert not roster.status(11)[0].connected
+    assert roster.speaker(b"1", 12) is peer
+    assert roster.within_reach(12) == [peer]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["hello", "batch", "take", "lose"]), st.integers(0, 3), st.integers(0, 6)),
+        max_size=60,
+    )
+)
+def test_whatever_happens_a_name_holds_at_most_k_and_nothing_is_kept_twice(story: list[tuple[str, int, int]]) -> None:
+    roster = Roster(LIMITS, "me")
+    kept: list[Waiting] = []
+    for what, who, number in story:
+        peer = roster.speaker(bytes([who]), 0)
+        if what == "hello":
+            roster.hello(bytes([who]), hello(f"n{number}", name=f"actor.{who % 2}", attempt=number), 0)
+        elif peer is not None and what == "batch":
+            try:
+                kept.append(keep(roster, peer, number))
+            except ProtocolError:
+                continue
+        elif what == "take" and kept:
+            roster.taken(kept[number % len(kept)])
+        elif peer is not None and what == "lose":
+            roster.lost(peer)
+        assert all(status.waiting <= LIMITS.in_flight for status in roster.status(0))
+    assert len({(waiting.peer.name, waiting.nonce, waiting.seq) for waiting in kept}) == len(kept)

@@ -1,0 +1,193 @@
+"""Garbage from one peer is dropped, counted, logged once and answered; honest peers notice nothing."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+
+from gpusched.channel import Actor, Learner, Limits
+from gpusched.channel.messages import ArraySpec, BatchHeader, Hello, Ping, encode_header
+from gpusched.errors import ProtocolError
+
+HELLO = Hello(1, "stranger", 0, "nonce", 1, "", 0)
+ONE = {"x": np.zeros(1, np.uint8)}
+
+
+class Stranger:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(endpoint)
+
+    def say(self, *parts: bytes) -> None:
+        self.socket.send_multipart(parts)
+
+    def hear(self, tag: str) -> list[object]:
+        """Return the next message of that tag; heartbeats and such may come before it."""
+        deadline = time.monotonic() + 10
+        while self.socket.poll(max(0, int(1000 * (deadline - time.monotonic())))):
+            message: list[object] = msgspec.msgpack.decode(self.socket.recv_multipart()[0])
+            if message[0] == tag:
+                return message
+        raise AssertionError(f"no {tag} came")
+
+    def join(self) -> None:
+        self.say(encode_header(HELLO))
+        self.hear("welcome")
+
+
+@pytest.fixture(autouse=True)
+def _strangers_answer_no_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.channel.learner_loop._FAREWELL_S", 0.2)
+
+
+@pytest.fixture
+def stranger(endpoint: str) -> Iterator[Stranger]:
+    context = zmq.Context()
+    stranger = Stranger(context, endpoint)
+    yield stranger
+    stranger.socket.close(0)
+    context.term()
+
+
+def batch(seq: int, *arrays: ArraySpec) -> bytes:
+    return encode_header(BatchHeader(seq, 0, arrays, {}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind", "reason"),
+    [
+        ([b"\xff" * 100], "header", "cannot be read"),
+        ([b""], "header", "cannot be read"),
+        ([b"x" * (65 << 10)], "header", "over the 65536"),
+        ([b"x"] * 1000, "header", "cannot be read"),
+        ([batch(1, ArraySpec("x", "<f8", (1 << 62, 1 << 62)))], "arrays", "0 arrays came"),
+        ([batch(1, ArraySpec("x", "<f8", (1 << 62, 1 << 62))), b"1"], "arrays", "bytes allowed"),
+        ([batch(1, ArraySpec("x", "|O", (1,))), b"1"], "arrays", "not one that travels"),
+        ([batch(1, ArraySpec("x", "|u1", (1,))), b"1", b"2"], "arrays", "2 arrays came"),
+        ([batch(1, ArraySpec("x", "|u1", (2,))), b"1"], "arrays", "its shape needs 2"),
+        ([batch(0)], "credit", "came after"),
+    ],
+)
+def test_malformed_messages_are_dropped_counted_and_answered(
+    endpoint: str, stranger: Stranger, parts: list[bytes], kind: str, reason: str
+) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="honest") as honest:
+        stranger.join()
+        stranger.say(*parts)
+        answer = stranger.hear("dropped")
+        assert answer[1] == kind
+        assert reason in str(answer[2])
+        assert learner.dropped == {kind: 1}
+        assert honest.send(ONE, timeout=5)
+        found = learner.get(timeout=10)
+        assert found is not None
+        assert found.actor == "honest"
+
+
+def test_a_flood_is_logged_once_and_honest_actors_go_on(
+    endpoint: str, stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = threading.Event()
+
+    def flood() -> int:
+        sent = 0
+        while not stop.is_set():
+            stranger.say(b"garbage" * 100, b"more")
+            sent += 1
+        return sent
+
+    with Learner(endpoint) as learner, Actor(endpoint, name="honest") as honest, ThreadPoolExecutor(1) as pool:
+        flooding = pool.submit(flood)
+        for _ in range(100):
+            assert honest.send(ONE, timeout=10)
+            assert learner.get(timeout=10) is not None
+        stop.set()
+        assert flooding.result() > 0
+        assert learner.dropped["header"] > 0
+    assert len([record for record in caplog.records if "dropped a message" in record.getMessage()]) == 1
+
+
+def test_a_peer_that_sends_beyond_its_credits_is_held_to_them(endpoint: str, stranger: Stranger) -> None:
+    with Learner(endpoint, limits=Limits(in_flight=2)) as learner:
+        stranger.join()
+        for seq in range(1, 6):
+            stranger.say(batch(seq))
+        answer = stranger.hear("dropped")
+        assert answer[1:] == ["credit", "more than 2 batches in flight", 3]
+        stranger.hear("dropped")
+        stranger.hear("dropped")
+        assert [learner.get(timeout=1) is not None for _ in range(3)] == [True, True, False]
+        assert learner.dropped == {"credit": 3}
+
+
+def test_a_batch_sent_twice_is_used_once(endpoint: str, stranger: Stranger) -> None:
+    with Learner(endpoint) as learner:
+        stranger.join()
+        stranger.say(batch(1))
+        assert learner.get(timeout=10) is not None
+        stranger.say(batch(1))
+        stranger.hear("dropped")
+        assert learner.get(timeout=0) is None
+
+
+def test_who_said_no_hello_is_asked_for_it(endpoint: str, stranger: Stranger) -> None:
+    with Learner(endpoint) as learner:
+        stranger.say(encode_header(Ping(0, inside=False)))
+        stranger.hear("who-are-you")
+        stranger.say(batch(1))
+        stranger.hear("who-are-you")
+        assert learner.get(timeout=0) is None
+        assert learner.actors == ()
+
+
+def test_a_frame_beyond_the_limit_ends_that_connection_only(endpoint: str, stranger: Stranger) -> None:
+    with Learner(endpoint, limits=Limits(max_message=1 << 20)) as learner, Actor(endpoint, name="honest") as honest:
+        stranger.join()
+        stranger.say(batch(1, ArraySpec("x", "|u1", (2 << 20,))), bytes(2 << 20))
+        assert honest.send(ONE, timeout=5)
+        found = learner.get(timeout=10)
+        assert found is not None
+        assert found.actor == "honest"
+
+
+def test_an_actor_of_another_protocol_is_told_and_ends(endpoint: str, stranger: Stranger) -> None:
+    with Learner(endpoint) as learner:
+        stranger.say(msgspec.msgpack.encode(["hello", 2, {"fields": "of a later version"}]))
+        assert stranger.hear("refused")[1:] == ["protocol", "the learner speaks protocol 1, this actor 2"]
+        assert learner.dropped == {"protocol": 1}
+
+
+def test_an_actor_that_a_learner_refuses_for_its_protocol_says_what_to_do(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusched.channel.actor_loop.PROTOCOL", 2)
+    with Learner(endpoint), Actor(endpoint) as actor, pytest.raises(ProtocolError, match="install the same gpusched"):
+        actor.weights(timeout=10)
+
+
+def test_an_actor_outlives_a_learner_that_talks_garbage(endpoint: str) -> None:
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.bind(endpoint)
+    try:
+        with Actor(endpoint) as actor:
+            route = router.recv_multipart()[0]
+            for parts in (
+                [b""],
+                [b"\xff"],
+                [b"x" * 70_000],
+                [b"x"] * 300,
+                [msgspec.msgpack.encode(["weights", 1, [["w", "|O", [1]]]]), b"x"],
+            ):
+                router.send_multipart([route, *parts])
+            assert actor.weights(timeout=0.5) is None
+            assert actor._loop.dropped == {"malformed": 5}
+    finally:
+        router.close(0)
+        context.term()
