@@ -20,16 +20,15 @@ from gpusched.probe.reading import Reading
 
 __all__ = ["NvmlProbe"]
 
+_LIBRARY: Final = "libnvidia-ml.so.1"  # as pynvml looks for it
 _NO_PERMISSION: Final = 4
 _DRIVER_NOT_LOADED: Final = 9
-_LIBRARY_NOT_FOUND: Final = 12
 _GPU_IS_LOST: Final = 15
 _RESET_REQUIRED: Final = 16
 _OPERATING_SYSTEM: Final = 17
 _LIB_RM_VERSION_MISMATCH: Final = 18
 
-_START_PROBLEMS: Final[dict[int, tuple[Source, str | None]]] = {
-    _LIBRARY_NOT_FOUND: ("cpu", None),
+_START_PROBLEMS: Final[dict[int, tuple[Source, str]]] = {
     _DRIVER_NOT_LOADED: ("cpu", "the NVIDIA driver is not loaded: load it (modprobe nvidia), or install it again"),
     _LIB_RM_VERSION_MISMATCH: (
         "nvml",
@@ -88,20 +87,20 @@ class NvmlProbe:
         self._pci_devices = pci_devices
         self._nvml: Any = None
         self._start: Reading[_Driver] | None = None
+        self._silent = False
         self._readers: dict[int, _DeviceReader] = {}
 
     def open(self) -> None:
         """Begin to start NVML, so that a later `read` finds it started. May be left out."""
-        if self._start is None:
-            self._start = Reading(self._begin, "nvml-start")
+        self._begun()
 
     def read(self) -> Inventory:
         """Return a snapshot of this host: source "nvml", or "cpu" if it has no device, no driver or no library."""
-        self.open()
-        if self._start is None or not self._start.wait(self._deadline_s):
+        start = self._begun()
+        self._silent = not start.wait(0 if self._silent else self._deadline_s)
+        if self._silent:
             return self._inventory((), _Driver(source="nvml", problem=self._silence()))
-        driver = self._start.result()
-        self._start = None
+        driver, self._start = start.result(), None
         devices = tuple(self._devices(driver.count))
         if devices and all(device.problem == _DEVICE_PROBLEMS[_NO_PERMISSION][1] for device in devices):
             source, problem = _START_PROBLEMS[_NO_PERMISSION]
@@ -114,7 +113,18 @@ class NvmlProbe:
             Reading(self._nvml.nvmlShutdown, "nvml-stop").wait(self._deadline_s)
             self._nvml = None
 
+    def _begun(self) -> "Reading[_Driver]":
+        if self._start is None:
+            self._start = Reading(self._begin, "nvml-start")
+        return self._start
+
     def _begin(self) -> "_Driver":
+        import ctypes
+
+        try:
+            ctypes.CDLL(_LIBRARY)
+        except OSError:
+            return _Driver(source="cpu")  # the common case without a GPU, told without the long import of pynvml
         import pynvml
 
         try:
@@ -123,7 +133,7 @@ class NvmlProbe:
                 self._nvml = pynvml
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            unknown: tuple[Source, str | None] = (
+            unknown: tuple[Source, str] = (
                 "nvml",
                 f"NVML does not start: error {error.value}; see what nvidia-smi says",
             )

@@ -8,7 +8,7 @@ Sources of the totals, in MiB:
     V100 16 GB 16160, 32 GB 32510   nvidia-smi of drivers 418 to 470, which count no reserve; newer ones: 16384, 32768
     T4 15360, A10G 23028, L4 23034, L40S 46068, A100 40960 and 81920, H100 81559
                                     nvidia-smi of drivers 525 to 580 (modal-client pull request 2797 lists all of them)
-    H200 143771                     approximate: from memory, not from a cited report
+    H200 143771                     nvidia-smi of drivers 550 and newer, in many public logs
 The reserves are approximate: T4, A10G and A100 by what drivers up to 495 reported less (15109, 22731, 40536, 81251), L4
 by what an idle one has free (22564), H100, H200 and L40S by what PyTorch calls the total. They move with the driver.
 vCPUs and memory of the AWS sizes: the EC2 user guide, accelerated computing. CPUs near a device are given for the DGX

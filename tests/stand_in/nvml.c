@@ -261,9 +261,19 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device d, unsigned at, Device *out) {
 #endif
 
 /* nvitop asks for these, and takes "not supported" for an answer. */
-int nvmlDeviceGetDriverModel(Device d, int *now, int *next) { (void)d, (void)now, (void)next; return NOT_SUPPORTED; }
-int nvmlDeviceGetDriverModel_v2(Device d, int *now, int *next) { (void)d, (void)now, (void)next; return NOT_SUPPORTED; }
-int nvmlDeviceGetTemperatureV(Device d, void *out) { (void)d, (void)out; return NOT_SUPPORTED; }
+#define REFUSED(call) int call(Device d) { (void)d; return NOT_SUPPORTED; }
+REFUSED(nvmlDeviceGetDriverModel)
+REFUSED(nvmlDeviceGetDriverModel_v2)
+REFUSED(nvmlDeviceGetTemperatureV)
+REFUSED(nvmlDeviceGetGpuInstanceId)
+REFUSED(nvmlDeviceGetComputeInstanceId)
+REFUSED(nvmlDeviceGetSerial)
+REFUSED(nvmlDeviceGetFieldValues)
+REFUSED(nvmlDeviceGetClockInfo)
+REFUSED(nvmlDeviceGetMaxClockInfo)
+REFUSED(nvmlDeviceGetCudaComputeCapability)
+REFUSED(nvmlDeviceGetPcieThroughput)
+int nvmlDeviceGetBAR1MemoryInfo(Device d, Memory *out) { (void)d; *out = (Memory){MIB(256), MIB(254), MIB(2)}; return OK; }
 int nvmlDeviceGetDisplayActive(Device d, int *out) { (void)d; *out = 0; return OK; }
 int nvmlDeviceGetProcessUtilization(Device d, void *out, unsigned *count, u64 since) {
     (void)d, (void)out, (void)count, (void)since;
