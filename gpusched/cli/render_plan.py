@@ -60,14 +60,15 @@ class _Group(NamedTuple):
     runs: list[list[Replica]]
 
 
-_ROLE_STYLES: Final = (("black on #4aa3ff", "#"), ("black on #5fd068", "="), ("black on #c792ea", "+"))
-_MORE_ROLES: Final = ("black on #ffd166", "%")
-_CONTEXT: Final = _Look("context", "black on #94a3b3", ":")
-_LEASED: Final = _Look("leased", "black on #ff9f43", "L")
-_FOREIGN: Final = _Look("foreign", "white on #d63031", "F")
-_RESERVE: Final = _Look("reserve", "white on #7f5539", "R")
-_HEADROOM: Final = _Look("headroom", "white on #515c6b", "-")
-_FREE: Final = _Look("free", "#c3cad3 on #29313b", ".")
+# Colours that the palette of 256 has too, so that they look the same in every terminal.
+_ROLE_STYLES: Final = (("black on #5fafff", "#"), ("black on #5fd75f", "="), ("black on #d787ff", "+"))
+_MORE_ROLES: Final = ("black on #ffd75f", "%")
+_CONTEXT: Final = _Look("context", "black on #87afaf", ":")
+_LEASED: Final = _Look("leased", "black on #ffaf5f", "L")
+_FOREIGN: Final = _Look("foreign", "white on #d70000", "F")
+_RESERVE: Final = _Look("reserve", "white on #875f5f", "R")
+_HEADROOM: Final = _Look("headroom", "white on #585858", "-")
+_FREE: Final = _Look("free", "#d0d0d0 on #303030", ".")
 
 
 def show_plan(plan: Plan, stream: TextIO) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
-from gpusched.planner.solve import Room
+from gpusched.planner.problem import Room
 from gpusched.units import portion
 
 __all__ = ["Budget", "budgets", "left_out"]

@@ -1,6 +1,5 @@
 """The planner's entry: from a request, an inventory, leases and rules to a plan, or to the reason why there is none."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -9,14 +8,15 @@ from msgspec.structs import replace
 from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
-from gpusched.model.plan import DevicePlan, Plan, Replica, Request, RoleRequest
-from gpusched.planner.budget import Budget, budgets, left_out
+from gpusched.model.plan import Plan, Request
+from gpusched.planner.budget import budgets, left_out
 from gpusched.planner.explain import Decision, warnings, why, why_without_devices
+from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policy import Policy, policy_named
+from gpusched.planner.problem import Need, Problem
 from gpusched.planner.refuse import Attempt, refusal
 from gpusched.planner.request import MOST_REPLICAS
-from gpusched.planner.solve import Need, Problem, fits, largest, largest_limit, place
-from gpusched.units import fraction_of
+from gpusched.planner.solve import fits, largest, largest_limit, place
 
 __all__ = ["Rules", "plan"]
 
@@ -70,7 +70,8 @@ def plan(
         request = _with_count(request, maximise, _most(problem, request, maximise, policy))
         problem = replace(problem, needs=_needs(request))
     narrowed, limit = next(_solutions(problem, policy))
-    replicas, devices = _given(request, inventory, narrowed, limit, grounds)
+    placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus)
+    replicas, devices = placement.replicas_and_devices()
     decision = Decision(
         request=request,
         policy=rules.policy,
@@ -135,101 +136,12 @@ def _with_count(request: Request, name: str, count: int) -> Request:
     return replace(request, roles=tuple(roles))
 
 
-def _given(
-    request: Request, inventory: Inventory, problem: Problem, limit: int, grounds: Sequence[Budget]
-) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
-    """Return the replicas, role by role, and the devices, for the solver's placement at `limit`."""
-    by_role: list[list[Replica]] = [[] for _ in request.roles]
-    devices = []
-    for numbers, budget in zip(place(problem, limit), grounds, strict=True):
-        limits = _limits(problem, limit, numbers, budget)
-        cpus = _cpus_near(budget.device.cpus, inventory.cpus)
-        names = []
-        planned = 0
-        for role, given, mine in zip(request.roles, limits, by_role, strict=True):
-            for mib in given:
-                names.append(f"{role.name}.{len(mine)}")
-                planned += mib + problem.context_mib
-                mine.append(
-                    Replica(
-                        name=names[-1],
-                        role=role.name,
-                        rank=len(mine),
-                        device_index=budget.device.index,
-                        device_uuid=budget.device.uuid,
-                        limit_mib=mib,
-                        context_mib=problem.context_mib,
-                        fraction=fraction_of(mib, budget.total_mib),
-                        cpus=cpus,
-                    )
-                )
-        devices.append(_device_plan(budget, planned, tuple(names)))
-    for i, role in enumerate(request.roles):
-        if role.memory is None:
-            by_role[i] = _deviceless(role, inventory)
-    everything = [replica for mine in by_role for replica in mine]
-    return _with_threads(everything, request.roles), tuple(devices)
-
-
-def _limits(problem: Problem, limit: int, numbers: Sequence[int], budget: Budget) -> list[list[int]]:
-    """Return the limits of a device's replicas, need by need: what is left goes to the first need with a share here."""
-    limits = [
-        [max(need.min_mib, limit) if need.share is None else need.floor_mib(budget.total_mib)] * number
-        for need, number in zip(problem.needs, numbers, strict=True)
-    ]
-    taken = sum(sum(mine) + len(mine) * problem.context_mib for mine in limits)
-    for i, need in enumerate(problem.needs):
-        if need.share is not None and limits[i]:
-            each, rest = divmod(budget.plannable_mib - taken, len(limits[i]))
-            limits[i] = [mib + each + (rank < rest) for rank, mib in enumerate(limits[i])]
-            break
-    return limits
-
-
-def _device_plan(budget: Budget, planned: int, names: tuple[str, ...]) -> DevicePlan:
-    return DevicePlan(
-        index=budget.device.index,
-        uuid=budget.device.uuid,
-        name=budget.device.name,
-        label=budget.device.label,
-        total_mib=budget.total_mib,
-        reserved_mib=budget.reserved_mib,
-        foreign_mib=budget.foreign_mib,
-        leased_mib=budget.leased_mib,
-        headroom_mib=budget.headroom_mib,
-        plannable_mib=budget.plannable_mib,
-        planned_mib=planned,
-        replicas=names,
-    )
-
-
-def _cpus_near(near: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]:
-    """Return the CPUs near a device that this process may use, or all it may use if there is none."""
-    return tuple(sorted(set(near) & set(allowed))) or tuple(allowed)
-
-
-def _deviceless(role: RoleRequest, inventory: Inventory) -> list[Replica]:
-    return [
-        Replica(name=f"{role.name}.{rank}", role=role.name, rank=rank, cpus=inventory.cpus)
-        for rank in range(role.count)
-    ]
-
-
-def _with_threads(replicas: Sequence[Replica], roles: Sequence[RoleRequest]) -> tuple[Replica, ...]:
-    """Give every replica its role's threads, or its part of the CPUs that it shares with others."""
-    sharing = Counter(replica.cpus for replica in replicas)
-    asked = {role.name: role.threads for role in roles}
-    part = {cpus: max(1, len(cpus) // number) for cpus, number in sharing.items()}
-    return tuple(replace(replica, threads=asked[replica.role] or part[replica.cpus]) for replica in replicas)
-
-
 def _without_devices(request: Request, inventory: Inventory, rules: Rules, maximise: str | None) -> Plan:
     """Plan for a host without a GPU: no replica has a device or a limit, and only the CPUs bound how many there are."""
     if maximise is not None:
         others = sum(role.count for role in request.roles if role.name != maximise)
         request = _with_count(request, maximise, max(1, len(inventory.cpus) - others))
-    everything = [replica for role in request.roles for replica in _deviceless(role, inventory)]
-    replicas = _with_threads(everything, request.roles)
+    replicas = replicas_without_devices(request, inventory.cpus)
     return Plan(
         inventory=inventory,
         request=request,

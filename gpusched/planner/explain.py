@@ -7,7 +7,8 @@ import msgspec
 from gpusched.model.device import Inventory
 from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
 from gpusched.planner.budget import Budget
-from gpusched.planner.solve import Problem, most_counted
+from gpusched.planner.problem import Problem
+from gpusched.planner.solve import most_counted
 from gpusched.planner.words import foreign_lines, gpus, number, percent, plural
 from gpusched.units import fraction_of
 

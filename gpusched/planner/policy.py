@@ -10,7 +10,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.errors import UsageError
-from gpusched.planner.solve import Problem, fits, largest_limit, rooms_taken, smallest
+from gpusched.planner.problem import Problem
+from gpusched.planner.solve import fits, largest_limit, rooms_taken, smallest
 
 __all__ = ["POLICIES", "Policy", "policy_named"]
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner.budget import Budget
-from gpusched.planner.solve import Problem, fits, largest
+from gpusched.planner.problem import Problem
+from gpusched.planner.solve import fits, largest
 from gpusched.planner.words import asked, foreign_lines, gpus, listed, number
 
 __all__ = ["Attempt", "refusal"]
@@ -39,8 +40,10 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     where = gpus([budget.device.label for budget in grounds])
     if attempt.policy != "balanced":
         where += f" with policy {attempt.policy}"
-    short = _too_large(attempt, seen) or _missing(attempt, seen)
-    ways = _ways(attempt, seen)
+    role = _largest_role(attempt.request)
+    fitting = _number_fitting(seen, attempt.request.roles.index(role), attempt.fits)
+    short = _too_large(attempt, seen) or _missing(seen, role, fitting)
+    ways = _ways(attempt, seen, role, fitting)
     if never:
         hint = f"ask for {', or for '.join(ways)}" if ways else "take a machine with more or larger devices"
         return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *excluded]))
@@ -94,23 +97,18 @@ def _too_large(attempt: Attempt, problem: Problem) -> str:
     return ""
 
 
-def _missing(attempt: Attempt, problem: Problem) -> str:
+def _missing(problem: Problem, role: RoleRequest, fitting: int) -> str:
     needed = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
     there = sum(room.plannable_mib for room in problem.rooms)
     sums = f"with {problem.context_mib} MiB of context each they take {needed} MiB, and {there} MiB can be planned"
-    role = _largest_role(attempt.request)
-    fitting = _number_fitting(problem, attempt.request.roles.index(role), attempt.fits)
     if fitting:
         return f"{sums}; {fitting} of {number(role.count, role.name)} fit, {role.count - fitting} are missing"
     return f"{sums}, in pieces that have no place side by side" if needed <= there else sums
 
 
-def _ways(attempt: Attempt, problem: Problem) -> list[str]:
+def _ways(attempt: Attempt, problem: Problem, role: RoleRequest, fitting: int) -> list[str]:
     """Return what would fit instead, as a person would ask for it."""
-    role = _largest_role(attempt.request)
-    index = attempt.request.roles.index(role)
-    fitting = _number_fitting(problem, index, attempt.fits)
-    memory = _memory_fitting(problem, index, attempt.fits)
+    memory = _memory_fitting(problem, attempt.request.roles.index(role), attempt.fits)
     ways = [f"at most {number(fitting, role.name)}"] if fitting else []
     if memory:
         ways.append(f"at most {memory} MiB for each {role.name}")

@@ -1,0 +1,120 @@
+"""From numbers per device to replicas: names, limits, CPUs and threads. It must not decide how many go where."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
+from gpusched.planner.budget import Budget
+from gpusched.planner.problem import Problem
+from gpusched.units import fraction_of
+
+__all__ = ["Placement", "replicas_without_devices"]
+
+
+class _Cores(NamedTuple):
+    """The CPUs that some replicas share, and how many threads each of these replicas should have."""
+
+    cpus: tuple[int, ...]
+    threads: int
+
+
+class Placement(NamedTuple):
+    """For each device of `grounds`, how many replicas of each role it takes. `cpus` are those this process may use.
+
+    No elastic replica gets less than `limit_mib`; what is left over on a device goes to its share replicas.
+    """
+
+    request: Request
+    problem: Problem
+    limit_mib: int
+    grounds: tuple[Budget, ...]
+    numbers: list[list[int]]
+    cpus: tuple[int, ...]
+
+    def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
+        """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
+        near = [tuple(sorted({*budget.device.cpus} & {*self.cpus})) or self.cpus for budget in self.grounds]
+        deviceless = sum(role.count for role in self.request.roles if role.memory is None)
+        sharing = Counter({self.cpus: deviceless})
+        for cpus, numbers in zip(near, self.numbers, strict=True):
+            sharing[cpus] += sum(numbers)
+        cores = {cpus: _cores(cpus, number) for cpus, number in sharing.items()}
+        by_role: list[list[Replica]] = [[] for _ in self.request.roles]
+        devices = []
+        for budget, cpus, numbers in zip(self.grounds, near, self.numbers, strict=True):
+            here: list[Replica] = []
+            for role, limits, mine in zip(self.request.roles, self._limits(budget, numbers), by_role, strict=True):
+                placed = list(self._on_device(role, limits, len(mine), budget, cores[cpus]))
+                mine.extend(placed)
+                here += placed
+            devices.append(_device_plan(budget, here))
+        for role, mine in zip(self.request.roles, by_role, strict=True):
+            if role.memory is None:
+                mine.extend(_deviceless(role, cores[self.cpus]))
+        return tuple(replica for mine in by_role for replica in mine), tuple(devices)
+
+    def _limits(self, budget: Budget, numbers: Sequence[int]) -> list[list[int]]:
+        """Return the limits on one device, role by role: what is left over goes to the first role with a share here."""
+        needs = self.problem.needs
+        limits = [
+            [max(need.min_mib, self.limit_mib) if need.share is None else need.floor_mib(budget.total_mib)] * number
+            for need, number in zip(needs, numbers, strict=True)
+        ]
+        taken = sum(sum(mine) + len(mine) * self.problem.context_mib for mine in limits)
+        for i, need in enumerate(needs):
+            if need.share is not None and limits[i]:
+                each, rest = divmod(budget.plannable_mib - taken, len(limits[i]))
+                limits[i] = [mib + each + (rank < rest) for rank, mib in enumerate(limits[i])]
+                break
+        return limits
+
+    def _on_device(
+        self, role: RoleRequest, limits: Sequence[int], first_rank: int, budget: Budget, cores: _Cores
+    ) -> Iterator[Replica]:
+        for rank, mib in enumerate(limits, start=first_rank):
+            yield Replica(
+                name=f"{role.name}.{rank}",
+                role=role.name,
+                rank=rank,
+                device_index=budget.device.index,
+                device_uuid=budget.device.uuid,
+                limit_mib=mib,
+                context_mib=self.problem.context_mib,
+                fraction=fraction_of(mib, budget.total_mib),
+                cpus=cores.cpus,
+                threads=role.threads or cores.threads,
+            )
+
+
+def replicas_without_devices(request: Request, cpus: tuple[int, ...]) -> tuple[Replica, ...]:
+    """Return all replicas, role by role, on a host without a GPU."""
+    cores = _cores(cpus, sum(role.count for role in request.roles))
+    return tuple(replica for role in request.roles for replica in _deviceless(role, cores))
+
+
+def _deviceless(role: RoleRequest, cores: _Cores) -> Iterator[Replica]:
+    for rank in range(role.count):
+        threads = role.threads or cores.threads
+        yield Replica(name=f"{role.name}.{rank}", role=role.name, rank=rank, cpus=cores.cpus, threads=threads)
+
+
+def _cores(cpus: tuple[int, ...], replicas: int) -> _Cores:
+    return _Cores(cpus, max(1, len(cpus) // max(1, replicas)))
+
+
+def _device_plan(budget: Budget, replicas: Sequence[Replica]) -> DevicePlan:
+    return DevicePlan(
+        index=budget.device.index,
+        uuid=budget.device.uuid,
+        name=budget.device.name,
+        label=budget.device.label,
+        total_mib=budget.total_mib,
+        reserved_mib=budget.reserved_mib,
+        foreign_mib=budget.foreign_mib,
+        leased_mib=budget.leased_mib,
+        headroom_mib=budget.headroom_mib,
+        plannable_mib=budget.plannable_mib,
+        planned_mib=sum(replica.limit_mib + replica.context_mib for replica in replicas),
+        replicas=tuple(replica.name for replica in replicas),
+    )

@@ -1,0 +1,63 @@
+"""What the solver is asked, in its own words: rooms, needs, and kinds of replicas of one size. It knows no roles."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpusched.units import FRACTION_ONE
+
+__all__ = ["UNBOUNDED", "Kind", "Need", "Problem", "Room", "kinds_at"]
+
+UNBOUNDED: Final = 1 << 40
+"""More than any number of replicas, rooms or MiB."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What one device has to give: plannable and total memory in MiB, and how many replicas it may take at most."""
+
+    plannable_mib: int
+    total_mib: int
+    most: int = UNBOUNDED
+
+
+class Need(msgspec.Struct, frozen=True):
+    """`count` replicas of at least `min_mib`. `share` (1/10 000 of the room's total) is None for an elastic need."""
+
+    count: int
+    min_mib: int
+    share: int | None = None
+
+    def floor_mib(self, total_mib: int) -> int:
+        """Return the least limit in a room of `total_mib`: the share rounds up, so that the fraction is reached."""
+        return max(self.min_mib, -(-total_mib * (self.share or 0) // FRACTION_ONE))
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Rooms, needs, what each replica takes beside its limit (MiB), and how many rooms may be used at most."""
+
+    rooms: tuple[Room, ...]
+    needs: tuple[Need, ...]
+    context_mib: int
+    most_rooms: int = UNBOUNDED
+
+
+class Kind(NamedTuple):
+    """Needs of one size: `members` are their indices, `need` is all of them in one."""
+
+    need: Need
+    members: tuple[int, ...]
+
+
+def kinds_at(needs: Sequence[Need], x: int) -> list[Kind]:
+    """Merge the needs that have one size when no elastic replica gets less than `x` MiB; share kinds come first."""
+    merged: dict[tuple[int, int | None], list[int]] = {}
+    for i, need in enumerate(needs):
+        if need.count:
+            least = max(need.min_mib, x) if need.share is None else need.min_mib
+            merged.setdefault((least, need.share), []).append(i)
+    kinds = [
+        Kind(Need(sum(needs[i].count for i in members), least, share), tuple(members))
+        for (least, share), members in merged.items()
+    ]
+    return sorted(kinds, key=lambda kind: kind.need.share is None)
