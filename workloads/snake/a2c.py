@@ -22,7 +22,7 @@ _TRACE: Final = 0.95
 _CLIP: Final = 0.2
 _VALUE_WEIGHT: Final = 0.5
 _GRADIENT_NORM: Final = 0.5
-_MINIBATCH: Final = 1024
+_MINIBATCH: Final = 256
 
 
 def advantages(
