@@ -3,6 +3,8 @@
 It must not know what a command does.
 """
 
+import errno
+import io
 import json
 import os
 import sys
@@ -14,34 +16,62 @@ from typing import Annotated, Final
 import typer
 
 import gpusched
-from gpusched.errors import GpuschedError, UsageError
+from gpusched.errors import GpuschedError, HostFault, UsageError
 
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final = ("plan", "launch", "status")
 _PASSES_OPTIONS_ON: Final = {"launch": {"allow_extra_args": True, "ignore_unknown_options": True}}
+_INTERRUPTED: Final = 130
+_OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (DESIGN 4.1); no traceback reaches the person."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in arguments
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    _have_streams()
+    outcome = _outcome(arguments)
+    try:
+        if isinstance(outcome, GpuschedError):
+            _tell(outcome, as_json="--json" in arguments)
+        sys.stdout.flush()
+    except OSError:  # nobody is there to be told, and the code stands
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
+    return outcome.exit_code if isinstance(outcome, GpuschedError) else outcome
+
+
+def _outcome(arguments: Sequence[str]) -> int | GpuschedError:
     try:
         code = _application(arguments)(args=arguments, prog_name="gpusched", standalone_mode=False)
         sys.stdout.flush()
-    except GpuschedError as error:
-        return _told(error, as_json)
-    except typer.TyperException as error:
-        hint = "see gpusched --help" if error.exit_code == UsageError.exit_code else ""
-        return _told(UsageError(_message(error), hint), as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
+        return _INTERRUPTED
+    except BrokenPipeError:  # who reads the output has seen enough
         return 0
+    except SystemExit as end:  # argparse ends so after a help; rich and typer end so, with 1, after a BrokenPipeError
+        code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code
     except Exception as error:  # noqa: BLE001 (the last line of defence: told in one line, kept in a file)
-        return _told(_unexpected(error), as_json)
+        return _understood(error)
     return code if isinstance(code, int) else 0
+
+
+def _understood(error: Exception) -> GpuschedError:
+    if isinstance(error, GpuschedError):
+        return error
+    if isinstance(error, typer.TyperException):
+        return UsageError(_message(error), "see gpusched --help" if error.exit_code == UsageError.exit_code else "")
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILS:
+        return HostFault(f"the output cannot be written: {error.strerror}", "see where it was to go")
+    return _unexpected(error)
+
+
+def _have_streams() -> None:
+    """Make sure that there is something to print to (`>&-`), and that no name of a file is too odd to be printed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it stays open to the end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _application(arguments: Sequence[str]) -> Callable[..., object]:
@@ -75,14 +105,13 @@ def _about(
     pass
 
 
-def _told(error: GpuschedError, as_json: bool) -> int:
+def _tell(error: GpuschedError, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}}))
     else:
         print(f"gpusched: {error.message}", file=sys.stderr)
         if error.hint:
             print(f"  hint: {error.hint}", file=sys.stderr)
-    return error.exit_code
 
 
 def _message(error: typer.TyperException) -> str:
@@ -96,9 +125,13 @@ def _unexpected(error: Exception) -> GpuschedError:
     import traceback
 
     story = "".join(traceback.format_exception(error))
-    with tempfile.NamedTemporaryFile("w", prefix="gpusched-crash-", suffix=".txt", delete=False) as file:
-        file.write(story)
-    return GpuschedError(
-        f"internal error: {type(error).__name__}: {error}",
-        f"please report it with {Path(file.name)}, which has the details",
-    )
+    message = f"internal error: {type(error).__name__}: {error}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="gpusched-crash-", suffix=".txt", delete=False, errors="backslashreplace"
+        ) as file:
+            file.write(story)
+    except OSError:  # there is no room for it, or no directory
+        *_, last = traceback.extract_tb(error.__traceback__)
+        return GpuschedError(message, f"please report it: {Path(last.filename).name}, line {last.lineno}")
+    return GpuschedError(message, f"please report it with {file.name}, which has the details")

@@ -67,12 +67,52 @@ def test_an_unexpected_error_is_told_in_one_line_and_kept_in_a_file(command: Com
     assert "Traceback" in kept[0].read_text()
 
 
-def test_a_closed_pipe_is_no_error(command: Command) -> None:
-    line = f"{sys.executable} -m gpusched plan --machine p3.8xlarge --json | head -n 1"
+def test_an_unexpected_error_is_told_even_where_nothing_can_be_kept(command: Command, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "msgspec.py").write_text("raise RuntimeError('broken on purpose')")
+    (broken / "tempfile.py").write_text("def NamedTemporaryFile(*_, **__): raise FileNotFoundError(2, 'no directory')")
+    command.env["PYTHONPATH"] = str(broken)
 
-    told = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=command.env, check=False)
+    told = command.run("plan", *P3)
 
-    assert (told.stdout, told.stderr) == ("{\n", "")
+    assert told.returncode == 1
+    assert "internal error: RuntimeError: broken on purpose" in told.stderr
+    assert "msgspec.py, line 1" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "redirected", "expected"),
+    [
+        ("plan --machine p3.8xlarge --json", "| head -n 1", "{\n0\n"),
+        ("status", "| true", "0\n"),
+        ("plan --machine nope --json", "| true", "2\n"),
+        ("status", "> /dev/full", "5\n"),
+        ("plan --machine nope --json", "> /dev/full", "2\n"),
+        ("status", ">&-", "0\n"),
+    ],
+)
+def test_the_code_stands_and_nothing_breaks_when_the_output_cannot_be_written(
+    words: str, redirected: str, expected: str, command: Command
+) -> None:
+    line = f"{{ {sys.executable} -m gpusched {words}; echo $? >&3; }} {redirected}"
+
+    told = subprocess.run(
+        ["sh", "-c", f"exec 3>&1; {line}"], capture_output=True, text=True, env=command.env, check=False
+    )
+
+    assert told.stdout == expected
+    assert "Traceback" not in told.stderr
+    assert "internal error" not in told.stderr
+    assert "ignored" not in told.stderr
+
+
+def test_without_a_command_the_help_is_shown(command: Command) -> None:
+    told = command.run()
+
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == command.run("--help").stdout
 
 
 def test_the_version_is_printed(command: Command) -> None:
