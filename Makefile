@@ -17,9 +17,9 @@ help: ## Show what there is to make
 setup: $(READY) ## Make the environment (.venv) with the locked versions
 
 $(READY): $(LOCK) pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpusched needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing the locked versions ($(FLAVOUR)): about 900 MB on disk, a minute or two."
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "The locked TensorFlow is built for Python 3.11 to 3.13: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $$(test ! -e $(VENV)/pyvenv.cfg || echo --clear) $(VENV)
+	@echo "Installing the locked versions ($(FLAVOUR)): a minute or two; 2 GB on disk, with NVIDIA's libraries several more."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -56,4 +56,4 @@ wheel: $(READY) ## Build the wheel into dist/
 	@$(BIN)/hatchling build --target wheel
 
 clean: ## Remove what was made
-	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .ruff_cache
