@@ -72,8 +72,7 @@ class StandIn:
         for name, flags in {"today": [], "r418": ["-DR418"]}.items():
             (folder / name).mkdir()
             library = folder / name / "libnvidia-ml.so.1"
-            warnings = ["-Wall", "-Wextra", "-Werror", "-O1"]
-            argv = ["gcc", "-shared", "-fPIC", *warnings, *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o"]
+            argv = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-O1", *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o"]
             subprocess.run([*argv, str(library), str(SOURCE)], check=True)
 
     def host(self, scenario: str, *, age: str = "today") -> "StandInHost":
