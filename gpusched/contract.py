@@ -1,4 +1,4 @@
-"""The environment of a replica: its names, how it is written, how a replica reads it (DESIGN 4.4).
+"""The environment of a replica: its names, how it is written, how a replica reads it.
 
 A child's environment is a value here; nothing in this module changes the environment of the process it runs in. It must
 not know who starts the process, nor import a framework.
@@ -6,7 +6,7 @@ not know who starts the process, nor import a framework.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -26,12 +26,15 @@ __all__ = [
     "replica",
     "resource_environment",
     "settings",
+    "skips_hook",
     "xla_fraction_variable",
 ]
 
 HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 """First on a replica's PYTHONPATH: its sitecustomize limits frameworks in scripts that know nothing of gpusched."""
 
+_PYTHON: Final = re.compile(r"\{python\}|python[\d.]*")
+_OPTIONS: Final = re.compile(r"-(?=.)(?P<flags>[^-cmWX]*)(?P<last>[cmWX]?)(?P<value>.*)", re.DOTALL)
 _XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
 _XLA_OLD: Final = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _XLA_OLD_UNTIL: Final = (0, 10)
@@ -143,6 +146,27 @@ def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> di
     rest = inherited.split(os.pathsep) if inherited else []  # an empty entry in it is the working directory, and stays
     env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *(part for part in rest if part != str(HOOK_DIRECTORY))])
     return env
+
+
+def skips_hook(command: Sequence[str]) -> bool:
+    """Return whether `command` starts Python with -I, -E or -S: the first two ignore PYTHONPATH, the last skips site.
+
+    Options are read as docs.python.org/3/using/cmdline.html has them: what follows -c, -m or a file is the script's.
+    """
+    if not _PYTHON.fullmatch(Path(command[0]).name):
+        return False
+    words = iter(command[1:])
+    for word in words:
+        options = _OPTIONS.fullmatch(word)
+        if options is None:
+            return False
+        if set("IES").intersection(options["flags"]):
+            return True
+        if options["last"] and options["last"] in "cm":
+            return False
+        if options["last"] and not options["value"]:
+            next(words, None)
+    return False
 
 
 def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:

@@ -179,6 +179,35 @@ def test_the_hook_is_first_on_the_path_once_and_the_rest_stays(inherited: str | 
     assert (contract.HOOK_DIRECTORY / "sitecustomize.py").is_file()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["{python}", "-I", "-m", "actor"],
+        ["/opt/venv/bin/python3.12", "-uE", "actor.py"],
+        ["python3", "-X", "dev", "-Wignore", "-W", "error", "-S", "-c", "pass"],
+    ],
+)
+def test_a_command_that_leaves_out_the_hook_is_known(command: list[str]) -> None:
+    assert contract.skips_hook(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["{python}"],
+        ["{python}", "-m", "actor", "-I"],
+        ["python", "-us", "-X", "-I", "actor.py", "-E"],
+        ["python", "-cIES", "-I"],
+        ["python", "-XIES", "-WI", "actor.py"],
+        ["python", "-", "-I"],
+        ["pythonista", "-I"],
+        ["grep", "-E", "-I", "x"],
+    ],
+)
+def test_a_command_that_runs_the_hook_is_not_taken_for_one_that_does_not(command: list[str]) -> None:
+    assert not contract.skips_hook(command)
+
+
 def test_a_key_is_only_ever_a_files_path() -> None:
     env = identity(LIMITED, keys="/jobs/snake-4/keys")
     assert [name for name in env if "KEY" in name or "SECRET" in name or "TOKEN" in name] == ["GPUSCHED_KEYS"]

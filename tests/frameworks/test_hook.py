@@ -48,7 +48,7 @@ def test_an_existing_sitecustomize_still_runs_and_is_the_one_that_scripts_import
 ) -> None:
     code = f"import sitecustomize; print(sitecustomize.__file__); {FINDERS}"
     ran = run_script("-c", code, env=environment)
-    assert ran.out.split() == [str(HERE / "recording" / "sitecustomize.py"), "1"]
+    assert ran.out.splitlines() == [str(HERE / "recording" / "sitecustomize.py"), "1"]
 
 
 @pytest.mark.parametrize("body", ["raise RuntimeError('broken')", "import no_such_module", "not python"])
