@@ -62,7 +62,7 @@ def launch(
         if watch:
             (directory.path / "watched").touch()
         if not as_json:
-            _introduce(directory, plan)
+            _introduce(directory, plan, loaded)
         live = sys.stdout.isatty() and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
         with suppress(ChildProcessError):
@@ -158,11 +158,11 @@ def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Pla
     )
 
 
-def _introduce(directory: JobDirectory, plan: Plan) -> None:
+def _introduce(directory: JobDirectory, plan: Plan, workload: Workload) -> None:
     simulated = f" of {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
     where = f"{list(plan.counts)} on the devices{simulated}" if plan.devices else "on the CPUs of this host"
     print(f"{directory.path.name}: {len(plan.replicas)} processes, {where}")
-    for warning in (*plan.warnings, *_crowded(plan)):
+    for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)):
         print(f"warning: {warning}")
     print(f"logs: {directory.logs}", flush=True)
 
@@ -173,6 +173,15 @@ def _stop(directory: JobDirectory) -> None:
 
     with suppress(NotFound):  # it has just ended by itself
         stop(read_job(directory.path))
+
+
+def _without_hook(plan: Plan, workload: Workload) -> list[str]:
+    return [
+        f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
+        "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
+        for role in workload.roles
+        if plan.devices and role.count and role.memory and contract.skips_hook(role.command)
+    ]
 
 
 def _crowded(plan: Plan) -> list[str]:

@@ -197,3 +197,15 @@ def test_options_reach_every_replica(command: Command) -> None:
     settings = {name: json.loads(told["env"]["GPUSCHED_SETTINGS"]) for name, told in told_by(command).items()}
     chosen = {"colour": "green", "legs": 4, "loud": True}
     assert settings == {"learner.0": chosen, "actor.0": chosen, "actor.1": chosen}
+
+
+def test_a_command_that_leaves_out_the_import_hook_is_warned_of_where_there_is_a_limit(command: Command) -> None:
+    command.env["TOY_EXPECTS"] = "2"
+    with_option = Path(command.toy("until_all_told.py", actors=1))
+    limited = command.run("launch", str(with_option), *P3).stdout
+    without_devices = command.run("launch", command.toy("until_all_told.py", actors=1, memory=False)).stdout
+    command.toy("until_all_told.py", actors=1)
+    with_option.write_text(with_option.read_text().replace('"-S", ', ""))
+    hooked = command.run("launch", str(with_option), *P3).stdout
+    assert re.findall(r"command of role (\w+) has python's -I, -E or -S", limited) == ["learner", "actor"]
+    assert "command of role" not in without_devices + hooked
