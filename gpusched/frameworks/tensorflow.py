@@ -20,8 +20,6 @@ from gpusched.frameworks.limit import Limit, replace_once, say
 
 __all__ = ["limit_tensorflow"]
 
-_CONTEXT_METHODS = ("_initialize_physical_devices", "set_memory_growth", "set_logical_device_configuration")
-
 
 class _OurDevices(list[Any]):
     """The logical devices that were set here, not by the script; equal to any list of the same devices."""
@@ -37,10 +35,16 @@ def limit_tensorflow(limit: Limit) -> None:
     from tensorflow.python.eager import context
     from tensorflow.python.training import server_lib
 
-    unknown = [name for name in _CONTEXT_METHODS if not hasattr(context.Context, name)]
-    if unknown:
+    needed = {
+        context: ("context_safe", "LogicalDeviceConfiguration"),
+        context.Context: ("_initialize_physical_devices", "set_memory_growth", "set_logical_device_configuration"),
+        session: ("BaseSession", "_python_session_create_counter"),
+        server_lib: ("_make_server_def",),
+    }
+    unknown = [f"{owner.__name__}.{name}" for owner in needed for name in needed[owner] if not hasattr(owner, name)]
+    if unknown:  # all of it is there, or nothing is changed
         raise HostFault(
-            f"TensorFlow {tf.__version__} cannot be limited: its Context has no {', '.join(unknown)}",
+            f"TensorFlow {tf.__version__} cannot be limited: there is no {', '.join(unknown)}",
             "set the limit in the script: tf.config.set_logical_device_configuration, $GPUSCHED_MEMORY_LIMIT_MIB",
         )
     if hasattr(context.Context.set_memory_growth, "gpusched_limits"):
