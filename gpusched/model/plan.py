@@ -48,7 +48,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DevicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of the plan, and how its plannable memory came about (DESIGN 4.6); all in MiB.
+    """One device of the plan, and how its plannable memory came about; all in MiB.
 
     plannable = total - reserved - foreign - leased - headroom, never below 0.
     """

@@ -7,7 +7,6 @@ import msgspec
 
 __all__ = [
     "JOB_TERMINAL",
-    "REPLICA_ALIVE",
     "REPLICA_TERMINAL",
     "ExitKind",
     "ExitReason",
@@ -19,7 +18,7 @@ __all__ = [
 
 
 class ReplicaState(StrEnum):
-    """DESIGN 4.7: pending -> starting -> running -> stopping -> exited; a crash goes to backoff or failed."""
+    """pending -> starting -> running -> stopping -> exited; a crash goes to backoff or failed."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -31,7 +30,7 @@ class ReplicaState(StrEnum):
 
 
 class JobState(StrEnum):
-    """DESIGN 4.7: queued -> starting -> running -> stopping -> one of the four ends."""
+    """queued -> starting -> running -> stopping -> one of the four ends."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -44,7 +43,6 @@ class JobState(StrEnum):
 
 
 REPLICA_TERMINAL: Final = frozenset({ReplicaState.EXITED, ReplicaState.FAILED})
-REPLICA_ALIVE: Final = frozenset({ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.STOPPING})
 JOB_TERMINAL: Final = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
 
 ExitKind = Literal["completed", "crashed", "signalled", "oom", "spawn-failed", "stopped", "lost"]

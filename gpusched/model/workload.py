@@ -38,8 +38,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A named set of roles. `leader`: the role whose end ends the job. `settings`: `module:Class` of its options.
 
-    `preload` names the modules that the replicas need before anything else. `stop_grace_s` is how long a replica may
-    take between SIGTERM and SIGKILL.
+    `preload` names the modules that the replicas import first: a launch asks whether they are installed. `stop_grace_s`
+    is how long a replica may take between SIGTERM and SIGKILL.
     """
 
     name: str

@@ -18,7 +18,7 @@ _MOST_REPLICAS: Final = 100_000
 
 
 def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
-    """Return the workload that `document`, read from `path`, describes (DESIGN 4.5).
+    """Return the workload that `document`, read from `path`, describes.
 
     Raises WorkloadError naming the file, the key and the fix, for an unknown key, a wrong type or a value out of range.
     """
