@@ -5,12 +5,24 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpusched.errors import UsageError
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["UNBOUNDED", "Kind", "Need", "Problem", "Room", "kinds_at"]
+__all__ = ["UNBOUNDED", "Kind", "Need", "Problem", "Room", "TooManyWays", "kinds_at"]
 
 UNBOUNDED: Final = 1 << 40
 """More than any number of replicas, rooms or MiB."""
+
+
+class TooManyWays(UsageError):
+    """Roles of so many sizes, with so many replicas, that not every way to combine them can be tried."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "replicas of different sizes can be combined in too many ways to try them all",
+            "give some of the roles the same memory, or ask for fewer replicas of all but the most numerous role; "
+            "policy balanced has less to try than pack",
+        )
 
 
 class Room(msgspec.Struct, frozen=True):

@@ -9,11 +9,17 @@ addition places replicas, and one subtraction tells whether every field is withi
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gpusched.planner.problem import UNBOUNDED, Kind, Need, Problem, Room, kinds_at
+from gpusched.planner.problem import UNBOUNDED, Kind, Need, Problem, Room, TooManyWays, kinds_at
 
 __all__ = ["Filling", "Trial", "Window"]
+
+_MOST_STEPS: Final = 6_000_000
+"""One search takes no more than this many steps, about half a second; a plan is some twenty searches."""
+
+_STEPS_PER_FILLING: Final = 10
+"""To think of a filling takes as long as so many steps."""
 
 _Table = dict[int, int]
 """State -> the least number of counted replicas that are displaced in the rooms seen so far."""
@@ -46,6 +52,7 @@ class Trial:
         widths = [count.bit_length() + 1 for count in self.goal]
         self.shifts = [sum(widths[:i]) for i in range(len(widths) + 1)]
         self._fillings: dict[Room, list[Filling]] = {}
+        self._steps = 0
 
     def fits(self) -> bool:
         """Return whether all replicas have a place."""
@@ -57,6 +64,12 @@ class Trial:
         there = sum(room.plannable_mib for room in self.problem.rooms if room.most)
         return taken + self.counted.need.count * self.size > there
 
+    def spend(self, steps: int) -> None:
+        """Count `steps` of the search. Raises TooManyWays when it takes too many."""
+        self._steps += steps
+        if self._steps > _MOST_STEPS:
+            raise TooManyWays
+
     def fillings(self, room: Room) -> list[Filling]:
         """Return every way to put at least one searched replica into `room`."""
         if room not in self._fillings:
@@ -67,6 +80,8 @@ class Trial:
         partial: list[tuple[tuple[int, ...], int, int, int]] = [((), 0, room.plannable_mib, room.most)]
         for kind, shift in zip(self.kinds, self.shifts, strict=False):
             size = kind.need.floor_mib(room.total_mib) + self.problem.context_mib
+            most_here = min(kind.need.count, room.plannable_mib // size, room.most)
+            self.spend(len(partial) * (most_here + 1) * _STEPS_PER_FILLING)
             partial = [
                 ((*placed, k), state + (k << shift), rest - k * size, most - k)
                 for placed, state, rest, most in partial
@@ -167,6 +182,7 @@ class Window:
         for position in range(len(self.order) - 1, -1, -1):
             fillings = self.trial.fillings(self.trial.problem.rooms[self.order[position]])
             if fillings:
+                self.trial.spend(len(table) * len(fillings))
                 grown = dict(table)
                 for state, loss in table.items():
                     started = state + self._one_more

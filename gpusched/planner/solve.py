@@ -20,8 +20,13 @@ __all__ = ["deal", "fits", "largest", "largest_limit", "most_counted", "place", 
 
 
 def fits(problem: Problem, x: int = 0) -> bool:
-    """Return whether every replica has a place when no elastic one gets less than `x` MiB."""
-    return Trial(problem, x).fits()
+    """Return whether every replica has a place when no elastic one gets less than `x` MiB. Raises TooManyWays.
+
+    A placement for more is one for `x`, and the more needs are lifted to one size, the fewer sizes there are to search:
+    so the larger minima are tried first.
+    """
+    minima = {need.min_mib for need in problem.needs if need.count and need.share is None and need.min_mib > x}
+    return any(Trial(problem, least).fits() for least in (*sorted(minima, reverse=True), x))
 
 
 def largest_limit(problem: Problem) -> int | None:

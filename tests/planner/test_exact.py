@@ -201,3 +201,10 @@ def test_a_thousand_devices_and_ten_thousand_actors() -> None:
     assert_sound(found)
     assert sum(found.counts) == 10_001
     assert worst_limit(found) > 4000
+
+
+def test_many_sizes_are_quickly_planned_where_there_is_room_for_all() -> None:
+    sizes = {f"role{i}": (20, 700 + 900 * i) for i in range(6)}
+    found = plan(ask(learner=(1, 2048, 0.75), **sizes), host(*[81_920] * 8))
+    assert_sound(found)
+    assert sum(found.counts) == 121
