@@ -91,7 +91,7 @@ def _unusable(device: Device) -> str | None:
         return "MIG mode is on and it has no MIG instance; make one with `nvidia-smi mig -cgi`"
     if device.compute_mode == "prohibited":
         return "its compute mode is prohibited; change it with `nvidia-smi -c DEFAULT`"
-    if device.memory_total_mib is None:
+    if not device.memory_total_mib:
         return "the driver does not tell how much memory it has"
     return None
 

@@ -43,7 +43,7 @@ def plan(
     """Return the plan that gives the least-served elastic replica the most memory (DESIGN 4.6).
 
     `maximise` names a role whose number is to be the largest that fits. Raises NeverFits, NotNow, or UsageError for an
-    unknown policy or a request that asks for nothing.
+    unknown policy, a request that asks for nothing, or one of so many sizes that not every way can be tried.
     """
     rules = rules or Rules()
     policy = policy_named(rules.policy)
@@ -67,7 +67,7 @@ def plan(
         )
         raise refusal(attempt)
     if maximise is not None:
-        request = _with_count(request, maximise, _most(problem, request, maximise, policy))
+        request = _with_count(request, maximise, _most(problem, request, maximise, policy, len(inventory.cpus)))
         problem = replace(problem, needs=_needs(request))
     narrowed, limit = next(_solutions(problem, policy))
     placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus)
@@ -120,8 +120,10 @@ def _any_fits(problem: Problem, policy: Policy) -> bool:
     return fits(policy(_giving_way(problem)))
 
 
-def _most(problem: Problem, request: Request, role: str, policy: Policy) -> int:
+def _most(problem: Problem, request: Request, role: str, policy: Policy, cpus: int) -> int:
     """Return the largest number of replicas of `role` that fits when every role is content with its minimum."""
+    if all(asked.memory is None for asked in request.roles if asked.name == role):
+        return _most_for_cpus(request, role, cpus)
 
     def holds(count: int) -> bool:
         return _any_fits(replace(problem, needs=_needs(_with_count(request, role, count))), policy)
@@ -129,6 +131,11 @@ def _most(problem: Problem, request: Request, role: str, policy: Policy) -> int:
     size = min(need.min_mib for need in problem.needs if need.count) + problem.context_mib
     ceiling = sum(room.plannable_mib // size for room in problem.rooms)
     return largest(holds, 1, min(max(1, ceiling), MOST_REPLICAS))
+
+
+def _most_for_cpus(request: Request, role: str, cpus: int) -> int:
+    """Return how many replicas of `role`, which needs no device, there are when every process has a CPU; at least 1."""
+    return max(1, cpus - sum(each.count for each in request.roles if each.name != role))
 
 
 def _with_count(request: Request, name: str, count: int) -> Request:
@@ -139,8 +146,7 @@ def _with_count(request: Request, name: str, count: int) -> Request:
 def _without_devices(request: Request, inventory: Inventory, rules: Rules, maximise: str | None) -> Plan:
     """Plan for a host without a GPU: no replica has a device or a limit, and only the CPUs bound how many there are."""
     if maximise is not None:
-        others = sum(role.count for role in request.roles if role.name != maximise)
-        request = _with_count(request, maximise, max(1, len(inventory.cpus) - others))
+        request = _with_count(request, maximise, _most_for_cpus(request, maximise, len(inventory.cpus)))
     replicas = replicas_without_devices(request, inventory.cpus)
     return Plan(
         inventory=inventory,

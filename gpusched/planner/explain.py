@@ -7,9 +7,9 @@ import msgspec
 from gpusched.model.device import Inventory
 from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
 from gpusched.planner.budget import Budget
-from gpusched.planner.problem import Problem
+from gpusched.planner.problem import Problem, TooManyWays
 from gpusched.planner.solve import most_counted
-from gpusched.planner.words import foreign_lines, gpus, number, percent, plural
+from gpusched.planner.words import alone_lines, foreign_lines, gpus, number, percent, plural
 from gpusched.units import fraction_of
 
 __all__ = ["Decision", "warnings", "why", "why_without_devices"]
@@ -44,23 +44,27 @@ def why(decision: Decision) -> tuple[str, ...]:
 def why_without_devices(request: Request, inventory: Inventory, maximised: str | None) -> tuple[str, ...]:
     """Return the reasons for a plan on a host without a GPU."""
     everything = sum(role.count for role in request.roles)
+    processes = f"{everything} process{'' if everything == 1 else 'es'}"
+    share = "shares" if everything == 1 else "share"
     lines = [
-        f"{inventory.host} has no GPU: {everything} processes share its {len(inventory.cpus)} CPUs, without limits"
+        f"{inventory.host} has no GPU: {processes} {share} its {number(len(inventory.cpus), 'CPU')}, without limits"
     ]
     if maximised is not None:
         count = next(role.count for role in request.roles if role.name == maximised)
-        lines.append(
-            f"{number(count, maximised)}: one process for each CPU, the other roles' processes counted, at least 1"
-        )
+        lines.append(_one_for_each_cpu(count, maximised))
     return tuple(lines)
+
+
+def _one_for_each_cpu(count: int, role: str) -> str:
+    return f"{number(count, role)}: one process for each CPU, the other roles' processes counted, at least 1"
 
 
 def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence[Replica]) -> tuple[str, ...]:
     """Return what the person should know: driver, CPUs, compute mode, persistence mode, memory that could be freed."""
     lines = [inventory.problem] if inventory.problem else []
     if 0 < len(inventory.cpus) < len(replicas):
-        lines.append(f"{len(replicas)} processes share {len(inventory.cpus)} CPUs and will take turns")
-    lines += _alone(grounds)
+        lines.append(f"{len(replicas)} processes share {number(len(inventory.cpus), 'CPU')} and will take turns")
+    lines += alone_lines(grounds)
     off = [budget.device.label for budget in grounds if budget.device.persistence_mode is False]
     if off:
         lines.append(
@@ -74,20 +78,11 @@ def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence
     return tuple(lines)
 
 
-def _alone(grounds: Sequence[Budget]) -> Iterator[str]:
-    alone: dict[tuple[str, bool], list[str]] = {}
-    for budget in grounds:
-        if budget.alone:
-            mode = (budget.device.compute_mode or "").upper()
-            alone.setdefault((mode, budget.taken), []).append(budget.device.label)
-    for (mode, taken), labels in alone.items():
-        so = "and there is one, so nothing is placed here" if taken else "so one replica is placed here at most"
-        yield f"{gpus(labels)}: {mode} lets one process in, {so}; `nvidia-smi -c DEFAULT` lets them share"
-
-
 def _maximised(decision: Decision) -> Iterator[str]:
     for role in decision.request.roles:
-        if role.name == decision.maximised:
+        if role.name == decision.maximised and role.memory is None:
+            yield _one_for_each_cpu(role.count, role.name)
+        elif role.name == decision.maximised:
             yield f"{number(role.count, role.name)}: the most that fit when every role is content with its minimum"
 
 
@@ -100,13 +95,17 @@ def _gave_way(decision: Decision) -> Iterator[str]:
 
 def _policy(decision: Decision) -> Iterator[str]:
     used = sum(bool(device.replicas) for device in decision.devices)
+    if not used:
+        return
     fullest = max(len(device.replicas) for device in decision.devices)
     if decision.policy == "pack":
-        yield f"policy pack: {used} of {len(decision.devices)} devices {'is' if used == 1 else 'are'} enough"
+        yield f"policy pack: {used} of {number(len(decision.devices), 'device')} {'is' if used == 1 else 'are'} enough"
     if decision.policy == "spread":
-        yield f"policy spread: at most {fullest} on a device, because with fewer they do not all fit"
+        because = ", because with fewer they do not all fit" if fullest > 1 else ""
+        yield f"policy spread: at most {fullest} on a device{because}"
     if decision.policy == "exclusive":
-        yield f"policy exclusive: one replica on a device, {used} of {len(decision.devices)} devices are used"
+        of = f"{used} of {number(len(decision.devices), 'device')}"
+        yield f"policy exclusive: one replica on a device, {of} {'is' if used == 1 else 'are'} used"
 
 
 def _shares(decision: Decision) -> Iterator[str]:
@@ -142,9 +141,11 @@ def _other_role(decision: Decision, shares: set[str]) -> str:
 
 
 def _elastic(decision: Decision) -> Iterator[str]:
-    """One line for each role without a share: where its limit comes from."""
+    """One line for each role without a share: where its limit comes from, or that it needs none."""
     for role in decision.request.roles:
-        if role.count and role.memory is not None and role.memory.share is None:
+        if role.count and role.memory is None:
+            yield f"{number(role.count, role.name)}: no memory is asked for, so no device is given"
+        elif role.count and role.memory is not None and role.memory.share is None:
             yield _limit_line(decision, role)
 
 
@@ -153,8 +154,9 @@ def _limit_line(decision: Decision, role: RoleRequest) -> str:
     limit = next(replica.limit_mib for replica in decision.replicas if replica.role == role.name)
     share = limit + context
     parts = f"{limit} MiB limit + {context} MiB context"
+    name, each = (role.name, "") if role.count == 1 else (plural(role.name), " each")
     if limit > decision.limit_mib:
-        return f"{plural(role.name)}: {share} MiB each, {parts}: their minimum is more than what the others get"
+        return f"{name}: {share} MiB{each}, {parts}: more than the others get, because that is the minimum"
     tight = [
         device
         for device in decision.devices
@@ -163,10 +165,10 @@ def _limit_line(decision: Decision, role: RoleRequest) -> str:
         and device.plannable_mib // len(device.replicas) == share
     ]
     if not tight:
-        return f"{plural(role.name)}: {share} MiB each, {parts}"
+        return f"{name}: {share} MiB{each}, {parts}"
     fewest = (tight[0].plannable_mib, len(tight[0].replicas))
     labels = [device.label for device in tight if (device.plannable_mib, len(device.replicas)) == fewest]
-    return f"{plural(role.name)}: {fewest[0]} / {fewest[1]} = {share} MiB each on {gpus(labels)}, {parts}"
+    return f"{name}: {fewest[0]} / {fewest[1]} = {share} MiB{each} on {gpus(labels)}, {parts}"
 
 
 def _proof(decision: Decision) -> Iterator[str]:
@@ -175,6 +177,10 @@ def _proof(decision: Decision) -> Iterator[str]:
     elastic = [role for role in roles if role.count and role.memory is not None and role.memory.share is None]
     if len(elastic) == 1:
         role, more = elastic[0], decision.limit_mib + 1
-        fitting = most_counted(decision.problem, more)
+        try:
+            fitting = most_counted(decision.problem, more)
+        except TooManyWays:  # the plan stands without it
+            return
         all_of_them = number(role.count, role.name)
-        yield f"no {role.name} can have more: with {more} MiB each only {fitting} of {all_of_them} would fit"
+        few = f"only {fitting}" if fitting else "none"
+        yield f"no {role.name} can have more: with {more} MiB each {few} of {all_of_them} would fit"

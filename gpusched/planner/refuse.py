@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner.budget import Budget
-from gpusched.planner.problem import Problem
+from gpusched.planner.problem import Problem, TooManyWays
 from gpusched.planner.solve import fits, largest
-from gpusched.planner.words import asked, foreign_lines, gpus, listed, number
+from gpusched.planner.words import alone_lines, asked, foreign_lines, gpus, listed, number
 
 __all__ = ["Attempt", "refusal"]
 
@@ -36,7 +36,9 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     idle = replace(attempt.problem, rooms=tuple(budget.idle for budget in grounds))
     never = not attempt.fits(idle)
     seen = idle if never else attempt.problem
-    what = f"{asked(attempt.request.roles)} {'can never' if never else 'do not'} fit on"
+    alone = sum(need.count for need in attempt.problem.needs) == 1
+    do_not = "does not" if alone else "do not"
+    what = f"{asked(attempt.request.roles)} {'can never' if never else do_not} fit on"
     where = gpus([budget.device.label for budget in grounds])
     if attempt.policy != "balanced":
         where += f" with policy {attempt.policy}"
@@ -46,12 +48,15 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     ways = _ways(attempt, seen, role, fitting)
     if never:
         hint = f"ask for {', or for '.join(ways)}" if ways else "take a machine with more or larger devices"
-        return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *excluded]))
+        return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *alone_lines(grounds), *excluded]))
     leased, foreign = sum(budget.leased_mib for budget in grounds), sum(budget.foreign_mib for budget in grounds)
     held = [f"{mib} MiB are {by}" for mib, by in ((leased, "leased"), (foreign, "held by others")) if mib]
     why_not = f"it would on idle devices, but {listed(held)}" if held else "it would on idle devices"
     hint = f"wait, or ask for {', or for '.join(ways)}" if ways else "wait until memory is free"
-    return NotNow(f"{what} {where} now: {short}; {why_not}", "; ".join([hint, *foreign_lines(grounds), *excluded]))
+    return NotNow(
+        f"{what} {where} now: {short}; {why_not}",
+        "; ".join([hint, *foreign_lines(grounds), *alone_lines(grounds), *excluded]),
+    )
 
 
 def _largest_role(request: Request) -> RoleRequest:
@@ -70,17 +75,23 @@ def _with_need(problem: Problem, index: int, *, count: int | None = None, min_mi
 
 
 def _number_fitting(problem: Problem, index: int, fits: Fits) -> int:
-    """Return how many replicas of one need fit beside all others, 0 if not even the others do."""
-    if not fits(_with_need(problem, index, count=0)):
+    """Return how many replicas of one need fit beside all others; 0 if not even the others do, or nobody can tell."""
+    try:
+        if not fits(_with_need(problem, index, count=0)):
+            return 0
+        return largest(lambda count: fits(_with_need(problem, index, count=count)), 0, problem.needs[index].count)
+    except TooManyWays:
         return 0
-    return largest(lambda count: fits(_with_need(problem, index, count=count)), 0, problem.needs[index].count)
 
 
 def _memory_fitting(problem: Problem, index: int, fits: Fits) -> int:
-    """Return the largest minimum (MiB) with which as many replicas as asked for fit, 0 if there is none."""
-    if not fits(_with_need(problem, index, min_mib=1)):
+    """Return the largest minimum (MiB) with which as many replicas as asked for fit; 0 if none, or nobody can tell."""
+    try:
+        if not fits(_with_need(problem, index, min_mib=1)):
+            return 0
+        return largest(lambda mib: fits(_with_need(problem, index, min_mib=mib)), 1, problem.needs[index].min_mib)
+    except TooManyWays:
         return 0
-    return largest(lambda mib: fits(_with_need(problem, index, min_mib=mib)), 1, problem.needs[index].min_mib)
 
 
 def _too_large(attempt: Attempt, problem: Problem) -> str:
@@ -102,7 +113,9 @@ def _missing(problem: Problem, role: RoleRequest, fitting: int) -> str:
     there = sum(room.plannable_mib for room in problem.rooms)
     sums = f"with {problem.context_mib} MiB of context each they take {needed} MiB, and {there} MiB can be planned"
     if fitting:
-        return f"{sums}; {fitting} of {number(role.count, role.name)} fit, {role.count - fitting} are missing"
+        missing = role.count - fitting
+        fit, are = ("fits" if fitting == 1 else "fit"), ("is" if missing == 1 else "are")
+        return f"{sums}; {fitting} of {number(role.count, role.name)} {fit}, {missing} {are} missing"
     return f"{sums}, in pieces that have no place side by side" if needed <= there else sums
 
 

@@ -1,13 +1,13 @@
 """How the planner says things: numbers of replicas, lists of GPUs, who holds memory. Words only, no decisions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpusched.model.device import DeviceProcess
 from gpusched.model.plan import RoleRequest
 from gpusched.planner.budget import Budget
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["asked", "foreign_lines", "gpus", "listed", "number", "percent", "plural"]
+__all__ = ["alone_lines", "asked", "foreign_lines", "gpus", "listed", "number", "percent", "plural"]
 
 _MOST_LISTED = 8
 
@@ -59,6 +59,18 @@ def foreign_lines(grounds: Iterable[Budget]) -> list[str]:
         if process.memory_mib
     ]
     return [line for _, line in sorted(holders, key=lambda holder: -holder[0])[:_MOST_LISTED]]
+
+
+def alone_lines(grounds: Iterable[Budget]) -> Iterator[str]:
+    """Yield a line for the devices whose compute mode lets one process in."""
+    alone: dict[tuple[str, bool], list[str]] = {}
+    for budget in grounds:
+        if budget.alone:
+            mode = (budget.device.compute_mode or "").upper()
+            alone.setdefault((mode, budget.taken), []).append(budget.device.label)
+    for (mode, taken), labels in alone.items():
+        so = "and there is one, so nothing is placed here" if taken else "so one replica is placed here at most"
+        yield f"{gpus(labels)}: {mode} lets one process in, {so}; `nvidia-smi -c DEFAULT` lets them share"
 
 
 def _process(process: DeviceProcess) -> str:

@@ -59,6 +59,7 @@ LEFT_OUT: list[tuple[str, dict[str, object]]] = [
     ("its compute mode is prohibited", {"compute_mode": "prohibited"}),
     ("MIG mode is on and it has no MIG instance", {"mig_mode": True}),
     ("the driver does not tell how much memory it has", {"memory_total_mib": None}),
+    ("the driver does not tell how much memory it has ", {"memory_total_mib": 0}),
 ]
 
 
@@ -66,7 +67,7 @@ LEFT_OUT: list[tuple[str, dict[str, object]]] = [
 def test_devices_that_take_nothing_are_left_out_with_the_reason(reason: str, fields: dict[str, object]) -> None:
     found = plan(ask(actor=(1, 1)), changed(host(100, 100), **fields), (), EXACT)
     assert [device.index for device in found.devices] == [1]
-    assert any(line.startswith(f"GPU 0 takes no replica: {reason}") for line in found.warnings)
+    assert any(line.startswith(f"GPU 0 takes no replica: {reason.strip()}") for line in found.warnings)
 
 
 def test_mig_instances_are_devices_and_their_parent_is_none() -> None:

@@ -240,3 +240,30 @@ def test_a_request_for_nothing_is_refused() -> None:
 def test_more_processes_than_cpus_is_a_warning() -> None:
     found = plan(ask(actor=(5, 1)), host(10_000, cpus=4))
     assert "5 processes share 4 CPUs and will take turns" in found.warnings
+
+
+@pytest.mark.parametrize("policy", ["balanced", "pack", "spread", "exclusive"])
+def test_roles_without_memory_need_no_device_that_works(policy: str) -> None:
+    request = Request(workload="test", roles=(RoleRequest(name="log", count=2, memory=None),))
+    inventory = host(100)
+    lost = replace(inventory, devices=(replace(inventory.devices[0], health="lost"),))
+    for there in (inventory, lost):
+        found = plan(request, there, (), Rules(policy=policy))
+        assert [replica.device_uuid for replica in found.replicas] == [None, None]
+        assert found.why == ("2 logs: no memory is asked for, so no device is given",)
+
+
+@pytest.mark.parametrize("learners", [0, 1])
+def test_max_of_a_role_without_memory_is_one_process_a_cpu_also_beside_devices(learners: int) -> None:
+    (learner,) = ask(learner=(learners, 10, 0.5)).roles
+    request = Request(workload="test", roles=(learner, RoleRequest(name="actor", count=1, memory=None)))
+    found = plan(request, host(100, cpus=6), (), Rules(context_mib=1, headroom=0), "actor")
+    assert len(found.replicas) == 6
+    assert found.why[0].startswith(f"{6 - learners} actors: one process for each CPU")
+
+
+def test_one_actor_is_spoken_of_as_one() -> None:
+    assert simple(100, actor=(1, 10)).why == (
+        "actor: 100 / 1 = 100 MiB on GPU 0, 99 MiB limit + 1 MiB context",
+        "no actor can have more: with 100 MiB each none of 1 actor would fit",
+    )

@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from gpusched.errors import DoesNotFit, NeverFits, NotNow
+from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
 from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
@@ -84,3 +84,31 @@ def test_no_usable_device_says_why_for_each() -> None:
 def test_maximise_on_a_full_host_is_refused() -> None:
     with pytest.raises(NotNow):
         plan(ask(learner=(1, 10, 0.5), actor=(5, 10)), host(100, used=[85]), (), EXACT, maximise="actor")
+
+
+def test_one_process_is_spoken_of_as_one() -> None:
+    message = refused(ask(actor=(1, 300)), 100).message
+    assert message.startswith("1 actor of 300 MiB can never fit")
+    with pytest.raises(NotNow, match="1 actor of 9 MiB does not fit on GPU 0 now"):
+        plan(ask(actor=(1, 9)), host(100, used=[95]), (), EXACT)
+    assert "1 of 2 actors fits, 1 is missing" in refused(ask(actor=(2, 60)), 100).message
+
+
+def test_a_compute_mode_in_the_way_is_named_with_the_way_out() -> None:
+    with pytest.raises(NeverFits) as raised:
+        plan(ask(actor=(3, 9)), host(100, 100, mode="exclusive_process"), (), EXACT)
+    assert "GPU 0 and 1: EXCLUSIVE_PROCESS lets one process in" in raised.value.hint
+    assert "`nvidia-smi -c DEFAULT` lets them share" in raised.value.hint
+
+
+def test_what_would_take_too_long_to_search_is_refused_not_searched_for_ever() -> None:
+    roles = {"a": (60, 800), "b": (50, 1500), "c": (40, 2500), "d": (30, 3000), "e": (20, 6000)}
+    with pytest.raises(UsageError, match="replicas of different sizes can be combined in too many ways") as raised:
+        plan(ask(**roles), host(*[64_000] * 8), (), EXACT)
+    assert "the same memory" in raised.value.hint
+
+
+def test_a_sum_that_is_too_large_is_never_even_when_nobody_can_search_for_what_would_fit() -> None:
+    error = refused(ask(a=(250, 1000), b=(50, 2000), c=(40, 3000), d=(11, 9000)), *[64_000] * 8)
+    assert isinstance(error, NeverFits)
+    assert error.hint == "take a machine with more or larger devices"
