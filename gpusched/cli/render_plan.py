@@ -112,16 +112,18 @@ class _Drawing:
         self.groups = self._alike()
 
     def lines(self) -> list[Line]:
-        lines: list[Line] = [self._headline(), []]
+        lines: list[Line] = [*_folded(self._headline(), self.width), []]
         if self.plan.devices:
             each = [_Group([device], self._runs(device)) for device in self.plan.devices]
             lines += [*self._bars(each if len(each) <= _BARS_EACH else self.groups[:_MOST_GROUPS]), []]
             for group in self.groups[:_MOST_GROUPS]:
-                lines += [*self._sum(group), []]
+                lines += [part for line in self._sum(group) for part in _folded(line, self.width)]
+                lines.append([])
             if len(self.groups) > _MOST_GROUPS:
                 lines += [[Piece(f"{len(self.groups) - _MOST_GROUPS} more kinds of devices: see --json", "dim")], []]
         else:
-            lines += [*self._without_devices(), []]
+            lines += [part for line in self._without_devices() for part in _folded(line, self.width)]
+            lines.append([])
         lines += _bullets("why", self.plan.why, "bold", self.width)
         if self.plan.warnings:
             lines += [[], *_bullets("warnings", self.plan.warnings, "bold yellow", self.width)]
@@ -299,6 +301,16 @@ def _gpus(devices: Sequence[DevicePlan]) -> str:
         runs = [list(run) for _, run in groupby(enumerate(devices), key=lambda pair: pair[1].index - pair[0])]
         labels = [run[0][1].label if len(run) == 1 else f"{run[0][1].label}-{run[-1][1].label}" for run in runs]
     return f"GPU {', '.join(labels[:_MOST_LABELS])}{', …' if len(labels) > _MOST_LABELS else ''}"
+
+
+def _folded(line: Line, width: int) -> list[Line]:
+    """Return the line in as many lines as it takes; only its last piece is long enough to be broken."""
+    *first, (text, style) = line
+    used = sum(len(piece.text) for piece in first)
+    if used + len(text) <= width:
+        return [line]
+    start, *rest = textwrap.wrap(text, width, initial_indent=" " * used, subsequent_indent="    ")
+    return [[*first, Piece(start[used:], style)], *([Piece(part, style)] for part in rest)]
 
 
 def _bullets(title: str, texts: Iterable[str], style: str, width: int) -> list[Line]:

@@ -100,6 +100,20 @@ def test_a_terminal_gets_colours_and_no_line_is_too_long(tmp_path: Path, columns
     assert max(map(len, lines)) == columns, "the bar of the largest device takes the whole width"
 
 
+@pytest.mark.parametrize("machine", ["3x24GiB", "cpu"])
+def test_no_line_is_too_long_with_many_roles_of_long_names(tmp_path: Path, machine: str) -> None:
+    roles = "".join(
+        f'[roles.{"of-a-long-name" * (i == 0)}r{i}]\ncommand = ["x"]\ncount = 3\nmemory = {{ min = "{700 + i}MiB" }}\n'
+        for i in range(7)
+    )
+    (tmp_path / "workload.toml").write_text(f'name = "a-workload-of-many-roles"\n{roles}')
+    done = gpusched(tmp_path, "--workload", str(tmp_path / "workload.toml"), "--machine", machine, COLUMNS="60")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 60
+    if machine != "cpu":
+        assert re.search(r"\) = \d+ of 24085 MiB", " ".join(done.stdout.split())), "what is broken is not lost"
+
+
 def test_many_devices_are_drawn_once_for_all_that_are_alike(tmp_path: Path) -> None:
     done = gpusched(tmp_path, "--machine", "64x16GiB", "--procs", "600")
     assert done.stdout.startswith("[1, 33 × 10, 30 × 9] 601 replicas on 64 devices")
