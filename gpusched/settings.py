@@ -42,12 +42,19 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             values["headroom"] = 0 if value == 0 and value is not False else parse_fraction(value, where)
         elif key == "state_dir" and isinstance(value, str) and value:
             if not environ.get("GPUSCHED_STATE_DIR"):
-                values["state_dir"] = (path.parent / Path(value).expanduser()).absolute()
+                values["state_dir"] = (path.parent / _expanded(value, where)).absolute()
         else:
             raise UsageError(
                 f"{where}: not understood", 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR"'
             )
     return msgspec.convert(values, Settings)
+
+
+def _expanded(value: str, where: str) -> Path:
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:  # ~name, and there is no such user
+        raise UsageError(f"{where}: {value!r} begins with no user's home", "write the whole path") from None
 
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:
@@ -64,26 +71,35 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ["HOME"]) if environ.get("HOME") else Path("~").expanduser()
+    try:
+        return Path(environ["HOME"]) if environ.get("HOME") else Path("~").expanduser()
+    except RuntimeError:  # a user that the host does not know, as in some containers
+        raise HostFault("this user has no home directory", "set HOME") from None
+
+
+def _absolute(environ: Mapping[str, str], name: str) -> Path | None:
+    """Return a directory of the XDG Base Directory Specification, which says to ignore one that is not absolute."""
+    path = Path(environ.get(name, ""))
+    return path if path.is_absolute() else None
 
 
 def _config_path(environ: Mapping[str, str]) -> Path:
     if environ.get("GPUSCHED_CONFIG"):
         return Path(environ["GPUSCHED_CONFIG"])
-    base = environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config"
-    return Path(base) / "gpusched" / "config.toml"
+    base = _absolute(environ, "XDG_CONFIG_HOME") or _home(environ) / ".config"
+    return base / "gpusched" / "config.toml"
 
 
 def _state_dir(environ: Mapping[str, str]) -> Path:
     if environ.get("GPUSCHED_STATE_DIR"):
         return Path(environ["GPUSCHED_STATE_DIR"]).absolute()
-    base = environ.get("XDG_STATE_HOME") or _home(environ) / ".local" / "state"
-    return Path(base) / "gpusched"
+    base = _absolute(environ, "XDG_STATE_HOME") or _home(environ) / ".local" / "state"
+    return base / "gpusched"
 
 
 def _runtime_dir(environ: Mapping[str, str]) -> Path:
     """Return where sockets live; short, because a socket's path is limited to 107 bytes (unix(7))."""
     if environ.get("GPUSCHED_RUNTIME_DIR"):
         return Path(environ["GPUSCHED_RUNTIME_DIR"]).absolute()
-    base = environ.get("XDG_RUNTIME_DIR")
-    return Path(base) / "gpusched" if base else Path("/tmp") / f"gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)
+    base = _absolute(environ, "XDG_RUNTIME_DIR")
+    return base / "gpusched" if base else Path("/tmp") / f"gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)

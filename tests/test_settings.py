@@ -1,5 +1,6 @@
 """Where settings come from, which of two wins, and that a wrong file is told by name."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,20 @@ def test_the_directories_of_the_desktop_standard_are_used_where_they_are_set(tmp
     assert settings.state_dir == tmp_path / "state" / "gpusched"
     assert settings.runtime_dir == tmp_path / "run" / "gpusched"
     assert settings.context_mib == 300
+
+
+def test_a_relative_directory_in_a_variable_of_the_standard_is_ignored_as_it_says(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    relative = {"XDG_CONFIG_HOME": "conf", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
+    assert load_settings(home | relative) == load_settings(home)
+
+
+def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    with pytest.raises(HostFault, match="no home directory") as caught:
+        load_settings({})
+    assert "HOME" in caught.value.hint
 
 
 def test_a_file_sets_all_that_it_may(tmp_path: Path) -> None:
@@ -62,6 +77,10 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         ('context = "0MiB"', "context: '0MiB' is less than 1 MiB"),
         ("state_dir = 7", "state_dir: not understood"),
         ('state_dir = ""', "state_dir: not understood"),
+        (
+            'state_dir = "~nobody-of-that-name/jobs"',
+            "state_dir: '~nobody-of-that-name/jobs' begins with no user's home",
+        ),
         ("context = ", "Invalid value"),
         ("[context]\nmib = 3", "context: {'mib': 3} is not an amount"),
     ],
