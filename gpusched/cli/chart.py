@@ -4,16 +4,36 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["draw_chart"]
+__all__ = ["Curve", "draw_chart"]
 
 _LABEL: Final = 8
+_MOST_POINTS: Final = 4096
 _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # Unicode, Braille Patterns: [row][column]
+
+
+class Curve:
+    """A curve that grows for as long as a job runs, and takes no more memory or time after a week than after an hour.
+
+    `points` are (x, y) in the order of adding, from the first on and evenly taken: every one, then every second, ...
+    """
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+        self._added, self._stride = 0, 1
+
+    def add(self, x: float, y: float) -> None:
+        """Add a point; both must be finite. At most 4096 are kept."""
+        if self._added % self._stride == 0:
+            if len(self.points) == _MOST_POINTS:
+                self.points, self._stride = self.points[::2], self._stride * 2
+            self.points.append((x, y))
+        self._added += 1
 
 
 def draw_chart(points: Sequence[tuple[float, float]], width: int, height: int, *, unicode: bool) -> list[str]:
     """Return `height` lines of at most `width` characters that show y over x, with the y range at the left.
 
-    `points` are (x, y) in order of x; without points the lines show an empty frame.
+    `points` are (x, y), all finite, in any order; without points the lines show an empty frame.
     """
     columns = max(width - _LABEL - 2, 8)
     wide, tall = (2, 4) if unicode else (1, 1)
@@ -40,6 +60,7 @@ def _levels(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[i
     """Return one (column, y) for each column of dots between the first and the last point, straight lines in gaps."""
     if not points:
         return []
+    points = sorted(points)
     first, last = points[0][0], points[-1][0]
     span = (last - first) or 1.0
     found: dict[int, list[float]] = {}

@@ -1,6 +1,5 @@
 """Follow a job from its directory until it ends: live in a terminal, as lines of text elsewhere; Ctrl-C stops it."""
 
-import json
 import signal
 import sys
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.model.status import JOB_TERMINAL, JobStatus
-from gpusched.supervisor.jobdir import JobDirectory, read_job
+from gpusched.supervisor.jobdir import JobDirectory, parse_report, read_job
 
 __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 
@@ -80,19 +79,25 @@ def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: Stop
     from rich.console import Console
     from rich.live import Live
 
-    from gpusched.cli.render_launch import Scene, draw_job
+    from gpusched.cli.chart import Curve
+    from gpusched.cli.render_launch import Scene, draw_job, number
 
     console = Console(highlight=False)
     unicode = console.encoding.lower().startswith("utf")
-    reports: list[Mapping[str, object]] = []
+    curve = Curve()
+    latest: Mapping[str, object] = {}
     new = _new_reports(job.progress)
     status = next(moments)
     with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as view:
         while True:
-            reports += new()
+            for latest in new():
+                at, score = number(latest.get("time")), number(latest.get("score"))
+                if at is not None and score is not None:
+                    curve.add(at, score)
             scene = Scene(
                 job=status,
-                progress=reports,
+                latest=latest,
+                points=curve.points,
                 now=time.time(),
                 frame=_frame(job.path / "frame.txt"),
                 note=_note(status, requests, job.logs),
@@ -114,7 +119,7 @@ def _note(status: JobStatus, requests: StopRequests, logs: Path) -> str:
 
 def _frame(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
@@ -160,14 +165,6 @@ def _new_reports(path: Path) -> Callable[[], list[Mapping[str, object]]]:
         except OSError:
             return []
         position += sum(len(line) + 1 for line in lines[:-1])
-        return [report for line in lines[:-1] for report in _report(line)]
+        return [report for line in lines[:-1] if (report := parse_report(line)) is not None]
 
     return read
-
-
-def _report(line: bytes) -> list[Mapping[str, object]]:
-    try:
-        report = json.loads(line)
-    except ValueError:
-        return []
-    return [report] if isinstance(report, dict) else []

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,17 +17,21 @@ from gpusched import contract
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import Wish, xla_variable
 from gpusched.cli.workloads import load_workload, read_options
-from gpusched.errors import HostFault, JobFailed, NotFound
+from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.jobdir import JobDirectory, create
+from gpusched.supervisor.jobdir import JobDirectory, create, last_lines
 from gpusched.supervisor.spec import JobSpec
 
 __all__ = ["launch"]
 
 _INTERRUPTED: Final = 130
+_LONGEST_SOCKET: Final = 107  # bytes: sun_path of unix(7), without its final zero
+_LONGEST_LINE: Final = 300
+_GUARD_PATIENCE_S: Final = 5.0
+_WITHOUT_CURSOR: Final = ("dumb", "unknown")  # terminals in which nothing can be drawn in place
 _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
@@ -57,16 +61,18 @@ def launch(
     _require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     settings = load_settings(os.environ)
-    with counting_stop_requests() as requests:
-        directory, plan = _start(loaded, options, wish, settings)
-        if watch:
-            (directory.path / "watched").touch()
+    _require_short_paths(loaded, settings)
+    with ExitStack() as until_the_end:
+        with _one_at_a_time(settings.state_dir):
+            plan = wish.plan(loaded, settings)
+            directory = create(settings.state_dir, loaded.name)
+            requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
+            _start(directory, _spec(directory, loaded, options, plan, settings), watch=watch)
         if not as_json:
             _introduce(directory, plan, loaded)
-        live = sys.stdout.isatty() and not as_json
+        live = sys.stdout.isatty() and os.environ.get("TERM") not in _WITHOUT_CURSOR and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
-        with suppress(ChildProcessError):
-            os.wait()  # the guard, which goes last: when launch returns, no process is left
+        _wait_for_guard()
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -93,27 +99,51 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _start(workload: Workload, options: bytes, wish: Wish, settings: Settings) -> tuple[JobDirectory, Plan]:
+def _require_short_paths(workload: Workload, settings: Settings) -> None:
+    """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
+    path = _socket(settings, f"{workload.name}-99999", "0" * 8)
+    if len(os.fsencode(path)) > _LONGEST_SOCKET:
+        raise UsageError(
+            f"{settings.runtime_dir}: sockets in this directory would have paths of over {_LONGEST_SOCKET} bytes",
+            "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
+        )
+
+
+def _socket(settings: Settings, job: str, mark: str) -> Path:
+    return settings.runtime_dir / f"{job}-{mark}.sock"
+
+
+def _start(directory: JobDirectory, spec: JobSpec, *, watch: bool) -> None:
     from gpusched.supervisor.start import start
 
-    with _one_at_a_time(settings.state_dir):
-        plan = wish.plan(workload, settings)
-        directory = create(settings.state_dir, workload.name)
-        start(directory, _spec(directory, workload, options, plan, settings), os.environ)
-    return directory, plan
+    if watch:
+        with suppress(OSError):  # then no game is drawn; what else fails in this directory, start tells
+            (directory.path / "watched").touch()
+    start(directory, spec, os.environ)
+
+
+def _wait_for_guard() -> None:
+    """Wait for the guard, which goes last: when launch returns, no process is left, unless one cannot be killed.
+
+    Not for ever: the directory may have been removed under a job that runs. The end of this process ends that, too.
+    """
+    deadline = time.monotonic() + _GUARD_PATIENCE_S
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 @contextmanager
 def _one_at_a_time(state_dir: Path) -> Iterator[None]:
     """Hold the state directory's lock, so that two launches do not plan the same memory."""
-    try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = (state_dir / "launch.lock").open("w")
-    except OSError as error:
-        hint = "make it writable, or set GPUSCHED_STATE_DIR to another directory"
-        raise HostFault(f"{state_dir}: {error.strerror}", hint) from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = stack.enter_context((state_dir / "launch.lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            hint = "make it writable, or set GPUSCHED_STATE_DIR to another directory"
+            raise HostFault(f"{state_dir}: {error.strerror}", hint) from None
         yield
 
 
@@ -124,7 +154,7 @@ def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Pla
     job = directory.path.name
     counts = {role.name: role.count for role in plan.request.roles}
     mark = hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:8]  # two state directories may both have a snake-1
-    endpoint = f"ipc://{settings.runtime_dir}/{job}-{mark}.sock"
+    endpoint = f"ipc://{_socket(settings, job, mark)}"
 
     def identity(replica: Replica) -> dict[str, str]:
         return contract.identity_environment(
@@ -193,28 +223,25 @@ def _crowded(plan: Plan) -> list[str]:
 
 def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> None:
     if as_json:
+        import json
+
         import msgspec
 
-        print(msgspec.json.encode(status).decode())
+        print(json.dumps(msgspec.to_builtins(status)))
         return
-    from gpusched.cli.render_launch import format_duration
+    from gpusched.cli.render_launch import format_duration, plain_progress
     from gpusched.supervisor.restart import exit_text
 
     took = format_duration((status.ended or time.time()) - status.created)
     print(f"{status.id} {status.state} after {took}" + (f": {status.message}" if status.message else ""))
+    if status.progress:
+        print(plain_progress(status.progress))
     failed = [replica for replica in status.replicas if replica.state == "failed"]
     for replica in failed[:3]:
         print(f"  {replica.name}: {exit_text(replica.exit) if replica.exit else 'failed'}")
-        for line in _last_lines(Path(replica.log or ""), 6):
-            print(f"    | {line}")
+        for line in last_lines(Path(replica.log or ""), 6):
+            print(f"    | {line[:_LONGEST_LINE]}")
     found = sorted({path.name for pattern in _RESULTS for path in directory.path.glob(pattern)})
     if found:
         print(f"results: {directory.path}: {', '.join(found)}")
     print(f"logs:    {directory.logs}")
-
-
-def _last_lines(path: Path, count: int) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines()[-count:]
-    except OSError:
-        return []

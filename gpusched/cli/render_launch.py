@@ -1,5 +1,6 @@
 """Draw a job while it runs: its replicas, its progress, its curve. It reads values and must not know where they lie."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -14,7 +15,7 @@ from gpusched.cli.chart import draw_chart
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text
 
-__all__ = ["Scene", "draw_job", "format_duration", "plain_progress"]
+__all__ = ["Scene", "draw_job", "format_duration", "number", "plain_progress", "printable"]
 
 _COLOURS: Final = {
     ReplicaState.RUNNING: "green",
@@ -28,10 +29,14 @@ _NUMBERS: Final = ("steps/s", "score", "restarts")
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment of a job. `progress` are its reports in order of time; `frame` is a game drawn as text, or empty."""
+    """One moment of a job. `latest` is the leader's last report; `points` are Unix times and scores, all finite.
+
+    `frame` is a game drawn as text, or empty.
+    """
 
     job: JobStatus
-    progress: Sequence[Mapping[str, object]]
+    latest: Mapping[str, object]
+    points: Sequence[tuple[float, float]]
     now: float
     frame: str = ""
     note: str = ""
@@ -48,7 +53,7 @@ def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
         grid = Table.grid(padding=(0, 1))
         grid.add_row(game, _curve(scene, max(width - 30, 30), max(curve_height, scene.frame.count("\n") - 1)))
         parts.append(grid)
-    elif scene.progress:
+    elif scene.latest:
         parts.append(curve)
     room = max(3, min(_MOST_ROWS, height - curve_height - 9))
     parts += [_replicas(scene, room), Text(scene.note, style="dim")]
@@ -72,7 +77,7 @@ def _headline(scene: Scene) -> Text:
 
 
 def _numbers(scene: Scene) -> Text:
-    latest = scene.progress[-1] if scene.progress else {}
+    latest = scene.latest
     if not latest:
         return Text("waiting for the first report of the leader …" if scene.unicode else "waiting ...", style="dim")
     text = Text()
@@ -84,21 +89,16 @@ def _numbers(scene: Scene) -> Text:
         text.append(f"{label} ", style="dim")
         text.append(f"{value}   ", style="bold")
     if latest.get("note"):
-        text.append(str(latest["note"]), style="dim")
+        text.append(printable(str(latest["note"])), style="dim")
     return text
 
 
 def _curve(scene: Scene, width: int, height: int) -> Text:
-    points = [(time, score) for report in scene.progress for time, score in _point(report)]
-    lines = draw_chart(points, width, height, unicode=scene.unicode)
-    span = points[-1][0] - points[0][0] if points else 0.0
+    lines = draw_chart(scene.points, width, height, unicode=scene.unicode)
+    times = [time for time, _ in scene.points]
+    span = max(times) - min(times) if times else 0.0
     lines.append(f"{'score':>8}  {'0s':<{max(width - 24, 1)}}{format_duration(span):>10}")
     return Text("\n".join(lines), style="cyan")
-
-
-def _point(report: Mapping[str, object]) -> list[tuple[float, float]]:
-    time, score = report.get("time"), report.get("score")
-    return [(float(time), float(score))] if isinstance(time, int | float) and isinstance(score, int | float) else []
 
 
 def _replicas(scene: Scene, room: int) -> Table:
@@ -108,7 +108,7 @@ def _replicas(scene: Scene, room: int) -> Table:
     for title in titles:
         justify: JustifyMethod = "right" if title in ("pid", "limit", *_NUMBERS) else "left"
         table.add_column(title, justify=justify, no_wrap=True)
-    reported = scene.progress[-1].get("replicas") if scene.progress else None
+    reported = scene.latest.get("replicas")
     numbers: Mapping[str, object] = reported if isinstance(reported, Mapping) else {}
     rows = list(scene.job.replicas)
     shown = rows if len(rows) <= room else _most_interesting(rows, room - 1)
@@ -150,18 +150,19 @@ def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: b
         _whole(told.get("steps_per_s")),
         _decimal(told.get("score")),
         str(replica.restarts),
-        exit_text(replica.exit) if replica.exit else "",
+        Text(printable(exit_text(replica.exit)) if replica.exit else ""),  # no markup: it may hold a path with [ in it
     ]
 
 
 def plain_progress(report: Mapping[str, object]) -> str:
-    """Return one report of the leader as a line of text."""
-    parts = [
-        f"step {_whole(report.get('step'))}",
-        f"{_whole(report.get('steps_per_s'))} steps/s",
-        f"score {_decimal(report.get('score'))}",
+    """Return one report of the leader as a line of text, without what it does not tell."""
+    told = [
+        f"step {_whole(report['step'])}" if report.get("step") is not None else "",
+        f"{_whole(report['steps_per_s'])} steps/s" if report.get("steps_per_s") is not None else "",
+        f"score {_decimal(report['score'])}" if report.get("score") is not None else "",
+        printable(str(report.get("note") or "")),
     ]
-    return "  ".join(parts) + (f"  {report['note']}" if report.get("note") else "")
+    return "  ".join(part for part in told if part)
 
 
 def format_duration(seconds: float) -> str:
@@ -173,9 +174,23 @@ def format_duration(seconds: float) -> str:
     return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"  # noqa: PLR2004
 
 
+def printable(text: str) -> str:
+    """Return a text of somebody else's without what could move a terminal's cursor: control characters become `?`."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def number(value: object) -> float | None:
+    """Return a reported value as a finite number, or None if it is none."""
+    try:
+        found = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:  # an int of hundreds of digits
+        return None
+    return found if math.isfinite(found) else None
+
+
 def _whole(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, int | float) else "-"
+    return "-" if (found := number(value)) is None else f"{found:,.0f}"
 
 
 def _decimal(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else "-"
+    return "-" if (found := number(value)) is None else f"{found:.2f}"

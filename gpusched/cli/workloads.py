@@ -34,6 +34,13 @@ def load_workload(name: str) -> Workload:
 
 
 def _find(name: str) -> Path:
+    try:
+        return _found(name)
+    except OSError as error:
+        raise UsageError(f"workload {name!r}: {error.strerror}", "give a name or a path that can be read") from None
+
+
+def _found(name: str) -> Path:
     given = Path(name)
     if given.suffix == ".toml" or len(given.parts) > 1 or given.is_dir():
         path = given / "workload.toml" if given.is_dir() else given
@@ -102,7 +109,7 @@ def _settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does for the replicas
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 (the module is the workload's own, and may break in any way)
         where = f"{workload.path}: job.settings"
         raise WorkloadError(f"{where}: {name!r}: {error}", 'name a class, such as "my.settings:Settings"') from None
     if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):

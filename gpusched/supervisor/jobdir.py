@@ -13,6 +13,7 @@ It starts and signals nothing.
 """
 
 import json
+import math
 import os
 import shutil
 import time
@@ -36,7 +37,19 @@ from gpusched.model.status import (
 from gpusched.supervisor.kernel import boot_id, start_time
 from gpusched.supervisor.spec import JobSpec
 
-__all__ = ["JobDirectory", "create", "last_progress", "leases_of", "list_jobs", "lost", "queued", "read_job"]
+__all__ = [
+    "JobDirectory",
+    "create",
+    "is_alive",
+    "last_lines",
+    "last_progress",
+    "leases_of",
+    "list_jobs",
+    "lost",
+    "parse_report",
+    "queued",
+    "read_job",
+]
 
 START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""
@@ -173,7 +186,7 @@ def list_jobs(state_dir: Path) -> tuple[JobStatus, ...]:
     """
     jobs = state_dir / "jobs"
     try:
-        paths = [path for path in jobs.iterdir() if (path / "spec.json").exists()]
+        paths = [path for path in jobs.iterdir() if _has_spec(path)]
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -194,21 +207,36 @@ def leases_of(jobs: Iterable[JobStatus]) -> tuple[Lease, ...]:
 
 def last_progress(path: Path) -> dict[str, object] | None:
     """Return the last whole JSON object of the progress file `path`, or None: no file, or none in its last 64 KiB."""
+    whole = [line for line in _tail(path) if line.endswith(b"\n")]
+    return next((report for line in reversed(whole) if (report := parse_report(line)) is not None), None)
+
+
+def parse_report(line: bytes) -> dict[str, object] | None:
+    """Return the JSON object that a line of a progress file holds, NaN and infinity as None; None if it holds none."""
+    try:
+        report = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """Return the last `count` lines of a log within its last 64 KiB; none if it cannot be read."""
+    return [line.decode(errors="replace").rstrip("\r\n") for line in _tail(path)[-count:]]
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _tail(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).splitlines(keepends=True)
+            return file.read(_TAIL_BYTES).splitlines(keepends=True)
     except OSError:
-        return None
-    for line in reversed(lines):
-        if line.endswith(b"\n"):
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(found, dict):
-                return found
-    return None
+        return []
 
 
 def read_job(path: Path) -> JobStatus:
@@ -225,6 +253,7 @@ def read_job(path: Path) -> JobStatus:
             replicas=(),
             run_dir=str(path),
             message=str(error),
+            created=_changed(path),
         )
     return msgspec.structs.replace(status, progress=last_progress(directory.progress))
 
@@ -233,16 +262,33 @@ def _checked(directory: JobDirectory) -> JobStatus:
     status = directory.read_status()
     if status is None:
         status = queued(directory, directory.read_spec())
-        return lost(status, "it was never started") if time.time() - status.created > START_PATIENCE_S else status
-    if _alive(status):
+        age = abs(time.time() - status.created)  # a clock that was set back makes it negative
+        return lost(status, "it was never started") if age > START_PATIENCE_S else status
+    if is_alive(status):
         return status
     status = directory.read_status() or status  # its last word may have come between the two looks
     return lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
 
 
-def _alive(status: JobStatus) -> bool:
-    pid = status.supervisor_pid
-    return pid is not None and status.boot_id == boot_id() and start_time(pid) == status.supervisor_start
+def is_alive(status: JobStatus) -> bool:
+    """Return whether the process that the status names as its supervisor runs: that one, not a later one of its pid."""
+    pid, start = status.supervisor_pid, status.supervisor_start
+    return pid is not None and start is not None and status.boot_id == boot_id() and start_time(pid) == start
+
+
+def _has_spec(path: Path) -> bool:
+    try:
+        return (path / "spec.json").exists()
+    except OSError:  # it may not be looked into: read_job will say so
+        return True
+
+
+def _changed(path: Path) -> float:
+    """Return when a directory of which nothing else is known was changed, in Unix seconds; 0 if that is unknown too."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _number(name: str, workload: str) -> int:

@@ -5,15 +5,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
-from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, queued
-from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
+from gpusched.supervisor.kernel import start_time
 from gpusched.supervisor.spec import JobSpec, ProcessIdentity
 
 __all__ = ["start", "stop", "this_process"]
@@ -38,6 +37,8 @@ def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) ->
         guard = _spawn(directory, environ)
     except OSError as error:
         raise HostFault(f"cannot start {spec.id}: {error}", f"see that {directory.path} can be written") from None
+    except UnicodeEncodeError as error:
+        raise HostFault(f"cannot start {spec.id}: {error.object!r} is no text in UTF-8", "rename it") from None
     deadline = time.monotonic() + START_PATIENCE_S
     while True:
         ended = _has_ended(guard)  # asked first: it may write its status and end between the two questions
@@ -45,7 +46,8 @@ def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) ->
         if status is not None and status.supervisor_pid is not None:
             return status.supervisor_pid
         if ended:
-            raise _did_not_start(directory, spec, _last_line(directory.supervisor_log) or "it ended without a word")
+            words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
+            raise _did_not_start(directory, spec, words[0])
         if time.monotonic() > deadline:
             os.kill(guard, signal.SIGTERM)
             raise _did_not_start(directory, spec, f"no answer within {START_PATIENCE_S:.0f} s")
@@ -58,8 +60,7 @@ def stop(job: JobStatus) -> None:
     It returns at once; the job's status tells when it is over. Raises NotFound if the job is over or nobody runs it.
     """
     pid = job.supervisor_pid
-    alive = job.state not in JOB_TERMINAL and job.boot_id == boot_id()
-    if pid is None or not alive or start_time(pid) != job.supervisor_start:
+    if pid is None or job.state in JOB_TERMINAL or not is_alive(job):
         raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
     try:
         os.kill(pid, signal.SIGTERM)
@@ -82,6 +83,7 @@ def _spawn(directory: JobDirectory, environ: Mapping[str, str]) -> int:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsigmask=[],
+        setsid=True,  # from the first moment on, so that Ctrl-C reaches the job by way of the caller only
     )
 
 
@@ -101,10 +103,3 @@ def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFaul
     except OSError as error:
         message = f"{message}; {directory.status}: {error.strerror}"
     return HostFault(message, f"see {directory.supervisor_log}")
-
-
-def _last_line(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip().rpartition("\n")[2]
-    except OSError:
-        return ""

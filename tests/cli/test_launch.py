@@ -1,8 +1,10 @@
 """`gpusched launch`, as a real process with real supervisors and replicas."""
 
+import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -209,3 +211,65 @@ def test_a_command_that_leaves_out_the_import_hook_is_warned_of_where_there_is_a
     hooked = command.run("launch", str(with_option), *P3).stdout
     assert re.findall(r"command of role (\w+) has python's -I, -E or -S", limited) == ["learner", "actor"]
     assert "command of role" not in without_devices + hooked
+
+
+def test_a_socket_path_that_is_too_long_is_told_before_anything_starts(command: Command, tmp_path: Path) -> None:
+    command.env["GPUSCHED_RUNTIME_DIR"] = str(tmp_path / ("deep" * 25))
+
+    done = command.run("launch", command.toy("for_ever.py"))
+
+    assert done.returncode == 2
+    assert "paths of over 107 bytes" in done.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_a_settings_module_that_breaks_is_told_with_its_workload(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "broken_settings.py").write_text("1 / 0")
+    command.env["PYTHONPATH"] = str(tmp_path)
+
+    done = command.run("launch", command.toy("for_ever.py", job='settings = "broken_settings:Settings"'))
+
+    assert done.returncode == 2
+    assert "workload.toml: job.settings: 'broken_settings:Settings': division by zero" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("launch", "x" * 300), ("plan", "--workload", "x" * 300 + "/workload.toml"), ("plan", "--machine", "x" * 300)],
+    ids=["name", "path", "machine"],
+)
+def test_a_name_longer_than_a_file_system_takes_is_wrong_usage(words: tuple[str, ...], command: Command) -> None:
+    done = command.run(*words)
+
+    assert done.returncode == 2, done.stderr
+    assert "internal error" not in done.stderr
+
+
+def test_launch_returns_when_the_directory_of_its_job_is_removed(command: Command) -> None:
+    launcher = command.start("launch", command.toy("for_ever.py"))
+    until(lambda: everything_runs(command), "all replicas run")
+
+    shutil.rmtree(command.state / "jobs" / "toy-1")
+    output, _ = launcher.communicate(timeout=20)
+
+    assert "toy-1 lost" in output
+    until(lambda: not command.running(), "no process left")
+
+
+def test_ctrl_c_ends_a_launch_that_waits_for_another_one(command: Command) -> None:
+    command.state.mkdir()
+    with (command.state / "launch.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = command.start("launch", command.toy("for_ever.py"))
+        until(lambda: "launch.lock" in opened_by(waiting.pid), "it waits for the lock")
+
+        waiting.send_signal(signal.SIGINT)
+
+        assert waiting.wait(20) == 130
+
+
+def opened_by(pid: int) -> set[str]:
+    try:
+        return {entry.readlink().name for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    except FileNotFoundError:  # one that was closed in this moment
+        return set()

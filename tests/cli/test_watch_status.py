@@ -1,78 +1,27 @@
 """`gpusched status --watch` in a real terminal: it draws in place, answers keys, and gives the terminal back."""
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
-import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.stand_in.library import FOUR_V100, ROOT, SIXTY_FOUR, StandIn, StandInHost
+from tests.cli.terminal import GIVEN_BACK, TAKEN, Terminal
+from tests.stand_in.library import FOUR_V100, SIXTY_FOUR, StandIn, StandInHost
 
-TAKEN, GIVEN_BACK = "\x1b[?1049h", "\x1b[?1049l"
-PATIENCE_S = 15.0
+WATCH = [sys.executable, "-m", "gpusched", "status", "--watch", "--interval", "0.3"]
 
 
-class Terminal:
-    """A pseudo-terminal with `gpusched status --watch` in it."""
-
-    def __init__(self, host: StandInHost, state_dir: Path, *, columns: int = 100, lines: int = 40) -> None:
-        self.outside, self.inside = pty.openpty()
-        self.before = termios.tcgetattr(self.inside)
-        self.seen = ""
-        self.resize(columns, lines)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpusched", "status", "--watch", "--interval", "0.3"],
-            stdin=self.inside,
-            stdout=self.inside,
-            stderr=self.inside,
-            env=host.env | {"GPUSCHED_STATE_DIR": str(state_dir), "TERM": "xterm-256color"},
-            cwd=ROOT,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (no thread here)
-        )
-
-    def resize(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self.outside, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.outside, keys)
-
-    def see(self, words: str) -> str:
-        """Wait until the program has written `words` after what was seen before, and return what it wrote."""
-        until = time.monotonic() + PATIENCE_S
-        while words not in self.seen:
-            assert time.monotonic() < until, f"not seen: {words!r} in {self.seen[-2000:]!r}"
-            if select.select([self.outside], [], [], 0.2)[0]:
-                self.seen += os.read(self.outside, 65536).decode(errors="replace")
-        shown, _, self.seen = self.seen.partition(words)
-        return shown + words
-
-    def end(self) -> int:
-        """Wait for the program's end, and return its exit code; the terminal must be as it was."""
-        self.see(GIVEN_BACK)
-        code = self.process.wait(PATIENCE_S)
-        assert termios.tcgetattr(self.inside) == self.before
-        return code
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.outside)
-        os.close(self.inside)
+def watching(host: StandInHost, state_dir: Path, **size: int) -> Terminal:
+    env = host.env | {"GPUSCHED_STATE_DIR": str(state_dir), "TERM": "xterm-256color"}
+    return Terminal(WATCH, env, **size)
 
 
 @pytest.fixture
 def watched(stand_in: StandIn, tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(stand_in.host(SIXTY_FOUR), tmp_path)
+    terminal = watching(stand_in.host(SIXTY_FOUR), tmp_path)
     terminal.see(TAKEN)
     terminal.see("lines 1-39 of ")
     yield terminal
@@ -131,7 +80,7 @@ def test_it_can_be_suspended_and_brought_back(watched: Terminal) -> None:
 
 
 def test_keys_are_answered_while_nvml_does_not(stand_in: StandIn, tmp_path: Path) -> None:
-    terminal = Terminal(stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 60\n"), tmp_path)
+    terminal = watching(stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 60\n"), tmp_path)
     try:
         terminal.see("reading the devices")
         terminal.type(b"q")
@@ -141,7 +90,7 @@ def test_keys_are_answered_while_nvml_does_not(stand_in: StandIn, tmp_path: Path
 
 
 def test_a_driver_that_never_answers_is_told(stand_in: StandIn, tmp_path: Path) -> None:
-    terminal = Terminal(stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 60\n"), tmp_path)
+    terminal = watching(stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 60\n"), tmp_path)
     try:
         terminal.see("waiting for NVML")
         terminal.see("NVML did not answer within 2 s")

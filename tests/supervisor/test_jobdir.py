@@ -12,7 +12,16 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
 from gpusched.supervisor import jobdir
-from gpusched.supervisor.jobdir import JobDirectory, create, last_progress, leases_of, list_jobs, queued
+from gpusched.supervisor.jobdir import (
+    JobDirectory,
+    create,
+    last_lines,
+    last_progress,
+    leases_of,
+    list_jobs,
+    parse_report,
+    queued,
+)
 from gpusched.supervisor.kernel import boot_id, start_time
 from tests.supervisor.specs import job, replica
 
@@ -182,3 +191,51 @@ def test_a_failed_save_leaves_the_old_status_whole(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         directory.write_status(msgspec.structs.replace(status, state=JobState.FAILED))
     assert directory.read_status() == status
+
+
+def test_one_job_that_cannot_be_looked_into_hides_no_other(tmp_path: Path) -> None:
+    running(create(tmp_path, "snake"))
+    (tmp_path / "jobs" / "snake-7").symlink_to("x" * 300)  # any access fails, for root as well
+    broken = create(tmp_path, "snake")
+    broken.spec.write_text("{}")
+    broken.status.write_text("[[")
+
+    found = {job.id: job for job in list_jobs(tmp_path)}
+
+    assert {name: job.state for name, job in found.items()} == {
+        "snake-1": JobState.RUNNING,
+        "snake-7": JobState.LOST,
+        "snake-8": JobState.LOST,
+    }
+    assert all(time.time() - found[name].created < 60 for name in ("snake-7", "snake-8")), "recent enough to be seen"
+
+
+def test_a_job_that_never_started_is_lost_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    directory.write_spec(msgspec.structs.replace(job(replica("actor.0")), created=time.time() + 86_400))
+
+    assert [each.state for each in list_jobs(tmp_path)] == [JobState.LOST]
+
+
+def test_the_end_of_a_log_is_read_without_the_rest(tmp_path: Path) -> None:
+    log = tmp_path / "actor.0.log"
+    with log.open("wb") as file:
+        file.truncate(1 << 40)  # a terabyte that takes no room
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nlast but one\nthe last \xff\n")
+
+    assert last_lines(log, 2) == ["last but one", "the last \ufffd"]
+    assert last_lines(tmp_path / "none.log", 2) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "report"),
+    [
+        (b'{"score": NaN, "step": 1e999}', {"score": None, "step": None}),
+        (b"[1]", None),
+        (b"[" * 100_000, None),
+        (b"\xff", None),
+    ],
+)
+def test_a_report_holds_no_number_that_json_has_not(line: bytes, report: object) -> None:
+    assert parse_report(line) == report

@@ -1,0 +1,98 @@
+"""`gpusched launch` in a terminal: what it draws must never end the job that it draws."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpusched.cli.chart import Curve, draw_chart
+from tests.cli.command import Command, until
+from tests.cli.terminal import PATIENCE_S, Terminal
+
+Launch = Callable[..., Terminal]
+
+
+@pytest.fixture
+def launch(command: Command) -> Iterator[Launch]:
+    """Start `gpusched launch WORKLOAD` in a terminal; what is kept of a crash would lie in the test's home."""
+    begun: list[Terminal] = []
+
+    def begin(workload: str, **env: str) -> Terminal:
+        environment = command.env | {"TMPDIR": str(command.home), "TERM": "xterm-256color", **env}
+        begun.append(Terminal([sys.executable, "-m", "gpusched", "launch", workload], environment))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        each.close()
+
+
+def crashes(command: Command) -> list[Path]:
+    return list(command.home.glob("gpusched-crash-*"))
+
+
+def test_reports_that_cannot_be_drawn_do_not_end_the_job(command: Command, launch: Launch) -> None:
+    terminal = launch(command.toy("odd_reports.py"))
+
+    shown = terminal.see("odd ?[2J")
+    (command.state / "jobs" / "toy-1" / "seen").touch()
+    shown += terminal.see("toy-1 succeeded")
+
+    assert "a game" in shown
+    assert terminal.process.wait(PATIENCE_S) == 0
+    assert crashes(command) == []
+    status = command.run("status", "--json").stdout
+    json.loads(status, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+
+
+def test_a_reason_with_brackets_is_no_markup(command: Command, launch: Launch) -> None:
+    workload = Path(command.toy("for_ever.py"))
+    workload.write_text(workload.read_text().replace("{python}", "/no/[/bold]/such", 1))
+
+    terminal = launch(str(workload))
+
+    terminal.see("toy-1 failed")
+    assert terminal.process.wait(PATIENCE_S) == 1
+    assert crashes(command) == []
+
+
+def test_a_terminal_that_cannot_draw_gets_lines(command: Command, launch: Launch) -> None:
+    terminal = launch(command.toy("for_ever.py"), TERM="dumb")
+
+    shown = terminal.see("actor.1 running pid")
+    terminal.type(b"\x03")
+    shown += terminal.see("toy-1 cancelled")
+
+    assert "\x1b" not in shown
+
+
+def test_a_terminal_that_goes_ends_the_job_and_nothing_is_called_an_error(command: Command, launch: Launch) -> None:
+    terminal = launch(command.toy("for_ever.py"))
+    terminal.see("3 of 3 processes running")
+
+    os.close(terminal.inside)
+    os.close(terminal.outside)
+    terminal.process.wait(PATIENCE_S)
+    until(lambda: not command.running(), "no process left")
+    terminal.inside, terminal.outside = os.pipe()
+
+    assert command.job()["state"] == "cancelled"
+    assert crashes(command) == []
+
+
+def test_a_curve_of_a_week_stays_small_and_keeps_its_course() -> None:
+    curve = Curve()
+    for second in range(100_000):
+        curve.add(float(second), float(second))
+
+    times = [time for time, _ in curve.points]
+    assert 2048 <= len(times) <= 4096
+    assert times == list(range(0, 32 * len(times), 32))
+    assert times[-1] > 99_900
+
+
+def test_a_clock_that_was_set_back_does_not_break_the_chart() -> None:
+    assert draw_chart([(900.0, 1.0), (3.0, 2.0), (901.0, 7.0)], 40, 4, unicode=False)
