@@ -57,7 +57,10 @@ def _this_host(deadline_s: float) -> Inventory:
 
 
 def _is_path(machine: str) -> bool:
-    return "/" in machine or machine.endswith(".json") or Path(machine).is_file()
+    try:
+        return "/" in machine or machine.endswith(".json") or Path(machine).is_file()
+    except OSError:  # too long for a name
+        return False
 
 
 def _unknown(machine: str) -> UsageError:

@@ -248,7 +248,7 @@ class _DeviceReader:
             fields["memory_reserved_mib"] = memory.reserved >> 20
         else:
             memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
-        if memory is not None:
+        if memory is not None and memory.total >> 20:
             fields["memory_total_mib"], fields["memory_used_mib"] = memory.total >> 20, memory.used >> 20
 
     def _processes(self, handle: Any) -> list[DeviceProcess]:

@@ -83,7 +83,7 @@ def read_document(path: Path) -> object:
         raise UsageError(f"{path}: there is no such file", _HOW_TO_SAVE) from None
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "give a file that can be read") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not a saved status: {error}", _HOW_TO_SAVE) from None
 
 
@@ -118,8 +118,8 @@ def _check(path: Path, document: _Document) -> None:
             raise UsageError(f"{path}: two devices have the uuid {device.uuid}", "give every device its own")
         seen.add(device.uuid)
         amounts = [getattr(device, name) for name in _AMOUNTS] + [each.memory_mib for each in device.processes]
-        if any(amount is not None and amount < 0 for amount in amounts):
-            raise UsageError(f"{path}: device {device.label} has a negative amount of memory", _HOW_TO_SAVE)
+        if any(amount is not None and amount < 0 for amount in amounts) or device.memory_total_mib == 0:
+            raise UsageError(f"{path}: device {device.label} has a negative amount of memory, or none", _HOW_TO_SAVE)
     for lease in document.leases:
         if lease.share_mib < 0:
             raise UsageError(f"{path}: the lease of {lease.job}/{lease.replica} is negative", _HOW_TO_SAVE)

@@ -29,7 +29,7 @@ DEVICES = st.builds(
     uuid=st.uuids().map(str),
     name=TEXT,
     mig_index=st.none() | st.integers(0, 6),
-    memory_total_mib=AMOUNT,
+    memory_total_mib=st.none() | st.integers(1, 1 << 30),
     memory_used_mib=AMOUNT,
     memory_reserved_mib=AMOUNT,
     compute_mode=st.sampled_from([None, "default", "exclusive_process"]),
@@ -99,6 +99,7 @@ def test_leases_are_told_by_device_and_by_process() -> None:
         "[]",
         "3",
         "null",
+        "[" * 100_000,
         '{"host": "here"}',
         '{"devices": []}',
         "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
@@ -114,7 +115,7 @@ def test_a_foreign_file_is_one_clear_message(tmp_path: Path, text: str) -> None:
     assert "gpusched status --json" in told.value.hint
 
 
-@pytest.mark.parametrize("change", [{"uuid": "GPU-a"}, {"memory_used_mib": -1}])
+@pytest.mark.parametrize("change", [{"uuid": "GPU-a"}, {"memory_used_mib": -1}, {"memory_total_mib": 0}])
 def test_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     devices = (Device(index=0, uuid="GPU-a", name="a"), Device(index=1, uuid="GPU-b", name="b"))
     document = json.loads(json.dumps(saved.document_of(Inventory(host="a", source="nvml", devices=devices, cpus=()))))
