@@ -134,19 +134,24 @@ class ActorLoop:
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
             return  # the answer to an earlier Hello: what it says of batches is out of date
-        self._welcomed, self._asked = True, False
-        self._learner, self._newest = welcome.learner, welcome.version
+        same, self._learner = welcome.learner == self._learner, welcome.learner
+        self._welcomed, self._asked, self._newest = True, False, welcome.version
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
         for seq in self.in_flight.keys() - set(welcome.held):
-            del self.in_flight[seq]  # it is gone, or was taken: its credit comes back
+            outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
+            if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
+                self._send_again(outgoing)
 
     def _begin_again(self, asked: WhoAreYou) -> None:
         """Say Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
         self._welcomed, self._hello_at = False, float("-inf")
         outgoing = None if asked.seq is None else self.in_flight.pop(asked.seq, None)
         if outgoing is not None:
-            self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.header.seq))
+            self._send_again(outgoing)
+
+    def _send_again(self, outgoing: Outgoing) -> None:
+        self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.header.seq))
 
     def _unpack(self, header: WeightsHeader, frames: list[zmq.Frame]) -> Weights:
         arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self.max_message)

@@ -108,7 +108,10 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
-    """The answer to Hello. `held`: batches of this process that still wait here; all others in flight are gone."""
+    """The answer to Hello. `seq`: the last batch of this process that came; `held`: those of them that still wait here.
+
+    Batches in flight after `seq` never came to this learner; those up to `seq` and not in `held` are used up.
+    """
 
     protocol: int
     learner: Token
@@ -117,6 +120,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     version: Number
     heartbeat_ms: Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
     max_message: Number
+    seq: Number
     held: tuple[Number, ...]
 
 

@@ -95,6 +95,7 @@ class Roster:
             version=version,
             heartbeat_ms=max(1, round(self._limits.heartbeat_s * 1000)),
             max_message=self._limits.max_message,
+            seq=peer.seq,
             held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
         )
 

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.messages import ArraySpec, BatchHeader, Hello, Ping, encode_header
+from gpusched.channel.messages import ArraySpec, BatchHeader, Hello, Ping, Welcome, WhoAreYou, encode_header
 from gpusched.errors import ProtocolError
 
 HELLO = Hello(1, "stranger", 0, "nonce", 1, "", 0)
@@ -188,6 +188,49 @@ def test_an_actor_outlives_a_learner_that_talks_garbage(endpoint: str) -> None:
                 router.send_multipart([route, *parts])
             assert actor.weights(timeout=0.5) is None
             assert actor._loop.dropped == {"malformed": 5}
+    finally:
+        router.close(0)
+        context.term()
+
+
+def test_what_a_connection_lost_is_sent_again_to_the_same_learner_and_to_no_other(endpoint: str) -> None:
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.bind(endpoint)
+
+    def hear(tag: str) -> tuple[bytes, list[object]]:
+        while router.poll(10_000):
+            route, header = router.recv_multipart()[:2]
+            message: list[object] = msgspec.msgpack.decode(header)
+            if message[0] == tag:
+                return route, message
+        raise AssertionError(f"no {tag} came")
+
+    def welcome(learner: str, last: int, *held: int) -> None:
+        route, hello = hear("hello")
+        number = int(str(hello[5]))
+        answer = Welcome(
+            1, learner, number, credits=3, version=0, heartbeat_ms=50, max_message=1 << 20, seq=last, held=held
+        )
+        router.send_multipart([route, encode_header(answer)])
+
+    def forget() -> None:
+        route, _ = hear("ping")
+        router.send_multipart([route, encode_header(WhoAreYou())])
+
+    try:
+        with Actor(endpoint) as actor:
+            welcome("a", 0)
+            for _ in range(3):
+                assert actor.send(ONE, timeout=10)
+            assert [hear("batch")[1][1] for _ in range(3)] == [1, 2, 3]
+            forget()
+            welcome("a", 2, 2)
+            assert hear("batch")[1][1] == 3, "it never came: 1 was used, 2 waits"
+            forget()
+            welcome("b", 0)
+            assert actor.send(ONE, timeout=10)
+            assert hear("batch")[1][1] == 4, "nobody knows whether the former learner used 2 and 3"
     finally:
         router.close(0)
         context.term()
