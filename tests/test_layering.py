@@ -62,6 +62,19 @@ def test_workloads_import_only_what_is_public_to_them(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sources("gpusched"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_gpusched_knows_no_workload(path: Path) -> None:
+    assert "workloads" not in {name.split(".")[0] for name in imports(path)}
+
+
+@pytest.mark.parametrize("path", sources("gpusched/frameworks"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_frameworks_need_nothing_but_python_and_the_framework_that_is_there(path: Path) -> None:
+    """They run in interpreters that have neither gpusched's dependencies nor, but for the hook, gpusched."""
+    allowed = {*sys.stdlib_module_names, "gpusched", "gpusched_import_hook", "sitecustomize", "tensorflow", "torch"}
+    assert {name.split(".")[0] for name in imports(path)} <= allowed
+    assert rooms(imports(path)) <= {"errors", "frameworks"}
+
+
+@pytest.mark.parametrize("path", sources("gpusched"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_the_nvml_probe_knows_pynvml(path: Path) -> None:
     knows = any(name.split(".")[0] == "pynvml" for name in imports(path))
     assert not knows or path == ROOT / "gpusched" / "probe" / "nvml.py"
