@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, overload
 
-import msgspec
 import zmq
 
 from gpusched import contract
@@ -19,9 +18,9 @@ from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import pack_arrays, plain_meta
 from gpusched.channel.learner import endpoint_of_launch
 from gpusched.channel.link import Link, frames_of, start_thread
-from gpusched.channel.messages import BatchHeader, Hello, decode_from_actor, encode_header
+from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, check_header
 from gpusched.channel.values import Array, Limits, Weights
-from gpusched.errors import ChannelError, NotLaunched, ProtocolError, UsageError
+from gpusched.errors import ChannelError, NotLaunched, UsageError
 
 __all__ = ["Actor"]
 
@@ -105,7 +104,7 @@ class Actor:
         specs, ready = pack_arrays(arrays, self._loop.max_message)
         made_with = self._playing if version is None else version
         header = BatchHeader(self._seq + 1, made_with, specs, plain_meta(meta or {}))
-        encode_header(header)  # what cannot be written fails here, in the application
+        check_header(header)
         outgoing = Outgoing(header, frames_of(ready))  # before the wait, so that copying overlaps what is under way
         with self._call():
             if not self._wait(self._may_send, timeout):
@@ -162,8 +161,8 @@ def _identity() -> tuple[str, int]:
 
 def _check_name(name: str) -> None:
     try:
-        decode_from_actor(encode_header(Hello(1, name, 0, "", 0, "", 0)))
-    except (ProtocolError, msgspec.MsgspecError):
+        check_header(Hello(PROTOCOL, name, 0, "", 0, "", 0))
+    except UsageError:
         raise UsageError(
             f"{name!r} cannot be an actor's name", "use at most 64 letters, digits, and . _ : -, a letter first"
         ) from None

@@ -17,6 +17,7 @@ from gpusched.channel.endpoint import Claim, check_endpoint
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_loop import LearnerLoop
 from gpusched.channel.link import Link, frames_of, start_thread
+from gpusched.channel.messages import MAX_NUMBER, WeightsHeader, check_header
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched
 
@@ -99,6 +100,7 @@ class Learner:
         """
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
+        check_header(WeightsHeader(MAX_NUMBER, specs))
         return self._loop.publish(specs, frames_of(arrays))
 
     def get(self, timeout: float | None = None) -> Batch | None:

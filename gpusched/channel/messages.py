@@ -8,13 +8,14 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from gpusched.errors import ProtocolError
+from gpusched.errors import ProtocolError, UsageError
 
 __all__ = [
     "MAX_DIMENSIONS",
     "MAX_FRAMES",
     "MAX_HEADER",
     "MAX_NAME",
+    "MAX_NUMBER",
     "PROTOCOL",
     "ArraySpec",
     "BatchHeader",
@@ -32,6 +33,7 @@ __all__ = [
     "WeightsHeader",
     "Welcome",
     "WhoAreYou",
+    "check_header",
     "decode_from_actor",
     "decode_from_learner",
     "encode_header",
@@ -46,8 +48,10 @@ MAX_FRAMES: Final = 256
 MAX_NAME: Final = 128
 """Characters of an array's name."""
 MAX_DIMENSIONS: Final = 32
+MAX_NUMBER: Final = 1 << 62
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+RaisingVersion = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]  # the learner goes on above it and must find room
 ActorName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]*\Z")]
 Token = Annotated[str, msgspec.Meta(max_length=32)]
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
@@ -78,7 +82,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     nonce: Token
     number: Number
     learner: Token
-    version: Number
+    version: RaisingVersion
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
@@ -192,12 +196,24 @@ def encode_header(message: FromActor | FromLearner) -> bytes:
     try:
         data = _encoder.encode(message)
     except (OverflowError, TypeError, ValueError, UnicodeEncodeError) as error:
-        raise ProtocolError(f"a header cannot be written: {error}", "meta holds numbers and short texts") from None
+        raise ProtocolError(
+            f"a header cannot be written: {error}", "texts are UTF-8, versions and such Python's own int"
+        ) from None
     if len(data) > MAX_HEADER:
         raise ProtocolError(
             f"a header of {len(data)} bytes is over the {MAX_HEADER} allowed", "send long data as an array"
         )
     return data
+
+
+def check_header(message: BatchHeader | Hello | WeightsHeader) -> None:
+    """Make sure, where the application can hear of it, that the other side can read this. Raises UsageError."""
+    try:
+        msgspec.msgpack.decode(encode_header(message), type=type(message))
+    except ProtocolError as error:
+        raise UsageError(error.message, error.hint) from None
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"a header cannot be read: {error}", "versions are numbers from 0") from None
 
 
 def decode_from_actor(data: bytes | memoryview) -> FromActor:

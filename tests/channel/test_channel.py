@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES
-from gpusched.errors import ProtocolError, UsageError
+from gpusched.errors import UsageError
 
 WaitUntil = Callable[..., None]
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -195,13 +196,25 @@ def test_sixteen_mebibytes_and_not_one_byte_more(endpoint: str, wait_until: Wait
         wait_until(lambda: learner.get(timeout=0.1) is not None)
 
 
-def test_what_cannot_be_written_is_refused_before_it_counts(endpoint: str) -> None:
+@pytest.mark.parametrize(
+    "given", [{"meta": {"x": "y" * 70_000}}, {"meta": {"x": "\udc80"}}, {"version": -1}, {"version": 1 << 63}]
+)
+def test_what_the_learner_could_not_read_is_refused_before_it_counts(endpoint: str, given: dict[str, Any]) -> None:
     with Learner(endpoint) as learner, Actor(endpoint) as actor:
         for _ in range(5):
-            with pytest.raises(ProtocolError):
-                actor.send(ONE, meta={"x": "y" * 70_000})
+            with pytest.raises(UsageError, match="header"):
+                actor.send(ONE, timeout=5, **given)
         assert actor.send(ONE, timeout=5)
         assert learner.get(timeout=10) is not None
+
+
+@pytest.mark.parametrize("names", [[f"{number:é>128}" for number in range(256)], ["\udc80"]])
+def test_weights_that_no_actor_could_read_are_refused_and_the_channel_goes_on(endpoint: str, names: list[str]) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        with pytest.raises(UsageError, match="header"):
+            learner.publish({name: np.zeros(1) for name in names})
+        assert learner.publish(ONE) == 1
+        assert actor.weights().version == 1
 
 
 def test_status_tells_the_silent_the_stuck_and_the_gone(endpoint: str, quick: Limits, wait_until: WaitUntil) -> None:

@@ -146,6 +146,20 @@ def test_who_said_no_hello_is_asked_for_it(endpoint: str, stranger: Stranger) ->
         assert learner.actors == ()
 
 
+def test_no_peer_can_raise_the_version_beyond_what_the_others_read(endpoint: str, stranger: Stranger) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="honest") as honest:
+        learner.publish(ONE)
+        for version in (1 << 62, 1 << 53):
+            stranger.say(encode_header(Hello(1, "stranger", 0, "nonce", 1, "a former learner", version)))
+        stranger.hear("dropped")
+        stranger.hear("welcome")
+        found = honest.weights(newer_than=1, timeout=10)
+        assert found is not None
+        assert found.version == (1 << 53) + 1
+        learner.publish(ONE)
+        assert honest.weights(newer_than=found.version, timeout=10) is not None
+
+
 def test_a_frame_beyond_the_limit_ends_that_connection_only(endpoint: str, stranger: Stranger) -> None:
     with Learner(endpoint, limits=Limits(max_message=1 << 20)) as learner, Actor(endpoint, name="honest") as honest:
         stranger.join()
