@@ -1,6 +1,7 @@
 """The entry point: exit codes, one message, and nothing imported that the command does not need."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_an_unexpected_error_is_told_even_where_nothing_can_be_kept(command: Com
 def test_the_code_stands_and_nothing_breaks_when_the_output_cannot_be_written(
     words: str, redirected: str, expected: str, command: Command
 ) -> None:
-    line = f"{{ {sys.executable} -m gpusched {words}; echo $? >&3; }} {redirected}"
+    line = f"{{ {shlex.quote(sys.executable)} -m gpusched {words}; echo $? >&3; }} {redirected}"
 
     told = subprocess.run(
         ["sh", "-c", f"exec 3>&1; {line}"], capture_output=True, text=True, env=command.env, check=False
