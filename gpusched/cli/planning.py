@@ -33,9 +33,10 @@ class Wish(NamedTuple):
         inventory, leases = read_inventory(self.machine)
         require_usable(inventory)
         if self.machine is None:
+            from gpusched.cli.snapshot import with_descendants
             from gpusched.supervisor.jobdir import leases_of, list_jobs
 
-            leases = leases_of(list_jobs(settings.state_dir))
+            leases = with_descendants(inventory, leases_of(list_jobs(settings.state_dir)))
         rules = Rules(
             policy=self.policy,
             context_mib=settings.context_mib,

@@ -5,7 +5,7 @@ It reads and joins; it must not know how any of it is drawn.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +13,10 @@ import msgspec
 
 from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
-from gpusched.model.lease import Lease
+from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
 
-__all__ = ["Snapshot", "document", "reader_of"]
+__all__ = ["Snapshot", "document", "reader_of", "with_descendants"]
 
 _RECENT_S: Final = 3600.0
 
@@ -54,8 +54,23 @@ def document(snapshot: Snapshot) -> dict[str, object]:
     """Return the JSON of `status` (DESIGN 4.3) for a snapshot, ready for json.dumps."""
     from gpusched.probe.saved import document_of
 
-    told = document_of(snapshot.inventory, snapshot.leases, snapshot.holders)
+    told = document_of(snapshot.inventory, snapshot.leases)
     return told | {"time": snapshot.time, "jobs": [msgspec.to_builtins(job) for job in snapshot.jobs]}
+
+
+def with_descendants(inventory: Inventory, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
+    """Return `leases`, and one with a share of 0 for every other process on a device that belongs to their processes.
+
+    A process belongs to one that it descends from, or shares the process group with.
+    """
+    from gpusched.probe.host import ancestor_among
+
+    roots = {lease.pid: lease for lease in leases if lease.pid is not None}
+    others = {process.pid for device in inventory.devices for process in device.processes} - set(roots)
+    found = {pid: ancestor_among(pid, roots) for pid in sorted(others)}
+    return leases + tuple(
+        msgspec.structs.replace(roots[root], share_mib=0, pid=pid) for pid, root in found.items() if root is not None
+    )
 
 
 def _of_this_host(inventory: Inventory, state_dir: Path) -> Snapshot:
@@ -63,25 +78,25 @@ def _of_this_host(inventory: Inventory, state_dir: Path) -> Snapshot:
 
     now = time.time()
     jobs = list_jobs(state_dir)
-    leases = leases_of(jobs)
-    holders = _holders(inventory, leases)
+    leases = with_descendants(inventory, leases_of(jobs))
+    by_pid = holders(leases)
     return Snapshot(
         inventory=inventory,
-        jobs=tuple(_with_use(job, inventory, holders) for job in _recent(jobs, now)),
+        jobs=tuple(_with_use(job, inventory, by_pid) for job in _recent(jobs, now)),
         leases=leases,
-        holders=holders,
+        holders=by_pid,
         time=now,
         load=os.getloadavg()[0],
     )
 
 
 def _of_another(machine: str, state_dir: Path) -> Snapshot:
-    from gpusched.probe.base import read_inventory
+    from gpusched.probe.base import read_machine
 
     now = time.time()
-    inventory, leases = read_inventory(machine)
+    inventory, leases, saved = read_machine(machine)
     if inventory.source == "file":
-        jobs = _saved_jobs(Path(machine))
+        jobs = _saved_jobs(machine, saved)
     else:
         from gpusched.supervisor.jobdir import list_jobs
 
@@ -89,32 +104,14 @@ def _of_another(machine: str, state_dir: Path) -> Snapshot:
         jobs = tuple(
             job for job in _recent(list_jobs(state_dir), now) if any(one.device_uuid in here for one in job.replicas)
         )
-    holders = {lease.pid: lease for lease in leases if lease.pid is not None}
-    return Snapshot(inventory=inventory, jobs=jobs, leases=leases, holders=holders, time=now)
+    return Snapshot(inventory=inventory, jobs=jobs, leases=leases, holders=holders(leases), time=now)
 
 
-def _saved_jobs(path: Path) -> tuple[JobStatus, ...]:
-    from gpusched.probe.saved import read_document
-
-    told = read_document(path)
+def _saved_jobs(machine: str, saved: tuple[object, ...]) -> tuple[JobStatus, ...]:
     try:
-        return msgspec.convert(told["jobs"] if isinstance(told, dict) else (), type=tuple[JobStatus, ...])
+        return msgspec.convert(saved, type=tuple[JobStatus, ...])
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: its jobs are not understood: {error}", "save the status anew") from None
-
-
-def _holders(inventory: Inventory, leases: Iterable[Lease]) -> dict[int, Lease]:
-    """A process uses the lease of the replica that it is, descends from, or shares a process group with."""
-    from gpusched.probe.host import ancestor_among
-
-    roots = {lease.pid: lease for lease in leases if lease.pid is not None}
-    found = {}
-    for device in inventory.devices:
-        for process in device.processes:
-            root = ancestor_among(process.pid, roots)
-            if root is not None:
-                found[process.pid] = roots[root]
-    return found
+        raise UsageError(f"{machine}: its jobs are not understood: {error}", "save the status anew") from None
 
 
 def _recent(jobs: Sequence[JobStatus], now: float) -> list[JobStatus]:
@@ -123,26 +120,26 @@ def _recent(jobs: Sequence[JobStatus], now: float) -> list[JobStatus]:
     return live + sorted(ended, key=lambda job: job.ended or job.created, reverse=True)
 
 
-def _with_use(job: JobStatus, inventory: Inventory, holders: dict[int, Lease]) -> JobStatus:
+def _with_use(job: JobStatus, inventory: Inventory, by_pid: dict[int, Lease]) -> JobStatus:
     return msgspec.structs.replace(
         job,
         replicas=tuple(
             replica
             if replica.state in REPLICA_TERMINAL or replica.device_uuid is None
-            else msgspec.structs.replace(replica, used_mib=_use(job.id, replica, inventory, holders))
+            else msgspec.structs.replace(replica, used_mib=_use(job.id, replica, inventory, by_pid))
             for replica in job.replicas
         ),
     )
 
 
-def _use(job: str, replica: ReplicaStatus, inventory: Inventory, holders: dict[int, Lease]) -> int | None:
+def _use(job: str, replica: ReplicaStatus, inventory: Inventory, by_pid: dict[int, Lease]) -> int | None:
     """Return what NVML tells for the replica's processes on its device; None if it lists none of them, or no amount."""
     amounts = [
         process.memory_mib
         for device in inventory.devices
         if device.uuid == replica.device_uuid
         for process in device.processes
-        if (lease := holders.get(process.pid)) is not None and (lease.job, lease.replica) == (job, replica.name)
+        if (lease := by_pid.get(process.pid)) is not None and (lease.job, lease.replica) == (job, replica.name)
     ]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None

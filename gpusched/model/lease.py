@@ -1,15 +1,27 @@
 """A share that is held now, by a live job."""
 
+from collections.abc import Iterable
+
 import msgspec
 
-__all__ = ["Lease"]
+__all__ = ["Lease", "holders"]
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """`share_mib` of the device `device_uuid`, held by a replica of a job; `pid` is None until it runs."""
+    """`share_mib` of the device `device_uuid`, held by a replica of a job; `pid` is None until it runs.
+
+    A share of 0 names a further process of the same replica, which uses the replica's share.
+    """
 
     device_uuid: str
     share_mib: int
     job: str
     replica: str
     pid: int | None = None
+
+
+def holders(leases: Iterable[Lease]) -> dict[int, Lease]:
+    """Return by pid the lease that the process uses: its own, or with a share of 0 the one of its replica."""
+    known = tuple(leases)
+    shares = {(lease.job, lease.replica): lease for lease in known if lease.share_mib}
+    return {lease.pid: shares.get((lease.job, lease.replica), lease) for lease in known if lease.pid is not None}

@@ -9,7 +9,7 @@ from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.probe.host import host_name, memory_mib, usable_cpus
 
-__all__ = ["read_inventory", "require_usable"]
+__all__ = ["read_inventory", "read_machine", "require_usable"]
 
 _NO_DEVICES: Final = "cpu"
 
@@ -24,17 +24,24 @@ def read_inventory(machine: str | None, *, deadline_s: float = 2.0) -> tuple[Inv
     """
     if machine is None:
         return _this_host(deadline_s), ()
+    inventory, leases, _ = read_machine(machine)
+    return inventory, leases
+
+
+def read_machine(machine: str) -> tuple[Inventory, tuple[Lease, ...], tuple[object, ...]]:
+    """Return what read_inventory does for another machine than this host, and the jobs as a saved status holds them."""
     if machine == _NO_DEVICES:
-        return Inventory(host=host_name(), source="cpu", devices=(), cpus=usable_cpus(), memory_mib=memory_mib()), ()
+        inventory = Inventory(host=host_name(), source="cpu", devices=(), cpus=usable_cpus(), memory_mib=memory_mib())
+        return inventory, (), ()
     from gpusched.probe.profile import described_machine, profile_machine
 
-    inventory = profile_machine(machine)
-    if inventory is None and not _is_path(machine):
-        inventory = described_machine(machine, usable_cpus())
-        if inventory is None:
+    known = profile_machine(machine)
+    if known is None and not _is_path(machine):
+        known = described_machine(machine, usable_cpus())
+        if known is None:
             raise _unknown(machine)
-    if inventory is not None:
-        return inventory, ()
+    if known is not None:
+        return known, (), ()
     from gpusched.probe.saved import read_saved
 
     return read_saved(Path(machine))

@@ -11,9 +11,9 @@ import msgspec
 
 from gpusched.errors import HostFault, UsageError
 from gpusched.model.device import Device, Inventory, Source
-from gpusched.model.lease import Lease
+from gpusched.model.lease import Lease, holders
 
-__all__ = ["document_of", "read_document", "read_saved"]
+__all__ = ["document_of", "read_saved"]
 
 _HOW_TO_SAVE: Final = "save one with: gpusched status --json > FILE"
 _AMOUNTS: Final = ("memory_total_mib", "memory_used_mib", "memory_reserved_mib")
@@ -32,15 +32,12 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     leases: tuple[Lease, ...] = ()
 
 
-def document_of(
-    inventory: Inventory, leases: tuple[Lease, ...] = (), holders: Mapping[int, Lease] | None = None
-) -> dict[str, object]:
+def document_of(inventory: Inventory, leases: tuple[Lease, ...] = ()) -> dict[str, object]:
     """Return the status document without its jobs, which the caller puts under "jobs"; ready for json.dumps.
 
-    `holders` tells whose lease a pid uses; None: only the pids that the leases name. Every key of DESIGN 4.3 is there.
+    The leases tell whose process a pid is. Every key of DESIGN 4.3 is there.
     """
-    if holders is None:
-        holders = {lease.pid: lease for lease in leases if lease.pid is not None}
+    by_pid = holders(leases)
     return {
         "host": inventory.host,
         "source": inventory.source,
@@ -50,18 +47,18 @@ def document_of(
         "problem": inventory.problem,
         "cpus": list(inventory.cpus),
         "memory_mib": inventory.memory_mib,
-        "devices": [_device(device, leases, holders) for device in inventory.devices],
+        "devices": [_device(device, leases, by_pid) for device in inventory.devices],
         "leases": [msgspec.to_builtins(lease) for lease in leases],
         "jobs": [],
     }
 
 
-def _device(device: Device, leases: tuple[Lease, ...], holders: Mapping[int, Lease]) -> dict[str, object]:
+def _device(device: Device, leases: tuple[Lease, ...], by_pid: Mapping[int, Lease]) -> dict[str, object]:
     document: dict[str, object] = msgspec.to_builtins(device)
     document["memory_leased_mib"] = sum(lease.share_mib for lease in leases if lease.device_uuid == device.uuid)
     processes: list[dict[str, object]] = []
     for process in device.processes:
-        lease = holders.get(process.pid)
+        lease = by_pid.get(process.pid)
         mine = lease is not None and lease.device_uuid == device.uuid
         processes.append(
             {
@@ -75,26 +72,16 @@ def _device(device: Device, leases: tuple[Lease, ...], holders: Mapping[int, Lea
     return document
 
 
-def read_document(path: Path) -> object:
-    """Return what the JSON file `path` holds. Raises UsageError if it is no JSON, HostFault if it cannot be read."""
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file", _HOW_TO_SAVE) from None
-    except OSError as error:
-        raise HostFault(f"{path}: {error.strerror}", "give a file that can be read") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is not a saved status: {error}", _HOW_TO_SAVE) from None
+def read_saved(path: Path) -> tuple[Inventory, tuple[Lease, ...], tuple[object, ...]]:
+    """Return the snapshot (source "file"), the leases and the jobs, as they stand in the file, that `path` holds.
 
-
-def read_saved(path: Path) -> tuple[Inventory, tuple[Lease, ...]]:
-    """Return the snapshot (source "file") and the leases that were saved in `path`.
+    The file is read once: it may be a pipe, such as `<(ssh host gpusched status --json)`.
 
     Raises UsageError if it holds something else, or something that cannot be: two devices with one uuid, a negative
     amount. Raises HostFault if the file cannot be read.
     """
     try:
-        document = msgspec.convert(read_document(path), type=_Document)
+        document = msgspec.convert(_read(path), type=_Document)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} is not a saved status: {error}", _HOW_TO_SAVE) from None
     _check(path, document)
@@ -108,7 +95,18 @@ def read_saved(path: Path) -> tuple[Inventory, tuple[Lease, ...]]:
         cuda_version=document.cuda_version,
         problem=document.problem,
     )
-    return inventory, document.leases
+    return inventory, document.leases, document.jobs
+
+
+def _read(path: Path) -> object:
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file", _HOW_TO_SAVE) from None
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "give a file that can be read") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is not a saved status: {error}", _HOW_TO_SAVE) from None
 
 
 def _check(path: Path, document: _Document) -> None:

@@ -162,7 +162,7 @@ def saved_status(folder: Path) -> Path:
     inventory, _ = read_inventory("p3.2xlarge")
     busy = replace(inventory.devices[0], memory_used_mib=15_000, processes=(process,))
     file = folder / "saved.json"
-    file.write_text(json.dumps(document_of(replace(inventory, devices=(busy,)), (), {})))
+    file.write_text(json.dumps(document_of(replace(inventory, devices=(busy,)), ())))
     return file
 
 

@@ -198,11 +198,29 @@ def test_a_saved_status_is_shown_again_as_it_was(shared_host: StandInHost, tmp_p
     again = document(shared_host, tmp_path / "elsewhere", "--machine", str(saved))
     before = json.loads(saved.read_text())
     for key in ("host", "devices", "leases", "jobs", "cpus"):
-        if key != "devices":
-            assert again[key] == before[key]
+        assert again[key] == before[key]
     assert again["source"] == "file"
     assert again["simulated"] is True
     assert "(simulated)" in told(shared_host, tmp_path, "--machine", str(saved))
+
+
+def test_a_saved_status_may_come_through_a_pipe(shared_host: StandInHost, tmp_path: Path) -> None:
+    saved = told(shared_host, tmp_path, "--json")
+    line = f"{sys.executable} -m gpusched status --json --machine /dev/stdin"
+    piped = subprocess.run(["sh", "-c", line], input=saved, capture_output=True, text=True, check=False)
+    assert piped.returncode == 0, piped.stderr
+    assert json.loads(piped.stdout)["jobs"] == json.loads(saved)["jobs"]
+
+
+def test_a_plan_counts_the_memory_of_a_replicas_child_as_its_replicas(shared_host: StandInHost, tmp_path: Path) -> None:
+    words = ["-m", "gpusched", "plan", "--procs", "1", "--json"]
+    here = shared_host.json(words, env={"GPUSCHED_STATE_DIR": str(tmp_path)})
+    assert here["devices"][1]["memory_plannable_mib"] == 16160 - 100 - 323 - 487 - 2 * 1583
+    assert not any("812" in line for line in here["warnings"])
+    saved = tmp_path / "saved.json"
+    saved.write_text(told(shared_host, tmp_path, "--json"))
+    again = shared_host.json([*words, "--machine", str(saved)])
+    assert [again[key] for key in ("counts", "devices")] == [here[key] for key in ("counts", "devices")]
 
 
 def test_the_table_names_owner_share_and_who_is_foreign(shared_host: StandInHost, tmp_path: Path) -> None:
