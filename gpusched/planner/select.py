@@ -1,6 +1,6 @@
 """Which devices a person means by `0,2`, `0:2` or the first characters of a uuid."""
 
-from gpusched.errors import UsageError
+from gpusched.errors import NeverFits, UsageError
 from gpusched.model.device import Device, Inventory
 from gpusched.units import format_mib
 
@@ -11,10 +11,13 @@ def select_devices(inventory: Inventory, gpus: str | None, exclude: str | None) 
     """Return the uuids that `gpus` names (None: all) without those that `exclude` names, or None if neither is given.
 
     A name is an index (`0`: the GPU, or all its MIG instances), a MIG instance (`0:2`) or the start of a uuid. Raises
-    UsageError for a name that fits no device or more than one GPU, and for a choice that leaves none.
+    UsageError for a name that fits no device or more than one GPU, and for a choice that leaves none; NeverFits where
+    there is nothing to choose from.
     """
     if gpus is None and exclude is None:
         return None
+    if not inventory.devices:
+        raise NeverFits(f"{inventory.host} has no GPU", "leave --gpus and --exclude-gpus out, or give a --machine")
     everything = frozenset(device.uuid for device in inventory.devices)
     wanted = everything if gpus is None else _named(inventory, gpus, "--gpus")
     unwanted = frozenset[str]() if exclude is None else _named(inventory, exclude, "--exclude-gpus")
@@ -45,8 +48,6 @@ def _meant(inventory: Inventory, name: str) -> list[Device]:
 
 
 def _there_is(inventory: Inventory) -> str:
-    if not inventory.devices:
-        return f"{inventory.host} has no GPU"
     told = [f"{device.label} ({device.name}, {_memory(device)})" for device in inventory.devices[:16]]
     more = len(inventory.devices) - len(told)
     return f"there is: {', '.join(told)}{f' and {more} more' if more else ''}"
