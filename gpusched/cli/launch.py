@@ -16,6 +16,7 @@ import typer
 from gpusched import contract
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import Wish, xla_variable
+from gpusched.cli.screen import can_redraw
 from gpusched.cli.workloads import load_workload, read_options
 from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
 from gpusched.model.plan import Plan, Replica
@@ -31,7 +32,6 @@ _INTERRUPTED: Final = 130
 _LONGEST_SOCKET: Final = 107  # bytes: sun_path of unix(7), without its final zero
 _LONGEST_LINE: Final = 300
 _GUARD_PATIENCE_S: Final = 5.0
-_WITHOUT_CURSOR: Final = ("dumb", "unknown")  # terminals in which nothing can be drawn in place
 _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
@@ -70,7 +70,7 @@ def launch(
             _start(directory, _spec(directory, loaded, options, plan, settings), watch=watch)
         if not as_json:
             _introduce(directory, plan, loaded)
-        live = sys.stdout.isatty() and os.environ.get("TERM") not in _WITHOUT_CURSOR and not as_json
+        live = can_redraw() and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
         _wait_for_guard()
     _report(status, directory, as_json=as_json)

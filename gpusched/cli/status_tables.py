@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from gpusched.cli.render_launch import format_duration, plain_progress
+from gpusched.cli.render_launch import format_duration, plain_progress, printable
 from gpusched.cli.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
@@ -142,7 +142,7 @@ def _job_colour(job: str, snapshot: Snapshot) -> str:
 def _short(command: str | None) -> str:
     """Return a command line without the directory of its program, in one line."""
     program, _, arguments = (command or "-").partition(" ")
-    return " ".join(f"{program.rpartition('/')[2]} {arguments}".split())
+    return printable(" ".join(f"{program.rpartition('/')[2]} {arguments}".split()))
 
 
 def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
@@ -164,7 +164,7 @@ def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
 
 def _progress(job: JobStatus) -> str:
     if job.message and job.state in JOB_TERMINAL:
-        return job.message
+        return printable(job.message)
     return plain_progress(job.progress) if job.progress else "-"
 
 

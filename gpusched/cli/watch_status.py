@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpusched.cli.screen import Screen
+from gpusched.cli.screen import Screen, can_redraw
 from gpusched.cli.snapshot import Snapshot
 from gpusched.errors import UsageError
 from gpusched.probe.reading import Reading
@@ -31,8 +31,8 @@ def watch_status(read: Callable[[], Snapshot], interval_s: float, *, unicode: bo
 
     Raises UsageError without a terminal, and whatever `read` raises.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("--watch needs a terminal", "leave it out, or run it in one")
+    if not (sys.stdin.isatty() and can_redraw()):
+        raise UsageError("--watch needs a terminal that can move its cursor", "leave it out, or run it in one")
     view = _View(read, interval_s, unicode=unicode)
     with Screen() as screen:
         while screen.quit_by is None:

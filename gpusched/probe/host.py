@@ -33,14 +33,17 @@ def memory_mib() -> int | None:
 
 
 def process_owner(pid: int) -> tuple[str | None, str | None]:
-    """Return the user and the command line of `pid`; each is None where this process may not see it."""
+    """Return the user and the command line of `pid`; each is None where this process may not see it.
+
+    Bytes of the command line that are no UTF-8 are replaced: it goes into JSON.
+    """
     import psutil
 
     user = command = None
     try:
         process = psutil.Process(pid)
         user = process.username()
-        command = " ".join(process.cmdline()) or process.name()
+        command = os.fsencode(" ".join(process.cmdline()) or process.name()).decode(errors="replace")
     except (psutil.Error, OSError, ValueError):
         pass  # it ended, or it is another user's: what was read so far stands
     return user, command

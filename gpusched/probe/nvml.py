@@ -90,10 +90,6 @@ class NvmlProbe:
         self._silent = False
         self._readers: dict[int, _DeviceReader] = {}
 
-    def open(self) -> None:
-        """Begin to start NVML, so that a later `read` finds it started. May be left out."""
-        self._begun()
-
     def read(self) -> Inventory:
         """Return a snapshot of this host: source "nvml", or "cpu" if it has no device, no driver or no library."""
         start = self._begun()

@@ -69,6 +69,17 @@ def test_a_terminal_that_cannot_draw_gets_lines(command: Command, launch: Launch
     assert "\x1b" not in shown
 
 
+def test_status_does_not_draw_in_place_where_that_cannot_be(command: Command) -> None:
+    terminal = Terminal([sys.executable, "-m", "gpusched", "status", "--watch"], command.env | {"TERM": "dumb"})
+
+    shown = terminal.see("hint:")
+
+    assert "--watch needs a terminal that can move its cursor" in shown
+    assert "\x1b" not in shown
+    assert terminal.process.wait(PATIENCE_S) == 2
+    terminal.close()
+
+
 def test_a_terminal_that_goes_ends_the_job_and_nothing_is_called_an_error(command: Command, launch: Launch) -> None:
     terminal = launch(command.toy("for_ever.py"))
     terminal.see("3 of 3 processes running")

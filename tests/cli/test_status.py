@@ -223,6 +223,18 @@ def test_a_plan_counts_the_memory_of_a_replicas_child_as_its_replicas(shared_hos
     assert [again[key] for key in ("counts", "devices")] == [here[key] for key in ("counts", "devices")]
 
 
+def test_a_command_line_cannot_move_the_cursor_nor_break_the_json(stand_in: StandIn, tmp_path: Path) -> None:
+    odd = [b"import time; time.sleep(300)", b"\x1b[2J\xff\n"]
+    with subprocess.Popen([sys.executable, "-c", *odd]) as process:
+        host = stand_in.host(f"{FOUR_V100}process 0 C {process.pid} 5\n")
+        shown, saved = told(host, tmp_path), tmp_path / "saved.json"
+        saved.write_text(told(host, tmp_path, "--json"))
+        process.kill()
+    assert "?[2J\ufffd" in shown
+    assert "\x1b" not in shown
+    assert "\ufffd" in document(host, tmp_path, "--machine", str(saved))["devices"][0]["processes"][0]["command"]
+
+
 def test_the_table_names_owner_share_and_who_is_foreign(shared_host: StandInHost, tmp_path: Path) -> None:
     lines = told(shared_host, tmp_path, COLUMNS="120").splitlines()
     over = next(line for line in lines if "actor.0" in line)
