@@ -1,7 +1,8 @@
 """Where the two sides meet: what an endpoint may be, and how a learner makes sure that it is the only one there.
 
 A second bind to an ipc path succeeds and steals it (libzmq unlinks first), so a lock file beside the socket is held for
-as long as the learner lives. The kernel drops the lock however the learner ends.
+as long as the learner lives. The kernel drops the lock however the learner ends, as soon as the processes that
+it forked without an exec have ended too.
 """
 
 import fcntl
@@ -117,7 +118,7 @@ def _private_directory(directory: Path) -> None:
             "put the socket into a directory of yours",
         )
     if found.st_mode & 0o077:
-        raise UsageError(f"{directory} is open to other users", f"chmod 700 {directory}")
+        raise UsageError(f"{directory} is open to other users", "put the socket into a directory of mode 700")
 
 
 def _remove_stale_socket(path: Path) -> None:
