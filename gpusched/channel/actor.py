@@ -32,7 +32,8 @@ class Actor:
     """Connects to `endpoint`, by default this launch's, now or as soon as a learner is there; it outlives learners.
 
     `name`: by default this replica's, and `actor-PID` outside a launch; of two living processes with one name the later
-    one counts. Raises NotLaunched without an endpoint outside a launch; UsageError for an endpoint that cannot be.
+    one counts. One thread calls weights() and send(); any may call close(). Raises NotLaunched without an endpoint
+    outside a launch; UsageError for an endpoint that cannot be.
     """
 
     def __init__(self, endpoint: str | None = None, *, name: str | None = None, limits: Limits | None = None) -> None:
@@ -115,8 +116,11 @@ class Actor:
         return True
 
     def close(self) -> None:
-        """Send what is waiting, for two seconds at the most, say goodbye, and give everything back."""
-        if self._closed:
+        """Send what is waiting, for two seconds at the most, say goodbye, and give everything back.
+
+        A process that was forked off does nothing here: all of it is its parent's.
+        """
+        if self._closed or os.getpid() != self._process:
             return
         self._closed = True
         with self._loop.changed:
@@ -124,7 +128,8 @@ class Actor:
             self._loop.changed.notify_all()
         self._link.wake.set()
         self._thread.join(_THREAD_ENDS_S)
-        self._link.close()
+        if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
+            self._link.close()
 
     def _may_send(self) -> bool:
         return len(self._loop.in_flight) + len(self._loop.outbox) < self._loop.credits

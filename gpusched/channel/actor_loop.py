@@ -3,6 +3,7 @@
 It owns the DEALER socket. The application's side (actor.py) shares one condition with it and must not touch the socket.
 """
 
+import math
 import secrets
 import threading
 import time
@@ -13,7 +14,7 @@ import msgspec
 import zmq
 
 from gpusched.channel.framing import unpack_arrays
-from gpusched.channel.link import Link, Sent, log
+from gpusched.channel.link import Link, log, thread_ended
 from gpusched.channel.messages import (
     PROTOCOL,
     BatchHeader,
@@ -67,6 +68,7 @@ class ActorLoop:
         self._link = link
         self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
         self._heartbeat_s = limits.heartbeat_s
+        self._longest = limits.max_message  # libzmq ends a connection that brings more, again and again
         self._learner = ""
         self._weights_of = ""
         self._newest = 0
@@ -89,7 +91,7 @@ class ActorLoop:
             if self._welcomed:
                 self._say(Leaving())
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
-            self._end(ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched"))
+            self._end(thread_ended(error))
 
     def _finished(self) -> bool:
         with self.changed:
@@ -99,9 +101,11 @@ class ActorLoop:
 
     def _until_due(self) -> float:
         due = self._ping_at if self._welcomed else self._hello_at + _HELLO_AGAIN_S
+        if self._blocked:
+            due = math.inf  # nothing can be said before there is room, and that ends the wait
         if self.closing_at is not None:
             due = min(due, self.closing_at)
-        return min(self._heartbeat_s, max(0.0, due - time.monotonic())) if not self._blocked else self._heartbeat_s
+        return min(self._heartbeat_s, max(0.0, due - time.monotonic()))
 
     # What the learner says
 
@@ -134,6 +138,10 @@ class ActorLoop:
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
             return  # the answer to an earlier Hello: what it says of batches is out of date
+        if welcome.max_message > self._longest:
+            reason = f"the learner sends up to {welcome.max_message} bytes, this actor takes {self._longest}"
+            self._end(ChannelError(reason, "give Actor the same limits as Learner"))
+            return
         same, self._learner = welcome.learner == self._learner, welcome.learner
         self._welcomed, self._asked, self._newest = True, False, welcome.version
         self.credits, self.max_message = welcome.credits, welcome.max_message
@@ -218,7 +226,7 @@ class ActorLoop:
             self.in_flight[outgoing.header.seq] = outgoing
 
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
-        done = self._link.send([encode_header(message), *(frames or ())]) == Sent.DONE
+        done = self._link.send([encode_header(message), *(frames or ())])
         self._blocked = self._blocked or not done
         return done
 

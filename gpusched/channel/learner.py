@@ -139,14 +139,16 @@ class Learner:
         """Stop, and give everything back. `over`: tell the actors that the job is over, so that they end too.
 
         Leaving the `with` block by an error closes with over=False: actors then wait for the next learner.
+        A process that was forked off does nothing here: all of it is its parent's.
         """
-        if self._closed:
+        if self._closed or os.getpid() != self._process:
             return
         self._closed = True
         self.stop()
         self._loop.end(over=over)
         self._thread.join(_THREAD_ENDS_S)
-        self._link.close()
+        if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
+            self._link.close()
         if self._claim is not None:
             self._claim.release()
 

@@ -15,7 +15,7 @@ import msgspec
 import zmq
 
 from gpusched.channel.framing import unpack_arrays
-from gpusched.channel.link import Link, Sent, log
+from gpusched.channel.link import Link, log, thread_ended
 from gpusched.channel.messages import (
     ArraySpec,
     BatchHeader,
@@ -100,11 +100,6 @@ class LearnerLoop:
         with self._lock:
             return self._roster.status(time.monotonic())
 
-    @property
-    def given_up(self) -> int:
-        """How many batches of former processes made room for those of their successors."""
-        return self._roster.given_up
-
     def end(self, *, over: bool) -> None:
         """End the thread; `over`: tell the actors that there will be no other learner."""
         self._over = over
@@ -123,7 +118,7 @@ class LearnerLoop:
             if self._over:
                 self._part()
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
-            self.failure = ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched")
+            self.failure = thread_ended(error)
             self.inbox.put(None)
 
     def _turn(self) -> None:
@@ -251,11 +246,11 @@ class LearnerLoop:
                 self._say(peer, News(version))
 
     def _say(self, peer: Peer, message: FromLearner, frames: list[zmq.Frame] | None = None) -> None:
-        if peer.route is not None and self._reply(peer.route, message, frames) != Sent.DONE:
+        if peer.route is not None and not self._reply(peer.route, message, frames):
             # Something would be missing there: it has to say Hello again, which puts everything right.
             self._roster.lost(peer)
 
-    def _reply(self, route: bytes, message: FromLearner, frames: list[zmq.Frame] | None = None) -> str:
+    def _reply(self, route: bytes, message: FromLearner, frames: list[zmq.Frame] | None = None) -> bool:
         return self._link.send([route, encode_header(message), *(frames or ())])
 
     def _complain(self, route: bytes, kind: str, error: ProtocolError, seq: int | None = None) -> None:

@@ -17,7 +17,7 @@ from gpusched.channel.messages import MAX_FRAMES
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
 
-__all__ = ["Link", "Sent", "Wake", "frames_of", "start_thread"]
+__all__ = ["Link", "Wake", "frames_of", "start_thread", "thread_ended"]
 
 log: Final = logging.getLogger("gpusched.channel")
 
@@ -25,14 +25,6 @@ LINGER_MS: Final = 1000
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
-
-
-class Sent:
-    """What became of a message that was handed over: names for three ends."""
-
-    DONE: Final = "done"
-    FULL: Final = "full"
-    GONE: Final = "gone"
 
 
 def frames_of(arrays: Sequence[Array]) -> list[zmq.Frame]:
@@ -106,8 +98,8 @@ class Link:
                 parts.append(frame)
         return parts
 
-    def send(self, parts: Sequence[bytes | zmq.Frame]) -> str:
-        """Hand a message over without waiting: Sent.DONE, or FULL (no room, no connection), or GONE (no such route).
+    def send(self, parts: Sequence[bytes | zmq.Frame]) -> bool:
+        """Hand a message over without waiting. False: there is no room, no connection, or no such route.
 
         libzmq decides on the first part; the others of the same message never wait.
         """
@@ -116,12 +108,12 @@ class Link:
             for index, part in enumerate(parts):
                 self._socket.send(part, zmq.NOBLOCK | (zmq.SNDMORE if index < last else 0))
         except zmq.Again:
-            return Sent.FULL
+            return False
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
-                return Sent.GONE
+                return False
             raise
-        return Sent.DONE
+        return True
 
     def close(self) -> None:
         """Send what is under way, for a second at the most, and give everything back; after the thread has ended."""
@@ -156,6 +148,13 @@ class Link:
             options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in options.items():
             self._socket.setsockopt(option, value)
+
+
+def thread_ended(error: Exception) -> ChannelError:
+    """Return what the application is told of an error that should not happen; its traceback goes with it."""
+    told = ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched")
+    told.__cause__ = error
+    return told
 
 
 def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:

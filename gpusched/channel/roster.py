@@ -60,7 +60,6 @@ class Roster:
     """All actors of one learner. `learner` is the nonce of this learner's process."""
 
     def __init__(self, limits: Limits, learner: str) -> None:
-        self.given_up = 0
         self._limits = limits
         self._learner = learner
         self._by_name: dict[str, Peer] = {}
@@ -124,7 +123,6 @@ class Roster:
         """Let an admitted batch of `size` bytes wait. An older process's makes room: one name holds K at the most."""
         if len(peer.waiting) >= self._limits.in_flight:
             peer.waiting.pop(0).batch = None
-            self.given_up += 1
         waiting = Waiting(peer, peer.nonce, batch.seq, batch)
         peer.waiting.append(waiting)
         peer.batches += 1

@@ -1,11 +1,16 @@
 """What the channel gives to applications: batches, weights, the state of actors, and the limits it keeps to."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy.typing as npt
 
+from gpusched.errors import UsageError
+
 __all__ = ["ActorStatus", "Array", "Batch", "Limits", "Meta", "Weights"]
+
+_HOUR_MS: Final = 3_600_000
+_DAY_S: Final = 86_400
 
 Array = npt.NDArray[Any]
 Meta = dict[str, bool | int | float | str]
@@ -52,11 +57,12 @@ class ActorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a learner allows and expects; actors learn it when they connect.
+    """What a learner allows and expects; actors learn it when they connect. Raises UsageError for what cannot be kept.
 
     `in_flight`: batches an actor may have sent that the learner's application has not taken. `max_message`: bytes of
     one batch or of the weights. `heartbeat_s`: between signs of life; `silence_s`: without any, a peer counts as gone;
-    `stuck_s`: without a call by its application, an actor counts as stuck.
+    `stuck_s`: without a call by its application, an actor counts as stuck. A learner whose `max_message` is larger than
+    an actor's own is refused by it: above the default, give both the same.
     """
 
     in_flight: int = 2
@@ -64,3 +70,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 1.0
     silence_s: float = 10.0
     stuck_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for fits, rule in (
+            (1 <= self.in_flight <= 1 << 16, "in_flight is 1 to 65536 batches"),
+            (1 << 16 <= self.max_message <= 1 << 62, "max_message is at least 65536 bytes"),
+            (1 <= self.heartbeat_s * 1000 <= _HOUR_MS, "heartbeat_s is 0.001 to 3600 seconds"),
+            (self.heartbeat_s < self.silence_s <= _DAY_S, "silence_s is over heartbeat_s, and a day at the most"),
+            (self.stuck_s > 0, "stuck_s is over 0"),
+        ):
+            if not fits:
+                raise UsageError(f"{self} cannot be kept", rule)

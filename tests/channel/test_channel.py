@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -264,18 +265,83 @@ def test_opening_and_closing_leaves_no_descriptor_thread_or_file(endpoint: str, 
 
 def test_a_fork_is_told_instead_of_hanging(endpoint: str) -> None:
     with Learner(endpoint) as learner, Actor(endpoint) as actor:
-        learner._process = actor._process = os.getpid() + 1  # what a child of fork would find
-        with pytest.raises(ChannelError, match="before a fork"):
-            learner.get()
-        with pytest.raises(ChannelError, match="before a fork"):
-            actor.send(ONE)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(15)  # ends the child if it hangs
+            told = 0
+            for call in (learner.get, lambda: actor.send(ONE)):
+                try:
+                    call()
+                except ChannelError as error:
+                    told += "before a fork" in error.message
+            actor.close()
+            learner.close()
+            os._exit(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert Path(endpoint.removeprefix("ipc://")).is_socket()
+        with pytest.raises(ChannelError, match="another learner holds"):
+            Learner(endpoint)
+        assert actor.send(ONE, timeout=5)
+        assert learner.get(timeout=5) is not None
+
+
+def test_closing_ends_in_time_whatever_the_heartbeat_is(endpoint: str) -> None:
+    actor = Actor(endpoint, limits=Limits(heartbeat_s=600, silence_s=3600))
+    assert actor.send(ONE), "nobody is there: it waits"
+    actor.close()
+    assert not actor._thread.is_alive()
+    assert actor._loop.gone is None
+
+
+def test_a_socket_is_not_closed_under_the_thread_that_uses_it(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.channel.actor._THREAD_ENDS_S", 0.1)
+    actor = Actor(endpoint)
+    assert actor.send(ONE), "nobody is there: it waits"
+    actor.close()
+    assert actor._thread.is_alive()
+    actor._thread.join(10)
+    assert actor._loop.gone is None
+    actor._link.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"in_flight": 0},
+        {"in_flight": 1 << 17},
+        {"max_message": 100},
+        {"heartbeat_s": 0},
+        {"silence_s": 0.5},
+        {"silence_s": float("nan")},
+        {"stuck_s": -1},
+    ],
+)
+def test_limits_that_cannot_be_kept_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"\({next(iter(wrong))} is"):
+        Limits(**wrong)
+
+
+def test_an_actor_tells_that_the_learner_would_send_more_than_it_takes(endpoint: str) -> None:
+    with Learner(endpoint, limits=Limits(max_message=2 << 20)) as learner:
+        learner.publish({"w": np.zeros(2 << 20, np.uint8)})
+        small = Limits(max_message=1 << 20)
+        with Actor(endpoint, limits=small) as actor, pytest.raises(ChannelError, match="give Actor the same limits"):
+            actor.weights(timeout=10)
+        with Actor(endpoint) as actor:
+            assert actor.weights(timeout=10) is not None
 
 
 def test_a_failure_of_the_thread_reaches_the_application(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Learner(endpoint) as learner:
         monkeypatch.setattr(learner._loop, "_listen", lambda: 1 / 0)
-        with pytest.raises(ChannelError, match="ZeroDivisionError"):
+        with pytest.raises(ChannelError, match="ZeroDivisionError") as told:
             learner.get(timeout=10)
+        assert isinstance(told.value.__cause__, ZeroDivisionError), "with its traceback"
+    with Actor(endpoint) as actor:
+        monkeypatch.setattr(actor._loop, "_send_due", lambda _: 1 / 0)
+        with pytest.raises(ChannelError, match="ZeroDivisionError") as told:
+            actor.weights(timeout=10)
+        assert isinstance(told.value.__cause__, ZeroDivisionError), "with its traceback"
 
 
 def test_an_honest_exchange_logs_nothing(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
