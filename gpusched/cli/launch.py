@@ -15,7 +15,7 @@ import typer
 
 from gpusched import contract
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.cli.planning import Wish, xla_variable
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
 from gpusched.cli.screen import can_redraw
 from gpusched.cli.workloads import load_workload, read_options
 from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
@@ -38,15 +38,15 @@ _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 def launch(
     context: typer.Context,
     workload: Annotated[str, typer.Argument(help="A workload's name, or the path of its workload.toml.")],
-    procs: Annotated[str | None, typer.Option(help="How many actors, or max; the learner comes on top.")] = None,
+    procs: Procs = None,
     machine: Annotated[
         str | None, typer.Option(help="Plan for a machine that is not here, and run with its devices simulated.")
     ] = None,
-    gpus: Annotated[str | None, typer.Option(help="Only these devices, such as 0,2.")] = None,
-    exclude_gpus: Annotated[str | None, typer.Option(help="All devices but these.")] = None,
-    learner_memory: Annotated[str | None, typer.Option(help="The learner's memory, instead of its share.")] = None,
-    actor_memory: Annotated[str | None, typer.Option(help="The least memory of an actor.")] = None,
-    policy: Annotated[str, typer.Option(help="balanced, pack, spread or exclusive.")] = "balanced",
+    gpus: Gpus = None,
+    exclude_gpus: ExcludeGpus = None,
+    learner_memory: LearnerMemory = None,
+    actor_memory: ActorMemory = None,
+    policy: Policy = "balanced",
     watch: Annotated[bool, typer.Option("--watch", help="Draw a game while it is played.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the ended job, as JSON.")] = False,
 ) -> None:

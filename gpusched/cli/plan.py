@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusched.cli.planning import Wish, xla_variable
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
 from gpusched.cli.workloads import load_workload
 from gpusched.settings import load_settings
 
@@ -15,10 +15,7 @@ __all__ = ["plan"]
 
 def plan(
     *,
-    procs: Annotated[
-        str | None,
-        typer.Option(help="How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
-    ] = None,
+    procs: Procs = None,
     workload: Annotated[str, typer.Option(help="A workload's name, or the path of its workload.toml.")] = "snake",
     machine: Annotated[
         str | None,
@@ -27,29 +24,11 @@ def plan(
             "gpusched status --json, or cpu."
         ),
     ] = None,
-    gpus: Annotated[
-        str | None, typer.Option(help="Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.")
-    ] = None,
-    exclude_gpus: Annotated[str | None, typer.Option(help="All devices but these.")] = None,
-    learner_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="The least memory of the learner, instead of the minimum and the share that the workload asks for. "
-            "What is left over on its device is still its own.",
-            metavar="AMOUNT",
-        ),
-    ] = None,
-    actor_memory: Annotated[
-        str | None,
-        typer.Option(help="The least memory of an actor, instead of what the workload says.", metavar="AMOUNT"),
-    ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
-            "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device."
-        ),
-    ] = "balanced",
+    gpus: Gpus = None,
+    exclude_gpus: ExcludeGpus = None,
+    learner_memory: LearnerMemory = None,
+    actor_memory: ActorMemory = None,
+    policy: Policy = "balanced",
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Say which process would go on which GPU with how much memory, and why. Nothing is started.

@@ -1,13 +1,42 @@
-"""What `plan` and `launch` share: from what a person typed to a plan for this host, or for another."""
+"""What `plan` and `launch` share: their options, and the way from those to a plan for this host or for another."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from gpusched import contract
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
 
-__all__ = ["Wish", "xla_variable"]
+__all__ = ["ActorMemory", "ExcludeGpus", "Gpus", "LearnerMemory", "Policy", "Procs", "Wish", "xla_variable"]
+
+Procs = Annotated[
+    str | None,
+    typer.Option(help="How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
+]
+Gpus = Annotated[
+    str | None, typer.Option(help="Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.")
+]
+ExcludeGpus = Annotated[str | None, typer.Option(help="All devices but these.")]
+LearnerMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="The least memory of the learner, instead of the minimum and the share that the workload asks for. "
+        "What is left over on its device is still its own.",
+        metavar="AMOUNT",
+    ),
+]
+ActorMemory = Annotated[
+    str | None, typer.Option(help="The least memory of an actor, instead of what the workload says.", metavar="AMOUNT")
+]
+Policy = Annotated[
+    str,
+    typer.Option(
+        help="balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
+        "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device."
+    ),
+]
 
 
 class Wish(NamedTuple):
