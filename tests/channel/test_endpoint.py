@@ -37,7 +37,7 @@ def test_a_file_in_the_way_is_not_removed(directory: Path, endpoint: str) -> Non
 
 def test_a_directory_open_to_others_is_refused(directory: Path, endpoint: str) -> None:
     directory.chmod(0o755)
-    with pytest.raises(UsageError, match="open to other users .*directory of mode 700"):
+    with pytest.raises(UsageError, match=r"open to other users .*directory of mode 700"):
         Learner(endpoint)
 
 
