@@ -39,7 +39,7 @@ def save(path: Path, model: keras.Model, counts: Counts) -> None:
     for index, variable in enumerate(model.optimizer.variables):
         arrays[f"{_OPTIMIZER}{index}"] = variable.numpy()
     arrays[_COUNTS] = np.array(msgspec.json.encode(counts))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}")
     with temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
         file.flush()
@@ -48,14 +48,19 @@ def save(path: Path, model: keras.Model, counts: Counts) -> None:
 
 
 def load(path: Path, model: keras.Model) -> Counts:
-    """Put what `path` holds into the model and its optimizer; return how far it was. Raises UnusableWeights."""
+    """Put what `path` holds into the model and its optimizer; return how far it was. Raises UnusableWeights.
+
+    The learning rate, which Keras counts among the optimizer's variables, stays the model's own.
+    """
     arrays, counts = _read(path)
     try:
         take_weights(model, arrays)
     except ValueError as error:
         raise UnusableWeights(f"{path}: {error}; it holds the network {counts.network!r}") from None
+    rate = float(model.optimizer.learning_rate)
     for index, variable in enumerate(model.optimizer.variables):
         variable.assign(arrays[f"{_OPTIMIZER}{index}"])
+    model.optimizer.learning_rate = rate
     return counts
 
 

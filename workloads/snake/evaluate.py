@@ -66,6 +66,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.games < 1:
         parser.error("--games: at least 1")
+    if given.seed < 0:
+        parser.error("--seed: at least 0")
     limit_memory()
     try:
         model = load_network(given.weights)

@@ -24,5 +24,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
     discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.97
     entropy: Annotated[float, Meta(description="weight of the policy's entropy in the loss", ge=0, le=1)] = 0.01
-    seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0)] = 0
+    seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
     weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""

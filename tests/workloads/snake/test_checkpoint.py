@@ -85,3 +85,11 @@ def test_a_checkpoint_of_the_other_network_is_refused(tmp_path: Path, model: ker
     save(tmp_path / "weights.npz", model, Counts(network="small"))
     with pytest.raises(UnusableWeights, match=r"not of the network 'original'.*holds the network 'small'"):
         load(tmp_path / "weights.npz", fresh("original"))
+
+
+def test_another_learning_rate_is_heeded_with_weights_from_a_file(tmp_path: Path, model: keras.Model) -> None:
+    save(tmp_path / "weights.npz", model, Counts(network="small"))
+    other = build("small")
+    prepare(other, Settings(learning_rate=0.25))
+    load(tmp_path / "weights.npz", other)
+    assert float(other.optimizer.learning_rate) == 0.25
