@@ -102,19 +102,27 @@ class Training:
         )
 
     def finish(self) -> None:
-        """Save and report for the last time; leave the pictures and, if nobody waits for the end, an evaluation."""
+        """Save and report for the last time; leave the pictures. Raises OSError if something cannot be written."""
         save(self._run_dir / _WEIGHTS, self.model, self.counts)
         self.record.report(self.counts)
         self.record.tell(self.counts, "drawing the curve and a game")
-        title = f"Snake, the {self.counts.network} network"
-        save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
-        save_game(record_game(self.model), self._run_dir / "game.gif")
-        if not self.stop_asked:
-            self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
-            scores = greedy_scores(self.model, _GAMES_TO_EVALUATE)
-            save_evaluation(scores, self.counts, self._run_dir / "evaluation.json")
-            self.record.tell(self.counts, describe(scores))
+        self._draw()
         self.record.close()
+
+    def _draw(self) -> None:
+        title = f"Snake, the {self.counts.network} network"
+        try:
+            save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
+            save_game(record_game(self.model), self._run_dir / "game.gif")
+        except ImportError as error:
+            print(f"no picture: {error}; pip install 'gpusched[tensorflow]' brings it", file=sys.stderr, flush=True)
+
+    def evaluate(self) -> None:
+        """Play greedy games and leave what they gave."""
+        self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
+        scores = greedy_scores(self.model, _GAMES_TO_EVALUATE)
+        save_evaluation(scores, self.counts, self._run_dir / "evaluation.json")
+        self.record.tell(self.counts, describe(scores))
 
 
 def main() -> None:
@@ -128,7 +136,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
     with Learner() as channel:
         run(training, channel)
-    training.finish()
+    try:
+        training.finish()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is saved: whoever asks for the end now gets it at once
+        if not training.stop_asked:
+            training.evaluate()
+    except OSError as error:
+        sys.exit(f"not written: {error}")
 
 
 def run(training: Training, channel: Learner) -> None:

@@ -99,6 +99,7 @@ def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)  # five starts of TensorFlow, perhaps on a busy machine
 def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[..., Launch]) -> None:
     run = launch()
     learner, first, second = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
@@ -120,6 +121,24 @@ def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[...,
     assert second.wait(20) == 0
     assert (run.run_dir / "learning_curve.png").exists()
     assert (run.run_dir / "game.gif").exists()
+
+
+def test_who_asks_for_the_end_does_not_wait_for_the_evaluation(launch: Callable[..., Launch]) -> None:
+    run = launch(minutes=0.0001, network="original")  # its 256 greedy games take seconds
+    learner = run.start("learner.0")
+    run.wait_for(lambda: any("greedy games" in str(told.get("note")) for told in run.progress()))
+    learner.send_signal(signal.SIGTERM)
+    assert learner.wait(20) == -signal.SIGTERM
+    assert not (run.run_dir / "evaluation.json").exists()
+    assert (run.run_dir / "weights.npz").exists()
+
+
+def test_weights_that_cannot_be_written_are_one_sentence(launch: Callable[..., Launch]) -> None:
+    run = launch(minutes=0.0001)
+    (run.run_dir / ".weights.npz").mkdir()
+    assert run.start("learner.0").wait(60) == 1
+    assert "not written: " in run.log("learner.0")
+    assert "Traceback" not in run.log("learner.0")
 
 
 @pytest.mark.parametrize("role", ["learner", "actor"])
