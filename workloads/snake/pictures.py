@@ -51,14 +51,15 @@ def save_curve(rows: Sequence[Row], path: Path, title: str) -> None:
     axes = figure.add_subplot()
     axes.fill_between(minutes, scores, color="#5ed085", alpha=0.18, linewidth=0)
     axes.plot(minutes, scores, color="#1f8a5b", linewidth=2)
-    axes.set(title=title, xlabel="minutes of training", ylabel="mean score (fruits per game)")
+    axes.set_title(title, loc="left")
+    axes.set(xlabel="minutes of training", ylabel="mean score (fruits per game)")
     axes.set_xlim(0, max(float(minutes[-1]), 1 / 60) if rows else 1)
     axes.set_ylim(0, max(1.0, 1.1 * float(scores.max(initial=0))))
     axes.grid(color="#d8dee6", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     if rows:
-        last = f"{scores[-1]:.1f} fruits\n{rows[-1][1] / 1e6:.2f} million steps"
-        axes.annotate(last, (minutes[-1], scores[-1]), (-8, -8), textcoords="offset points", ha="right", va="top")
+        last = f"{scores[-1]:.1f} fruits after {rows[-1][1] / 1e6:.2f} million steps"
+        axes.set_title(last, loc="right", fontsize="medium", color="#4a5565")
     temporary = path.with_name(f".{path.name}")
     figure.savefig(temporary, format="png")
     temporary.replace(path)
