@@ -27,7 +27,7 @@ _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code (DESIGN 4.1); no traceback reaches the person."""
+    """Run one command and return its exit code (docs/reference.md); no traceback reaches the person."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     _have_streams()
     outcome = _outcome(arguments)

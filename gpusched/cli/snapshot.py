@@ -51,7 +51,7 @@ def reader_of(machine: str | None, state_dir: Path) -> Callable[[], Snapshot]:
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:
-    """Return the JSON of `status` (DESIGN 4.3) for a snapshot, ready for json.dumps."""
+    """Return the JSON of `status` (docs/reference.md) for a snapshot, ready for json.dumps."""
     from gpusched.probe.saved import document_of
 
     told = document_of(snapshot.inventory, snapshot.leases)

@@ -1,6 +1,7 @@
-"""Where each replica goes and what it gets: pure functions of a request, an inventory, leases and rules (DESIGN 4.6).
+"""Where each replica goes and what it gets: pure functions of a request, an inventory, leases and rules.
 
-Nothing here reads a host, a clock or an environment, so that a saved inventory reproduces any decision.
+docs/reference.md has the rules. Nothing here reads a host, a clock or an environment, so that a saved inventory
+reproduces any decision.
 """
 
 from gpusched.planner.decide import Rules, plan

@@ -1,6 +1,6 @@
 """How much of each device may be planned, and which devices take no replica at all, with the reason in words.
 
-It owns the arithmetic of DESIGN 4.6: plannable = total - driver reserve - foreign - leased - headroom. It must not know
+It owns one sum (docs/reference.md): plannable = total - driver reserve - foreign - leased - headroom. It must not know
 what is to be placed.
 """
 

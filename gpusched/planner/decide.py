@@ -40,7 +40,7 @@ def plan(
     rules: Rules | None = None,
     maximise: str | None = None,
 ) -> Plan:
-    """Return the plan that gives the least-served elastic replica the most memory (DESIGN 4.6).
+    """Return the plan that gives the least-served elastic replica the most memory (docs/reference.md).
 
     `maximise` names a role whose number is to be the largest that fits. Raises NeverFits, NotNow, or UsageError for an
     unknown policy, a request that asks for nothing, or one of so many sizes that not every way can be tried.

@@ -1,4 +1,4 @@
-"""From a plan to what others consume: the flat list of replica specs, and the JSON document of DESIGN 4.2.
+"""From a plan to what others consume: the flat list of replica specs, and the JSON document of docs/reference.md.
 
 It must not read an environment: Python's path, the directory and the variables of a job are arguments.
 """
@@ -36,7 +36,7 @@ def replica_specs(
 
 
 def document(plan: Plan, xla_variable: str) -> dict[str, object]:
-    """Return the plan as the JSON document of DESIGN 4.2; `env` limits a replica and says nothing of a job."""
+    """Return the plan as the JSON document of docs/reference.md; `env` limits a replica and says nothing of a job."""
     return {
         "host": plan.inventory.host,
         "source": plan.inventory.source,

@@ -1,4 +1,4 @@
-"""The status document (DESIGN 4.3) as a saved inventory: a snapshot and its leases to a document, and back.
+"""The status document (docs/reference.md) as a saved inventory: a snapshot and its leases to a document, and back.
 
 It must not know how a snapshot is taken nor what is planned on it.
 """
@@ -35,7 +35,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 def document_of(inventory: Inventory, leases: tuple[Lease, ...] = ()) -> dict[str, object]:
     """Return the status document without its jobs, which the caller puts under "jobs"; ready for json.dumps.
 
-    The leases tell whose process a pid is. Every key of DESIGN 4.3 is there.
+    The leases tell whose process a pid is. Every key of docs/reference.md is there.
     """
     by_pid = holders(leases)
     return {

@@ -1,4 +1,4 @@
-"""What others consume of a plan: replica specs, and the JSON document of DESIGN 4.2."""
+"""What others consume of a plan: replica specs, and the JSON document of docs/reference.md."""
 
 import json
 from pathlib import Path

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from gpusched import contract
-from gpusched.channel import Actor, LearnerGone, NotLaunched, Progress
+from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
 from gpusched.frameworks import limit_memory
 from workloads.snake.networks import build, take_weights
 from workloads.snake.rollout import play
@@ -21,17 +21,19 @@ def main() -> None:
     """Play until the learner says that the job is over."""
     try:
         me, settings = contract.replica(), contract.settings(Settings)
-    except NotLaunched as error:
+    except ChannelError as error:
         sys.exit(str(error))
     limit_memory()
     random = np.random.default_rng([settings.seed, me.rank, me.attempt])
     games = VectorSnake(settings.games, int(random.integers(2**32)))
     spectator = Spectator(Progress()) if me.rank == 0 else None
-    with Actor() as channel:
-        try:
+    try:
+        with Actor() as channel:
             send_rollouts(channel, build(settings.network), games, settings.rollout, random, spectator)
-        except LearnerGone:
-            return
+    except LearnerGone:
+        return
+    except ChannelError as error:
+        sys.exit(str(error))
 
 
 def send_rollouts(

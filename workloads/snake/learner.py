@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusched import contract
-from gpusched.channel import Batch, Learner, NotLaunched
+from gpusched.channel import Batch, ChannelError, Learner
 from gpusched.frameworks import limit_memory
 from workloads.snake import a2c
 from workloads.snake.checkpoint import Counts, UnusableWeights, load, save
@@ -131,11 +131,14 @@ def main() -> None:
         me, settings = contract.replica(), contract.settings(Settings)
         limit_memory()
         training = Training(settings, me.run_dir, me.attempt)
-    except (NotLaunched, UnusableWeights) as error:
+    except (ChannelError, UnusableWeights) as error:
         sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
-    with Learner() as channel:
-        run(training, channel)
+    try:
+        with Learner() as channel:
+            run(training, channel)
+    except ChannelError as error:
+        sys.exit(str(error))
     try:
         training.finish()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is saved: whoever asks for the end now gets it at once

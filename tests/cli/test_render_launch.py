@@ -1,0 +1,112 @@
+"""What a person sees of a running job: drawn from values, so that it can be looked at here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gpusched.cli.chart import draw_chart
+from gpusched.cli.render_launch import Scene, draw_job, format_duration, plain_progress
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+
+
+def replica(name: str, **known: Any) -> ReplicaStatus:
+    return ReplicaStatus(name=name, role=name.partition(".")[0], **({"state": ReplicaState.RUNNING} | known))
+
+
+def drawn(
+    *replicas: ReplicaStatus,
+    size: tuple[int, int] = (120, 40),
+    job: Mapping[str, Any] | None = None,
+    latest: Mapping[str, object] | None = None,
+    points: Sequence[tuple[float, float]] = (),
+    frame: str = "",
+) -> str:
+    known = {"state": JobState.RUNNING, "counts": (), **(job or {})}
+    status = JobStatus(id="snake-4", workload="snake", replicas=replicas, run_dir="/x", created=100.0, **known)
+    scene = Scene(job=status, latest=latest or {}, points=points, now=163.0, frame=frame)
+    console = Console(width=size[0], height=size[1], color_system=None)
+    with console.capture() as capture:
+        console.print(draw_job(scene, *size))
+    return capture.get()
+
+
+def test_each_replica_shows_its_state_and_its_numbers() -> None:
+    replicas = {"actor.0": {"steps_per_s": 450, "score": 2.25}}
+    report = {"time": 101.0, "step": 5000, "steps_per_s": 900, "score": 1.5, "replicas": replicas}
+
+    lines = drawn(replica("learner.0", pid=11), replica("actor.0", pid=12), latest=report).splitlines()
+
+    assert "snake-4  running  1m 03s  2 of 2 processes running" in lines[0]
+    assert "steps 5,000   steps/s 900   score 1.50" in lines[1]
+    assert any(line.split()[:5] == ["actor.0", "running", "12", "450", "2.25"] for line in lines)
+
+
+def test_a_backoff_counts_down_and_says_why_the_last_attempt_ended() -> None:
+    killed = ExitReason(kind="signalled", signal=9)
+
+    shown = drawn(replica("actor.1", state=ReplicaState.BACKOFF, retry_at=167.0, restarts=2, exit=killed))
+
+    assert "backoff 4s" in shown
+    assert "killed by SIGKILL" in shown
+
+
+def test_simulated_devices_are_marked() -> None:
+    shown = drawn(
+        replica("actor.0", device_index=1, device_uuid="SIM-1", limit_mib=1133),
+        job={"simulated": True, "machine": "p3.8xlarge", "counts": (0, 1)},
+    )
+
+    assert "p3.8xlarge (simulated)" in shown
+    assert "GPU 1 (simulated) 1133 MiB" in shown
+
+
+def test_many_replicas_fit_the_terminal_and_those_in_trouble_are_shown() -> None:
+    crowd = [replica(f"actor.{rank}") for rank in range(200)]
+    crowd[150] = replica("actor.150", state=ReplicaState.FAILED)
+
+    shown = drawn(*crowd, size=(100, 30))
+
+    assert shown.count("\n") <= 30
+    assert "actor.150" in shown
+    assert "189 running" in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_the_view_is_never_wider_than_the_terminal(width: int) -> None:
+    points = [(float(at), at / 10) for at in range(50)]
+
+    shown = drawn(replica("learner.0"), latest={"step": 1}, points=points, size=(width, 30), frame="+--+\n|()|\n+--+")
+
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_a_chart_shows_its_range_and_rises() -> None:
+    lines = draw_chart([(float(x), float(x)) for x in range(100)], 60, 5, unicode=False)
+
+    assert lines[0].split()[0] == "99.00"
+    assert lines[-1].split()[0] == "0.00"
+    assert lines[-1].index("*") < lines[0].index("*")
+
+
+@pytest.mark.parametrize("points", [[], [(0.0, 1.0)], [(0.0, 3.0), (0.0, 3.0)], [(1.0, -2.0), (2.0, -2.0)]])
+def test_a_chart_of_little_is_still_a_chart(points: list[tuple[float, float]]) -> None:
+    assert len(draw_chart(points, 40, 4, unicode=True)) == 4
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        ({"step": 1000, "steps_per_s": 50.4, "score": 1.234}, "step 1,000  50 steps/s  score 1.23"),
+        ({"score": None, "note": "drawing"}, "drawing"),
+        ({}, ""),
+    ],
+)
+def test_a_report_is_one_line_of_what_it_tells(report: Mapping[str, object], line: str) -> None:
+    assert plain_progress(report) == line
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.9, "59s"), (187, "3m 07s"), (7500, "2h 05m")])
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
