@@ -72,7 +72,7 @@ def launch(
             _introduce(directory, plan, loaded)
         live = can_redraw() and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
-        _wait_for_guard()
+        _wait_for_guard(directory)
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -122,14 +122,14 @@ def _start(directory: JobDirectory, spec: JobSpec, *, watch: bool) -> None:
     start(directory, spec, os.environ)
 
 
-def _wait_for_guard() -> None:
+def _wait_for_guard(directory: JobDirectory) -> None:
     """Wait for the guard, which goes last: when launch returns, no process is left, unless one cannot be killed.
 
-    Not for ever: the directory may have been removed under a job that runs. The end of this process ends that, too.
+    Not if the directory was removed under a job that runs: it is the end of this process that ends such a job.
     """
     deadline = time.monotonic() + _GUARD_PATIENCE_S
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+        while directory.path.exists() and os.waitpid(-1, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
@@ -232,8 +232,8 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
     from gpusched.cli.render_launch import format_duration, plain_progress
     from gpusched.supervisor.restart import exit_text
 
-    took = format_duration((status.ended or time.time()) - status.created)
-    print(f"{status.id} {status.state} after {took}" + (f": {status.message}" if status.message else ""))
+    took = f" after {format_duration((status.ended or time.time()) - status.created)}" if status.created else ""
+    print(f"{status.id} {status.state}{took}" + (f": {status.message}" if status.message else ""))
     if status.progress:
         print(plain_progress(status.progress))
     failed = [replica for replica in status.replicas if replica.state == "failed"]

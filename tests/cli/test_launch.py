@@ -247,12 +247,14 @@ def test_a_name_longer_than_a_file_system_takes_is_wrong_usage(words: tuple[str,
 
 def test_launch_returns_when_the_directory_of_its_job_is_removed(command: Command) -> None:
     launcher = command.start("launch", command.toy("for_ever.py"))
+    assert launcher.stdout is not None
+    assert any(line.startswith("logs: ") for line in launcher.stdout)
     until(lambda: everything_runs(command), "all replicas run")
 
     shutil.rmtree(command.state / "jobs" / "toy-1")
     output, _ = launcher.communicate(timeout=20)
 
-    assert "toy-1 lost" in output
+    assert "toy-1 lost: " in output
     until(lambda: not command.running(), "no process left")
 
 
