@@ -39,15 +39,25 @@ def draw_chart(points: Sequence[tuple[float, float]], width: int, height: int, *
     wide, tall = (2, 4) if unicode else (1, 1)
     low, high = _bounds([y for _, y in points])
     cells = [[0] * columns for _ in range(height)]
+    before = None
     for x, level in _levels(points, columns * wide):
         y = round((high - level) / (high - low) * (height * tall - 1))
-        cells[y // tall][x // wide] |= _DOTS[y % tall][x % wide]
+        for dot in _upright(before, y):
+            cells[dot // tall][x // wide] |= _DOTS[dot % tall][x % wide]
+        before = y
     lines = []
     for row, line in enumerate(cells):
         label = f"{high:.2f}" if row == 0 else f"{low:.2f}" if row == height - 1 else ""
         drawn = "".join(chr(0x2800 + dots) if unicode else "*" if dots else " " for dots in line)
         lines.append(f"{label:>{_LABEL}} {'┤' if unicode else '|'}{drawn}")
     return lines
+
+
+def _upright(before: int | None, y: int) -> range:
+    """Return the rows of dots that join `y` to the column before it, so that a steep curve has no holes."""
+    if before is None or abs(before - y) <= 1:
+        return range(y, y + 1)
+    return range(y, before) if y < before else range(before + 1, y + 1)
 
 
 def _bounds(levels: Sequence[float]) -> tuple[float, float]:

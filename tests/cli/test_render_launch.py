@@ -110,3 +110,9 @@ def test_a_report_is_one_line_of_what_it_tells(report: Mapping[str, object], lin
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.9, "59s"), (187, "3m 07s"), (7500, "2h 05m")])
 def test_durations_are_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_a_steep_curve_has_no_holes() -> None:
+    lines = draw_chart([(0.0, 0.0), (49.0, 0.0), (50.0, 10.0), (100.0, 10.0)], 60, 8, unicode=False)
+
+    assert all("*" in line for line in lines)
