@@ -73,6 +73,7 @@ def launch(
         live = can_redraw() and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
         _wait_for_guard(directory)
+        _remove_socket(_socket(settings, directory.path))
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -86,9 +87,9 @@ def _require_modules(workload: Workload) -> None:
     for module in workload.preload:
         wanted = backend if module == "tensorflow" else module
         if not _is_installed(wanted):
-            hint = {
-                "tensorflow": "pip install 'gpusched[tensorflow]', or 'gpusched[cuda]' with an NVIDIA GPU",
-            }.get(wanted, f"install what provides the module {wanted}")
+            hint = f"install what provides the module {wanted}"
+            if wanted == "tensorflow":
+                hint = "in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'"
             raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
 
 
@@ -101,7 +102,7 @@ def _is_installed(module: str) -> bool:
 
 def _require_short_paths(workload: Workload, settings: Settings) -> None:
     """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
-    path = _socket(settings, f"{workload.name}-99999", "0" * 8)
+    path = _socket(settings, settings.state_dir / f"{workload.name}-99999")
     if len(os.fsencode(path)) > _LONGEST_SOCKET:
         raise UsageError(
             f"{settings.runtime_dir}: sockets in this directory would have paths of over {_LONGEST_SOCKET} bytes",
@@ -109,8 +110,17 @@ def _require_short_paths(workload: Workload, settings: Settings) -> None:
         )
 
 
-def _socket(settings: Settings, job: str, mark: str) -> Path:
-    return settings.runtime_dir / f"{job}-{mark}.sock"
+def _socket(settings: Settings, directory: Path) -> Path:
+    """Return the path of a job's socket; two state directories may both have a snake-1."""
+    mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
+    return settings.runtime_dir / f"{directory.name}-{mark}.sock"
+
+
+def _remove_socket(path: Path) -> None:
+    """Remove what a learner leaves that was killed; the job is over, so nobody holds it."""
+    for left in (path, path.with_name(f"{path.name}.lock")):
+        with suppress(OSError):
+            left.unlink()
 
 
 def _start(directory: JobDirectory, spec: JobSpec, *, watch: bool) -> None:
@@ -153,8 +163,7 @@ def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Pla
 
     job = directory.path.name
     counts = {role.name: role.count for role in plan.request.roles}
-    mark = hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:8]  # two state directories may both have a snake-1
-    endpoint = f"ipc://{_socket(settings, job, mark)}"
+    endpoint = f"ipc://{_socket(settings, directory.path)}"
 
     def identity(replica: Replica) -> dict[str, str]:
         return contract.identity_environment(
@@ -217,8 +226,8 @@ def _without_hook(plan: Plan, workload: Workload) -> list[str]:
 def _crowded(plan: Plan) -> list[str]:
     """A simulated machine has as many CPUs as it likes; the processes have those of this host."""
     here = len(os.sched_getaffinity(0))
-    crowded = plan.inventory.simulated and len(plan.replicas) > here
-    return [f"{len(plan.replicas)} processes share the {here} CPUs of this host"] if crowded else []
+    crowded = plan.inventory.simulated and len(plan.inventory.cpus) != here and len(plan.replicas) > here
+    return [f"{len(plan.replicas)} processes share the {here} CPUs of this host; fewer: --procs"] if crowded else []
 
 
 def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> None:

@@ -20,7 +20,11 @@ from gpusched.errors import GpuschedError, HostFault, UsageError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS: Final = ("plan", "launch", "status")
+COMMANDS: Final = {
+    "plan": "Say which process would go on which GPU, and why.",
+    "launch": "Start a workload and follow it to its end.",
+    "status": "Show devices, jobs and processes.",
+}
 _PASSES_OPTIONS_ON: Final = {"launch": {"allow_extra_args": True, "ignore_unknown_options": True}}
 _INTERRUPTED: Final = 130
 _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -87,7 +91,7 @@ def _application(arguments: Sequence[str]) -> Callable[..., object]:
     named = next((word for word in arguments if not word.startswith("-")), None)
     for name in (named,) if named in COMMANDS else COMMANDS:
         function = getattr(import_module(f"gpusched.cli.{name}"), name)
-        app.command(name, context_settings=_PASSES_OPTIONS_ON.get(name))(function)
+        app.command(name, short_help=COMMANDS[name], context_settings=_PASSES_OPTIONS_ON.get(name))(function)
     return app
 
 

@@ -88,12 +88,21 @@ def read_options(workload: Workload, words: Sequence[str]) -> bytes:
         parser.add_argument(option, dest=field.name, default=None, help=told.replace("%", "%%"), **action)
     given = {name: value for name, value in vars(parser.parse_args(list(words))).items() if value is not None}
     try:
-        return msgspec.json.encode(msgspec.convert(given, settings, strict=False))
-    except msgspec.ValidationError as error:
-        what = str(error).replace("`$.", "`--").replace("_", "-")
+        chosen = msgspec.convert(given, settings, strict=False)
+        _check(chosen)
+    except ValueError as error:  # msgspec's own errors are ValueErrors too
+        what = str(error).replace("`$.", "`--")
         raise UsageError(
             f"an option of {workload.name}: {what}", f"see gpusched launch {workload.name} -- --help"
         ) from None
+    return msgspec.json.encode(chosen)
+
+
+def _check(chosen: msgspec.Struct) -> None:
+    """Let the settings say what their types cannot: a `check` method that raises ValueError."""
+    check = getattr(chosen, "check", None)
+    if check is not None:
+        check()
 
 
 def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:

@@ -63,7 +63,9 @@ def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence
     """Return what the person should know: driver, CPUs, compute mode, persistence mode, memory that could be freed."""
     lines = [inventory.problem] if inventory.problem else []
     if 0 < len(inventory.cpus) < len(replicas):
-        lines.append(f"{len(replicas)} processes share {number(len(inventory.cpus), 'CPU')} and will take turns")
+        lines.append(
+            f"{len(replicas)} processes share {number(len(inventory.cpus), 'CPU')} and will take turns; fewer: --procs"
+        )
     lines += alone_lines(grounds)
     off = [budget.device.label for budget in grounds if budget.device.persistence_mode is False]
     if off:

@@ -116,7 +116,12 @@ def _missing(problem: Problem, role: RoleRequest, fitting: int) -> str:
         missing = role.count - fitting
         fit, are = ("fits" if fitting == 1 else "fit"), ("is" if missing == 1 else "are")
         return f"{sums}; {fitting} of {number(role.count, role.name)} {fit}, {missing} {are} missing"
-    return f"{sums}, in pieces that have no place side by side" if needed <= there else sums
+    if needed > there:
+        return sums
+    replicas, places = sum(need.count for need in problem.needs), sum(room.most for room in problem.rooms)
+    if replicas > places:
+        return f"{sums}, but only {number(places, 'replica')} may be placed there, and there are {replicas}"
+    return f"{sums}, in pieces that have no place side by side"
 
 
 def _ways(attempt: Attempt, problem: Problem, role: RoleRequest, fitting: int) -> list[str]:

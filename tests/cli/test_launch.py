@@ -154,7 +154,7 @@ def test_a_missing_tensorflow_says_how_to_install_it(command: Command, tmp_path:
     done = command.run("launch", "snake", "--procs", "1")
 
     assert done.returncode == 5
-    assert "pip install 'gpusched[tensorflow]'" in done.stderr
+    assert "pip install '.[tensorflow]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -275,3 +275,39 @@ def opened_by(pid: int) -> set[str]:
         return {entry.readlink().name for entry in Path(f"/proc/{pid}/fd").iterdir()}
     except FileNotFoundError:  # one that was closed in this moment
         return set()
+
+
+def test_settings_may_refuse_what_their_types_allow(command: Command) -> None:
+    told = command.run("launch", "snake", "--weights", "/no/such/weights.npz")
+
+    assert told.returncode == 2
+    assert "--weights: there is no file /no/such/weights.npz" in told.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_a_workload_beside_the_ones_that_gpusched_brings_is_found_and_hides_none(
+    command: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "elsewhere" / "workloads" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "learner.py").write_text("print('my own learner')")
+    (folder / "workload.toml").write_text(
+        '[roles.learner]\ncommand = ["{python}", "-m", "workloads.mine.learner"]\n[job]\nleader = "learner"\n'
+    )
+
+    mine = command.run("launch", "mine", cwd=folder.parent.parent)
+    snake = command.run("launch", "snake", "--", "--help", cwd=folder.parent.parent)
+
+    assert mine.returncode == 0, mine.stdout + mine.stderr
+    assert "my own learner" in (command.state / "jobs" / "mine-1" / "logs" / "learner.0.log").read_text()
+    assert "--network" in snake.stdout
+
+
+def test_nothing_is_left_in_the_runtime_directory(command: Command) -> None:
+    runtime = command.home / "run"
+    socket = TOYS / "leaves_a_socket.py"
+
+    done = command.run("launch", command.toy(socket.name))
+
+    assert done.returncode == 1
+    assert [path.name for path in runtime.iterdir()] == []

@@ -9,7 +9,7 @@ from tests.frameworks.conftest import HERE, RunScript
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
-    reason="TensorFlow is not installed: pip install 'gpusched[tensorflow]'",
+    reason="TensorFlow is not installed: it comes with the extra `tensorflow`",
 )
 
 

@@ -239,7 +239,7 @@ def test_a_request_for_nothing_is_refused() -> None:
 
 def test_more_processes_than_cpus_is_a_warning() -> None:
     found = plan(ask(actor=(5, 1)), host(10_000, cpus=4))
-    assert "5 processes share 4 CPUs and will take turns" in found.warnings
+    assert "5 processes share 4 CPUs and will take turns; fewer: --procs" in found.warnings
 
 
 @pytest.mark.parametrize("policy", ["balanced", "pack", "spread", "exclusive"])

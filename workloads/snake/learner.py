@@ -115,7 +115,7 @@ class Training:
             save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
             save_game(record_game(self.model), self._run_dir / "game.gif")
         except ImportError as error:
-            print(f"no picture: {error}; pip install 'gpusched[tensorflow]' brings it", file=sys.stderr, flush=True)
+            print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
 
     def evaluate(self) -> None:
         """Play greedy games and leave what they gave."""

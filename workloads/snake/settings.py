@@ -1,5 +1,6 @@
 """The options of the snake workload: `gpusched launch snake` makes a command-line option of each field."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -26,3 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     entropy: Annotated[float, Meta(description="weight of the policy's entropy in the loss", ge=0, le=1)] = 0.01
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
     weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""
+
+    def check(self) -> None:
+        """Raise ValueError for what can be seen to be wrong before anything starts; `gpusched launch` asks."""
+        if self.weights and not Path(self.weights).is_file():
+            raise ValueError(f"--weights: there is no file {self.weights}")

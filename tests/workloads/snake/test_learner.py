@@ -23,7 +23,7 @@ def test_without_matplotlib_the_weights_are_kept_and_it_says_what_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     training.finish()
     assert (tmp_path / "weights.npz").exists()
-    assert "pip install 'gpusched[tensorflow]'" in capsys.readouterr().err
+    assert "gpusched's extra `tensorflow`" in capsys.readouterr().err
 
 
 def test_the_largest_seed_is_one_that_keras_takes() -> None:

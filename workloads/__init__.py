@@ -1,1 +1,0 @@
-"""Workloads that gpusched brings: each folder is one, flat, to be copied and changed."""
