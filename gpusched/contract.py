@@ -18,6 +18,7 @@ from gpusched.units import FRACTION_ONE
 
 __all__ = [
     "HOOK_DIRECTORY",
+    "LONGEST_SOCKET_PATH",
     "ReplicaIdentity",
     "attempt_environment",
     "child_environment",
@@ -29,6 +30,9 @@ __all__ = [
     "skips_hook",
     "xla_fraction_variable",
 ]
+
+LONGEST_SOCKET_PATH: Final = 107
+"""Bytes that the path of an ipc endpoint may have: sun_path of unix(7), without its final zero."""
 
 HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 """First on a replica's PYTHONPATH: its sitecustomize limits frameworks in scripts that know nothing of gpusched."""

@@ -10,13 +10,11 @@ import ipaddress
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
+from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
 
 __all__ = ["Claim", "check_endpoint"]
-
-_LONGEST_PATH: Final = 107  # bytes: sun_path of unix(7), without its final zero
 
 
 def check_endpoint(endpoint: str) -> Path | None:
@@ -24,9 +22,9 @@ def check_endpoint(endpoint: str) -> Path | None:
     if endpoint.startswith("ipc:///"):
         path = Path(endpoint.removeprefix("ipc://"))
         length = len(os.fsencode(path))
-        if length > _LONGEST_PATH:
+        if length > LONGEST_SOCKET_PATH:
             raise UsageError(
-                f"{endpoint}: a socket's path of {length} bytes is over the {_LONGEST_PATH} of unix(7)",
+                f"{endpoint}: a socket's path of {length} bytes is over the {LONGEST_SOCKET_PATH} of unix(7)",
                 "set GPUSCHED_RUNTIME_DIR to a short directory such as /tmp/g",
             )
         return path

@@ -29,7 +29,6 @@ from gpusched.supervisor.spec import JobSpec
 __all__ = ["launch"]
 
 _INTERRUPTED: Final = 130
-_LONGEST_SOCKET: Final = 107  # bytes: sun_path of unix(7), without its final zero
 _LONGEST_LINE: Final = 300
 _GUARD_PATIENCE_S: Final = 5.0
 _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
@@ -102,10 +101,10 @@ def _is_installed(module: str) -> bool:
 
 def _require_short_paths(workload: Workload, settings: Settings) -> None:
     """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
-    path = _socket(settings, settings.state_dir / f"{workload.name}-99999")
-    if len(os.fsencode(path)) > _LONGEST_SOCKET:
+    longest = contract.LONGEST_SOCKET_PATH
+    if len(os.fsencode(_socket(settings, settings.state_dir / f"{workload.name}-99999"))) > longest:
         raise UsageError(
-            f"{settings.runtime_dir}: sockets in this directory would have paths of over {_LONGEST_SOCKET} bytes",
+            f"{settings.runtime_dir}: sockets in this directory would have paths of over {longest} bytes",
             "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
         )
 

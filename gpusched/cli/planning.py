@@ -82,6 +82,9 @@ def xla_variable() -> str:
 
     if find_spec("jaxlib") is None:
         return contract.xla_fraction_variable(None)
-    from importlib.metadata import version  # takes 30 ms to import
+    from importlib.metadata import PackageNotFoundError, version  # takes 30 ms to import
 
-    return contract.xla_fraction_variable(version("jaxlib"))
+    try:
+        return contract.xla_fraction_variable(version("jaxlib"))
+    except PackageNotFoundError:  # a folder of that name, perhaps
+        return contract.xla_fraction_variable(None)

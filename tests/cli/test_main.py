@@ -141,3 +141,11 @@ def test_a_command_imports_only_what_it_needs(words: tuple[str, ...], unwanted: 
     imported = set(told.stderr.split())
     assert "gpusched.cli.main" in imported
     assert not unwanted & imported
+
+
+def test_a_folder_called_jaxlib_is_no_jaxlib(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "jaxlib").mkdir()
+
+    told = command.run("plan", *P3, "--json", cwd=tmp_path)
+
+    assert told.returncode == 0, told.stderr
