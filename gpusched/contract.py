@@ -91,9 +91,10 @@ def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
     TensorFlow's and PyTorch's limits have no variable: gpusched.frameworks applies them in the process.
     """
     threads = str(replica.threads)
+    further = (share.device_uuid for share in replica.further)
     env = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": replica.device_uuid or "",
+        "CUDA_VISIBLE_DEVICES": ",".join(filter(None, (replica.device_uuid, *further))),
         "OMP_NUM_THREADS": threads,
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": threads,

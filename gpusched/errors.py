@@ -9,7 +9,8 @@ It owns what an error *is*; it must not know where errors come from. Every other
     ├── DoesNotFit                3
     │   ├── NeverFits             3   not even on an idle host
     │   └── NotNow                3   it would fit if leases or foreign memory went away
-    ├── NotFound                  4   no such job, no daemon
+    ├── NotFound                  4   no such job
+    │   └── NoDaemon              4   no daemon, one of another version, or one that does not answer
     ├── HostFault                 5   driver, permissions, a missing package
     ├── JobFailed                 1
     └── ChannelError              1
@@ -28,6 +29,7 @@ __all__ = [
     "JobFailed",
     "LearnerGone",
     "NeverFits",
+    "NoDaemon",
     "NotFound",
     "NotLaunched",
     "NotNow",
@@ -85,10 +87,16 @@ class NotNow(DoesNotFit):
 
 
 class NotFound(GpuschedError):
-    """There is no such job, or no daemon."""
+    """There is no such job."""
 
     exit_code = 4
     code = "not-found"
+
+
+class NoDaemon(NotFound):
+    """There is no daemon, or it speaks another version, or it does not answer in time."""
+
+    code = "no-daemon"
 
 
 class HostFault(GpuschedError):

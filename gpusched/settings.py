@@ -5,12 +5,16 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     context = "450MiB"      # what a process takes on a device before it allocates anything; calibrate it
     headroom = 0.02         # the part of every device that is never planned
     state_dir = "..."       # jobs, logs and results, seen from the file's directory; $GPUSCHED_STATE_DIR wins
+    overrun = "stop"        # a replica that uses more than its share: "warn" of it, or "stop" it and start it again
+    overrun_grace = 10      # for so many seconds it may
+    most_jobs = 64          # jobs that the daemon lets run at the same time
 """
 
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, TypeGuard
 
 import msgspec
 
@@ -21,12 +25,19 @@ __all__ = ["Settings", "load_settings"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not depend on the workload. Memory in MiB, `headroom` in 1/10 000."""
+    """What does not depend on the workload. Memory in MiB, `headroom` in 1/10 000.
+
+    `lease_dir` is where all users of this host see each other's leases, or only this user's processes their own.
+    """
 
     state_dir: Path
     runtime_dir: Path
+    lease_dir: Path
     context_mib: int = 450
     headroom: int = 200
+    overrun: Literal["warn", "stop"] = "stop"
+    overrun_grace_s: float = 10.0
+    most_jobs: int = 64
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -34,6 +45,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     path = _config_path(environ)
     document = _read(path, required=bool(environ.get("GPUSCHED_CONFIG")))
     values: dict[str, object] = {"state_dir": _state_dir(environ), "runtime_dir": _runtime_dir(environ)}
+    values["lease_dir"] = _lease_dir(environ, _runtime_dir(environ))
     for key, value in document.items():
         where = f"{path}: {key}"
         if key == "context":
@@ -43,11 +55,23 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         elif key == "state_dir" and isinstance(value, str) and value:
             if not environ.get("GPUSCHED_STATE_DIR"):
                 values["state_dir"] = (path.parent / _expanded(value, where)).absolute()
+        elif key == "overrun" and value in ("warn", "stop"):
+            values["overrun"] = value
+        elif key == "overrun_grace" and _is_number(value, 0, 86400):
+            values["overrun_grace_s"] = float(value)
+        elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
+            values["most_jobs"] = value
         else:
             raise UsageError(
-                f"{where}: not understood", 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR"'
+                f"{where}: not understood",
+                'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
+                "overrun_grace = 10, most_jobs = 64",
             )
     return msgspec.convert(values, Settings)
+
+
+def _is_number(value: object, least: float, most: float) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def _expanded(value: str, where: str) -> Path:
@@ -95,6 +119,14 @@ def _state_dir(environ: Mapping[str, str]) -> Path:
         return Path(environ["GPUSCHED_STATE_DIR"]).absolute()
     base = _absolute(environ, "XDG_STATE_HOME") or _home(environ) / ".local" / "state"
     return base / "gpusched"
+
+
+def _lease_dir(environ: Mapping[str, str], runtime_dir: Path) -> Path:
+    """Return the directory that systemd's tmpfiles make for all users of this host, or one of this user's own."""
+    if environ.get("GPUSCHED_LEASE_DIR"):
+        return Path(environ["GPUSCHED_LEASE_DIR"]).absolute()
+    shared = Path("/run/gpusched")
+    return shared if os.access(shared, os.W_OK) else runtime_dir / "leases"
 
 
 def _runtime_dir(environ: Mapping[str, str]) -> Path:

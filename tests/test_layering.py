@@ -13,13 +13,26 @@ LAYERS = [
     {"contract"},
     {"probe", "planner", "control", "channel", "frameworks"},
     {"supervisor"},
-    {"engines", "daemon"},
+    {"engines", "daemon", "doctor"},
     {"cli"},
 ]
 WITHIN_BOTTOM = {("units", "errors"), ("settings", "errors"), ("settings", "units")}
 FOR_WORKLOADS = {"contract", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
-LIGHT_ROOMS = {"errors", "units", "settings", "model", "contract", "probe", "planner", "supervisor", "cli"}
+LIGHT_ROOMS = {
+    "errors",
+    "units",
+    "settings",
+    "model",
+    "contract",
+    "probe",
+    "planner",
+    "control",
+    "supervisor",
+    "daemon",
+    "doctor",
+    "cli",
+}
 
 
 def layer_of(room: str) -> int:

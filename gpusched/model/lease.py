@@ -10,7 +10,8 @@ __all__ = ["Lease", "holders"]
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """`share_mib` of the device `device_uuid`, held by a replica of a job; `pid` is None until it runs.
 
-    A share of 0 names a further process of the same replica, which uses the replica's share.
+    A share of 0 names a further process of the same replica, which uses the replica's share. `user` is the name of
+    another user whose job it is, None for our own; `since` is when the job took it, in Unix seconds, 0 if unknown.
     """
 
     device_uuid: str
@@ -18,6 +19,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     replica: str
     pid: int | None = None
+    user: str | None = None
+    since: float = 0.0
 
 
 def holders(leases: Iterable[Lease]) -> dict[int, Lease]:

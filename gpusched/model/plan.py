@@ -5,7 +5,7 @@ import msgspec
 from gpusched.model.device import Inventory
 from gpusched.model.workload import Memory
 
-__all__ = ["DevicePlan", "Plan", "Replica", "ReplicaSpec", "Request", "RoleRequest"]
+__all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Request", "RoleRequest"]
 
 
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,10 +24,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[RoleRequest, ...]
 
 
+class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A share of one device, in MiB."""
+
+    device_index: int
+    device_uuid: str
+    share_mib: int
+
+
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """Where one process goes and what it gets. Memory in MiB, `fraction` = limit / device total in 1/10 000.
 
     Without a device, `device_uuid` is None and all amounts are 0. `cpus` are the CPUs it may run on, near its device.
+    `further` are the devices after the first of a command that has several whole ones; the limit holds for each.
     """
 
     name: str
@@ -40,6 +49,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     fraction: int = 0
     cpus: tuple[int, ...] = ()
     threads: int = 1
+    further: tuple[DeviceShare, ...] = ()
 
     @property
     def share_mib(self) -> int:

@@ -5,6 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpusched.model.plan import DeviceShare
+
 __all__ = [
     "JOB_TERMINAL",
     "REPLICA_TERMINAL",
@@ -45,11 +47,14 @@ class JobState(StrEnum):
 REPLICA_TERMINAL: Final = frozenset({ReplicaState.EXITED, ReplicaState.FAILED})
 JOB_TERMINAL: Final = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
 
-ExitKind = Literal["completed", "crashed", "signalled", "oom", "spawn-failed", "stopped", "lost"]
+ExitKind = Literal["completed", "crashed", "signalled", "oom", "overrun", "spawn-failed", "stopped", "lost"]
 
 
 class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a replica ended. `code` belongs to crashed, `signal` to signalled and oom, `message` to spawn-failed."""
+    """Why a replica ended. `code` belongs to crashed, `signal` to signalled, `message` to spawn-failed and overrun.
+
+    An oom has a `signal` if the kernel's killer sent it, a `code` if a framework found no memory on its device.
+    """
 
     kind: ExitKind
     code: int | None = None
@@ -58,7 +63,10 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica as others see it. `since`: when the state began, `retry_at`: when a backoff ends, in Unix seconds."""
+    """One replica as others see it. `since`: when the state began, `retry_at`: when a backoff ends, in Unix seconds.
+
+    `further`: what it has beside its first device. `warning`: what ails it while it runs, such as too much memory.
+    """
 
     name: str
     role: str
@@ -74,13 +82,17 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     exit: ExitReason | None = None
     since: float = 0.0
     retry_at: float | None = None
+    warning: str | None = None
     log: str | None = None
+    further: tuple[DeviceShare, ...] = ()
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One job as others see it.
 
     `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
+    `attempt` counts the starts of the whole job. What only the daemon knows has the default elsewhere: `name`,
+    `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `why` a queued job waits, in numbers.
     """
 
     id: str
@@ -98,3 +110,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_start: int | None = None
     boot_id: str | None = None
     progress: dict[str, object] | None = None
+    attempt: int = 0
+    started: float | None = None
+    name: str | None = None
+    priority: int = 0
+    held: bool = False
+    after: tuple[str, ...] = ()
+    at: float | None = None
+    time_limit_s: float | None = None
+    why: str | None = None

@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gpusched.model.job import ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
 from gpusched.supervisor.kernel import GUARD_GONE, set_death_signal, start_time
-from gpusched.supervisor.spec import ProcessIdentity
 
 __all__ = ["Children", "Death", "SpawnError", "Spawner", "Wakeup"]
 

@@ -2,17 +2,11 @@
 
 import msgspec
 
+from gpusched.model.job import ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.workload import Restart
 
-__all__ = ["Backoff", "JobSpec", "ProcessIdentity"]
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of this boot: its pid, and when it began in clock ticks since boot."""
-
-    pid: int
-    start: int
+__all__ = ["Backoff", "JobSpec"]
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +24,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job, expanded. `restart` has a rule per role; a role without one gets the default.
 
     `leader` is the role whose end ends the job. `counts` are the plan's replicas per device. `launcher` is the process
-    that the job must not outlive; None: it outlives whoever started it. `created` in Unix seconds. The replicas' `env`
-    is a difference to the environment that the supervisor is started in, and holds no secret: spec.json is kept.
+    that the job must not outlive; None: it outlives whoever started it. `attached`: the one replica takes the streams
+    and the process group of whoever started the job, as a command in a shell would. `created` in Unix seconds. The
+    replicas' `env` is a difference to the environment that the supervisor is started in, and holds no secret: spec.json
+    is kept. `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.
     """
 
     id: str
@@ -45,4 +41,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
     machine: str = ""
     launcher: ProcessIdentity | None = None
+    attached: bool = False
+    time_limit_s: float | None = None
+    attempt: int = 0
     created: float = 0.0

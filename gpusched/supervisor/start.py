@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound
+from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
 from gpusched.supervisor.kernel import start_time
-from gpusched.supervisor.spec import JobSpec, ProcessIdentity
+from gpusched.supervisor.spec import JobSpec
 
 __all__ = ["start", "stop", "this_process"]
 

@@ -1,0 +1,202 @@
+"""The words between command line and daemon: one typed request, one typed answer, in msgpack, with bounds.
+
+A message on the wire is three frames: a protocol number as one byte, the number of the request (8 bytes, chosen by the
+client, returned with the answer), and the msgpack of one of the structs below. The first frame never changes its
+meaning, and Refused never loses a field, so that any two versions can tell that they differ.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from gpusched.errors import ProtocolError
+from gpusched.model.job import Submission
+from gpusched.model.status import JobStatus
+
+__all__ = [
+    "MAX_MESSAGE",
+    "PROTOCOL",
+    "Answer",
+    "Await",
+    "Done",
+    "Drain",
+    "Drained",
+    "Hold",
+    "Jobs",
+    "ListJobs",
+    "Ping",
+    "Pong",
+    "Refused",
+    "Release",
+    "Request",
+    "Shutdown",
+    "Stop",
+    "Submit",
+    "Submitted",
+    "Turn",
+    "TurnIs",
+    "Undrain",
+    "decode_answer",
+    "decode_request",
+    "encode",
+]
+
+PROTOCOL: Final = 1
+MAX_MESSAGE: Final = 8 << 20
+"""Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
+
+JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+JobIds = Annotated[tuple[JobId, ...], msgspec.Meta(max_length=10_000)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
+Text = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """Are you there, and who are you?"""
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
+    """Take this job into the queue: Submitted once it is on disk, or Refused, such as for what never fits."""
+
+    job: Submission
+
+
+class ListJobs(msgspec.Struct, frozen=True, kw_only=True, tag="list-jobs"):
+    """The jobs `ids`, or with none named all that live and the `ended` latest that ended."""
+
+    ids: JobIds = ()
+    ended: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 20
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
+    """Has the turn of the attached job come? Answered when it has, when the job is over, or after `wait_s`."""
+
+    id: JobId
+    wait_s: Seconds = 2.0
+
+
+class Await(msgspec.Struct, frozen=True, kw_only=True, tag="await"):
+    """Answered with Jobs when all of `ids` have ended, or after `wait_s`."""
+
+    ids: JobIds
+    wait_s: Seconds = 2.0
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """Stop the jobs `ids`, or all with `everything`; at once if `kill`. A queued one is cancelled."""
+
+    ids: JobIds = ()
+    everything: bool = False
+    kill: bool = False
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True, tag="hold"):
+    """Keep the queued jobs `ids` from starting."""
+
+    ids: JobIds
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
+    """Let the held jobs `ids` start when their turn comes."""
+
+    ids: JobIds
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
+    """Place nothing new on this device (an index, or the start of a uuid)."""
+
+    device: Text
+    reason: Text
+
+
+class Undrain(msgspec.Struct, frozen=True, kw_only=True, tag="undrain"):
+    """Use this device again."""
+
+    device: Text
+
+
+class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
+    """End; running jobs go on."""
+
+
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
+    """Who the daemon is. `started` in Unix seconds; `malformed` counts messages that were dropped."""
+
+    version: str
+    pid: int
+    started: float
+    state_dir: str
+    queued: int
+    running: int
+    malformed: int
+    problems: tuple[str, ...] = ()
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
+    """The job is on disk, under this id."""
+
+    id: str
+
+
+class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
+    """What was asked for; those that live first, oldest first, then those that ended, latest first."""
+
+    jobs: tuple[JobStatus, ...]
+
+
+class TurnIs(msgspec.Struct, frozen=True, kw_only=True, tag="turn-is"):
+    """`come`: start it now, from its `job.run_dir`. Otherwise `job.why` says why not, or its state that it is over."""
+
+    come: bool
+    job: JobStatus
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    """It was done; what is to be told of each, such as `snake-4 is stopping`."""
+
+    told: tuple[str, ...] = ()
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True, tag="drained"):
+    """The devices that take nothing new, by uuid, each with its reason."""
+
+    devices: dict[str, str]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """It was not done: an error's `code` (errors.py), message and hint. `version` and `protocol` are the daemon's."""
+
+    code: str
+    message: str
+    hint: str = ""
+    version: str = ""
+    protocol: int = PROTOCOL
+
+
+Request = Ping | Submit | ListJobs | Turn | Await | Stop | Hold | Release | Drain | Undrain | Shutdown
+Answer = Pong | Submitted | Jobs | TurnIs | Done | Drained | Refused
+
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: Request | Answer) -> bytes:
+    """Return a message as its last frame."""
+    return _encoder.encode(message)
+
+
+def decode_request(frame: bytes) -> Request:
+    """Return the request that a client's last frame holds. Raises ProtocolError."""
+    try:
+        return _requests.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"a request that is not understood: {error}") from None
+
+
+def decode_answer(frame: bytes) -> Answer:
+    """Return the answer that the daemon's last frame holds. Raises ProtocolError."""
+    try:
+        return _answers.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"an answer that is not understood: {error}") from None

@@ -1,0 +1,43 @@
+"""What the daemon knows of one job and keeps on disk: the submission, and how far it has come."""
+
+import msgspec
+
+from gpusched.model.job import Submission
+from gpusched.model.status import JobState, JobStatus
+
+__all__ = ["Attempt", "Job"]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of the queue. Times in Unix seconds.
+
+    `submission` is None for a job that a `launch` in the foreground started by itself and that was found running.
+    `attempt` counts the starts of the whole job. `stop_asked`: a person asked for its end, so that its end is no loss.
+    `last` is its last status, once it has ended; before, the status lies in `run_dir`.
+    """
+
+    id: str
+    run_dir: str
+    created: float
+    submission: Submission | None = None
+    state: JobState = JobState.QUEUED
+    held: bool = False
+    stop_asked: bool = False
+    attempt: int = 0
+    started: float | None = None
+    ended: float | None = None
+    message: str | None = None
+    last: JobStatus | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of a job, and how it went: `state` is that of the job at its end, None while it goes on."""
+
+    job: str
+    number: int
+    started: float
+    supervisor_pid: int | None = None
+    supervisor_start: int | None = None
+    boot_id: str | None = None
+    ended: float | None = None
+    state: JobState | None = None

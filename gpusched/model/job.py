@@ -1,0 +1,68 @@
+"""What a person asks the daemon for: a submission, which holds all that its job needs to start at any later time."""
+
+from typing import Annotated
+
+import msgspec
+
+from gpusched.model.plan import Request
+from gpusched.model.workload import Workload
+
+__all__ = ["CommandNeed", "ProcessIdentity", "Submission"]
+
+Share = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Amount = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+Text = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of this boot: its pid, and when it began in clock ticks since boot."""
+
+    pid: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+    start: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command asks for; exactly one field is set.
+
+    `devices`: that many whole devices, 0 for none. `memory_mib`: a limit on one device. `fraction`: a part of what can
+    be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit.
+    """
+
+    devices: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
+    memory_mib: Amount | None = None
+    fraction: Share | None = None
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as it was asked for. Either `request` (a workload's roles) or `command` says what it needs.
+
+    `maximise` names a role of the request whose number is to be the largest that fits. `options` are the workload's, as
+    JSON. `only`: the uuids of the devices it may use, None for all. `machine`: a described machine instead of this
+    host. `environ` is the whole environment of who asked, `python` and `xla_variable` what was true there. `after`: ids
+    of jobs that must have succeeded before. `at` in Unix seconds. `time_limit_s` counts from the start. `launcher`: the
+    process that starts the job when its turn has come, and that the job must not outlive; None: the daemon starts it.
+    `requeue`: a job that was lost (a reboot) is queued again.
+    """
+
+    workload: Workload
+    request: Request | None = None
+    command: CommandNeed | None = None
+    maximise: Text | None = None
+    options: bytes = b"{}"
+    policy: Text = "balanced"
+    gpus: Text | None = None
+    exclude_gpus: Text | None = None
+    only: tuple[Text, ...] | None = None
+    machine: Text | None = None
+    cwd: Text
+    environ: dict[str, str]
+    python: Text
+    xla_variable: Text
+    name: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
+    after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
+    at: float | None = None
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    hold: bool = False
+    requeue: bool = False
+    launcher: ProcessIdentity | None = None
