@@ -5,7 +5,16 @@ from typing import Final
 
 from gpusched.errors import UsageError
 
-__all__ = ["FRACTION_ONE", "format_mib", "fraction_of", "parse_count", "parse_fraction", "parse_mib", "portion"]
+__all__ = [
+    "FRACTION_ONE",
+    "format_mib",
+    "format_seconds",
+    "fraction_of",
+    "parse_count",
+    "parse_fraction",
+    "parse_mib",
+    "portion",
+]
 
 FRACTION_ONE: Final = 10_000
 """The whole, as a fraction: 1.0 is 10 000."""
@@ -65,3 +74,15 @@ def portion(whole: int, fraction: int) -> int:
 def format_mib(mib: int) -> str:
     """Return an amount for people: `512 MiB`, `15.8 GiB`."""
     return f"{mib / 1024:.1f} GiB" if mib >= 10 * 1024 else f"{mib} MiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a span of time for people, in its two largest units: `2.5 s`, `3 min 7 s`, `2 h 0 min`, `3 d 4 h`."""
+    if seconds < 60:  # noqa: PLR2004 (seconds in a minute)
+        return f"{seconds:.3g} s"
+    rest, parts = round(seconds), []
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])

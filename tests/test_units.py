@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusched.errors import UsageError
-from gpusched.units import FRACTION_ONE, format_mib, fraction_of, parse_count, parse_fraction, parse_mib, portion
+from gpusched.units import (
+    FRACTION_ONE,
+    format_mib,
+    format_seconds,
+    fraction_of,
+    parse_count,
+    parse_fraction,
+    parse_mib,
+    portion,
+)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +144,19 @@ def test_a_fraction_never_stands_for_more_than_its_part(whole: int, part: int) -
 @pytest.mark.parametrize(("mib", "text"), [(0, "0 MiB"), (512, "512 MiB"), (10239, "10239 MiB"), (10240, "10.0 GiB")])
 def test_amounts_are_shown_in_the_unit_that_people_read_easily(mib: int, text: str) -> None:
     assert format_mib(mib) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.25, "0.25 s"),
+        (59, "59 s"),
+        (187, "3 min 7 s"),
+        (7200, "2 h 0 min"),
+        (7199.9, "2 h 0 min"),
+        (273_600, "3 d 4 h"),
+    ],
+)
+def test_a_span_of_time_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text

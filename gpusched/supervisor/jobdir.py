@@ -5,6 +5,7 @@
         status.json                  the job as others see it (JobStatus), replaced whole
         events.jsonl                 every move of job and replicas, with Unix times
         progress.jsonl               written by the workload's leader
+        orders.jsonl                 what the supervisor is asked to do while it runs (orders.py)
         logs/actor.3.log             stdout and stderr of a replica, all attempts
         logs/supervisor.log          what guard and supervisor have to say
         tmp/                         TMPDIR of the replicas, cleared at the end
@@ -66,6 +67,7 @@ class JobDirectory:
         self.status = self.path / "status.json"
         self.events = self.path / "events.jsonl"
         self.progress = self.path / "progress.jsonl"
+        self.orders = self.path / "orders.jsonl"
         self.tmp = self.path / "tmp"
         self.logs = self.path / "logs"
         self.supervisor_log = self.logs / "supervisor.log"
@@ -149,7 +151,8 @@ def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
                 limit_mib=one.replica.limit_mib,
                 share_mib=one.replica.share_mib,
                 since=spec.created,
-                log=str(directory.log(one.replica.name)),
+                log=None if spec.attached else str(directory.log(one.replica.name)),
+                further=one.replica.further,
             )
             for one in spec.replicas
         ),
@@ -157,6 +160,8 @@ def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
         simulated=spec.simulated,
         machine=spec.machine,
         created=spec.created,
+        attempt=spec.attempt,
+        time_limit_s=spec.time_limit_s,
     )
 
 
