@@ -87,6 +87,13 @@ class StandInHost:
 
     def __init__(self, scenario: Path, library: Path) -> None:
         self.env = os.environ | {"LD_LIBRARY_PATH": str(library), "NVML_STAND_IN": str(scenario)}
+        self._scenario = scenario
+
+    def change(self, scenario: str) -> None:
+        """Have it answer by this scenario from now on, also in processes that have NVML open."""
+        new = self._scenario.with_suffix(".new")
+        new.write_text(scenario)
+        new.replace(self._scenario)
 
     def run(
         self, argv: Sequence[str], *, env: dict[str, str] | None = None, timeout_s: float = 30.0

@@ -6,16 +6,20 @@
  *     mig GPU TOTAL USED             one more instance of that GPU, memory in MiB
  *     process GPU KIND PID MIB       KIND: C, G or M (MPS); GPU: 0, or 0:1 for the second instance; MIB -1: not told
  *     fault CALL GPU CODE            that call returns that code; `fault CALL GPU sleep SECONDS`: it answers late
+ *     event GPU xid NUMBER           happens, once in each process, while somebody waits; `event GPU ecc`: a double-bit error
+ * A file that was replaced is read anew by nvmlDeviceGetCount, and its further events by nvmlEventSetWait.
  * Built with -DR418 it lacks the calls that drivers of 2019 lack. Prototypes and structures: nvml.h of NVIDIA.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       ARGUMENT_VERSION_MISMATCH = 25 };
-enum { GPUS = 128, INSTANCES = 8, PROCESSES = 512, FAULTS = 64, NONE = -1 };
+       TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25 };
+enum { GPUS = 128, INSTANCES = 8, PROCESSES = 512, FAULTS = 64, NONE = -1, XID = 8, DOUBLE_BIT = 2 };
 #define MIB(amount) ((unsigned long long)(amount) * (1 << 20) + 123456) /* no whole MiB: rounding shows */
 
 typedef unsigned long long u64;
@@ -33,15 +37,19 @@ typedef struct { unsigned pid; u64 used; } ProcessInfo_v1;
 typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } ProcessInfo;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { Device device; u64 type, data; unsigned gpu_instance, compute_instance; } Event;
 _Static_assert(sizeof(Memory_v2) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(ProcessInfo) == 24, "nvmlProcessInfo_t");
 _Static_assert(sizeof(Pci) == 68, "nvmlPciInfo_t");
+_Static_assert(sizeof(Event) == 32, "nvmlEventData_t");
 
 static struct device devices[GPUS], instances[GPUS][INSTANCES];
 static struct process processes[PROCESSES];
 static struct fault faults[FAULTS];
-static int gpus, process_count, fault_count, instance_count[GPUS], cuda = 12020;
+static int gpus, process_count, fault_count, instance_count[GPUS], cuda = 12020, started;
 static char driver[80] = "535.129.03";
+static struct stat last_read;
+static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the scenario ---- */
 
@@ -101,14 +109,36 @@ static void read_line(const char *line) {
     }
 }
 
-static void read_scenario(void) {
+static FILE *scenario(void) {
     const char *path = getenv("NVML_STAND_IN");
-    FILE *file = path ? fopen(path, "r") : NULL;
+    return path ? fopen(path, "r") : NULL;
+}
+
+static void read_scenario(void) {
+    FILE *file = scenario();
     char line[256];
     gpus = process_count = fault_count = 0;
     memset(instance_count, 0, sizeof instance_count);
+    if (file) fstat(fileno(file), &last_read);
     while (file && fgets(line, sizeof line, file)) read_line(line);
     if (file) fclose(file);
+}
+
+static void start(void) { /* as NVML counts its starts: only the first one reads */
+    pthread_mutex_lock(&reading);
+    if (!started++) read_scenario();
+    pthread_mutex_unlock(&reading);
+}
+
+static void read_again_if_replaced(void) {
+    const char *path = getenv("NVML_STAND_IN");
+    struct stat now;
+    pthread_mutex_lock(&reading);
+    if (path && !stat(path, &now) &&
+        (now.st_ino != last_read.st_ino || now.st_size != last_read.st_size ||
+         memcmp(&now.st_mtim, &last_read.st_mtim, sizeof now.st_mtim)))
+        read_scenario();
+    pthread_mutex_unlock(&reading);
 }
 
 static int fault(const char *call, int gpu) {
@@ -129,15 +159,21 @@ static int fault(const char *call, int gpu) {
 #define TEXT(call, text)                                                                                   \
     int call(Device d, char *out, unsigned size) { ASK(d->index) snprintf(out, size, "%s", text); return OK; }
 
-int nvmlInitWithFlags(unsigned flags) { (void)flags; read_scenario(); ASK(NONE) return OK; }
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    start();
+    int code = fault(__func__, NONE);
+    if (code) started--;
+    return code;
+}
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlInit(void) { return nvmlInitWithFlags(0); }
-int nvmlShutdown(void) { ASK(NONE) return OK; }
+int nvmlShutdown(void) { if (started) started--; ASK(NONE) return OK; }
 const char *nvmlErrorString(int code) { (void)code; return "an error of the stand-in"; }
 int nvmlSystemGetDriverVersion(char *out, unsigned size) { ASK(NONE) snprintf(out, size, "%s", driver); return OK; }
 int nvmlSystemGetNVMLVersion(char *out, unsigned size) { ASK(NONE) snprintf(out, size, "12.%s", driver); return OK; }
 int nvmlSystemGetCudaDriverVersion(int *out) { ASK(NONE) *out = cuda; return OK; }
-int nvmlDeviceGetCount_v2(unsigned *out) { ASK(NONE) *out = gpus; return OK; }
+int nvmlDeviceGetCount_v2(unsigned *out) { read_again_if_replaced(); ASK(NONE) *out = gpus; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *out) {
     ASK((int)index)
     if ((int)index >= gpus) return INVALID_ARGUMENT;
@@ -232,6 +268,53 @@ LIST(nvmlDeviceGetComputeRunningProcesses, 'C', ProcessInfo_v1)
 LIST(nvmlDeviceGetGraphicsRunningProcesses, 'G', ProcessInfo_v1)
 
 #ifndef R418
+/* ---- events: a set is only a mark ---- */
+
+static int events_told;
+
+static int next_event(int *gpu, u64 *type, u64 *number) { /* of the events in the file, the first not told yet */
+    FILE *file = scenario();
+    char line[256];
+    int seen = 0, found = 0;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        *number = 0;
+        if (sscanf(line, "event %d xid %llu", gpu, number) == 2) *type = XID;
+        else if (sscanf(line, "event %d ecc", gpu) == 1 && strstr(line, "ecc")) *type = DOUBLE_BIT;
+        else continue;
+        found = seen++ == events_told;
+    }
+    if (file) fclose(file);
+    events_told += found;
+    return found;
+}
+
+int nvmlEventSetCreate(void **set) { ASK(NONE) *set = &events_told; return OK; }
+int nvmlEventSetFree(void *set) { (void)set; ASK(NONE) return OK; }
+int nvmlDeviceGetSupportedEventTypes(Device d, u64 *out) {
+    ASK(d->index)
+    *out = d->ecc == NONE ? XID : XID | DOUBLE_BIT; /* as a device without ECC has it */
+    return OK;
+}
+int nvmlDeviceRegisterEvents(Device d, u64 types, void *set) {
+    ASK(d->index)
+    (void)set;
+    return types & ~(u64)(d->ecc == NONE ? XID : XID | DOUBLE_BIT) ? NOT_SUPPORTED : OK;
+}
+int nvmlEventSetWait_v2(void *set, Event *out, unsigned milliseconds) {
+    (void)set;
+    for (unsigned waited = 0;; waited += 50) {
+        int gpu;
+        u64 type, number;
+        ASK(NONE)
+        if (next_event(&gpu, &type, &number)) {
+            *out = (Event){.device = &devices[gpu], .type = type, .data = number, .gpu_instance = NONE, .compute_instance = NONE};
+            return OK;
+        }
+        if (waited >= milliseconds) return TIMEOUT;
+        usleep(50000);
+    }
+}
+
 LIST(nvmlDeviceGetComputeRunningProcesses_v3, 'C', ProcessInfo)
 LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 'G', ProcessInfo)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 'M', ProcessInfo)
