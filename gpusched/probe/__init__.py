@@ -1,1 +1,1 @@
-"""What reads a host: NVML, a built-in machine profile, a saved snapshot. Only `nvml` knows pynvml."""
+"""What reads a host: NVML, a built-in machine profile, a saved snapshot. Only `nvml` and `nvml_events` know pynvml."""

@@ -1,4 +1,4 @@
-"""Reads the devices of this host with NVML. The only module that knows pynvml, imported when it is asked to read.
+"""Reads the devices of this host with NVML. It knows pynvml, as nvml_events does, and imports it when it is to read.
 
 NVML may lack a call, refuse a field, lose a device, or never answer; none of that leaves this module as an error: a
 field that cannot be read is None, a device that cannot be read keeps its row, and no read waits longer than a deadline.
@@ -18,7 +18,7 @@ from gpusched.model.device import ComputeMode, Device, DeviceProcess, Health, In
 from gpusched.probe.host import host_name, memory_mib, process_owner, usable_cpus
 from gpusched.probe.reading import Reading
 
-__all__ = ["NvmlProbe"]
+__all__ = ["NvmlProbe", "library_is_there"]
 
 _LIBRARY: Final = "libnvidia-ml.so.1"  # as pynvml looks for it
 _NO_PERMISSION: Final = 4
@@ -74,6 +74,17 @@ _FIELDS: Final[tuple[tuple[str, str, tuple[int, ...], Callable[[Any], object]], 
 )
 
 
+def library_is_there() -> bool:
+    """Return whether NVIDIA's library can be loaded. It is loaded then, and stays so."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
 class NvmlProbe:
     """NVML of this host, to be read once or again and again. Nothing here raises, and a read is bounded in time.
 
@@ -115,11 +126,7 @@ class NvmlProbe:
         return self._start
 
     def _begin(self) -> "_Driver":
-        import ctypes
-
-        try:
-            ctypes.CDLL(_LIBRARY)
-        except OSError:
+        if not library_is_there():
             return _Driver(source="cpu")  # the common case without a GPU, told without the long import of pynvml
         import pynvml
 
