@@ -53,7 +53,8 @@ ExitKind = Literal["completed", "crashed", "signalled", "oom", "overrun", "spawn
 class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why a replica ended. `code` belongs to crashed, `signal` to signalled, `message` to spawn-failed and overrun.
 
-    An oom has a `signal` if the kernel's killer sent it, a `code` if a framework found no memory on its device.
+    An oom has a `signal` if the kernel's killer sent it, a `code` if a framework found no memory on its device; with a
+    `message` it was not the device's memory but the one that is named there.
     """
 
     kind: ExitKind
@@ -92,7 +93,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
     `attempt` counts the starts of the whole job. What only the daemon knows has the default elsewhere: `name`,
-    `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `why` a queued job waits, in numbers.
+    `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `command` the words of one that is no workload's,
+    `why` a queued job waits, in numbers.
     """
 
     id: str
@@ -113,6 +115,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     started: float | None = None
     name: str | None = None
+    command: tuple[str, ...] = ()
     priority: int = 0
     held: bool = False
     after: tuple[str, ...] = ()
