@@ -1,0 +1,232 @@
+"""How a command speaks to the daemon: one question, one answer, and never an endless wait.
+
+No daemon, one that hangs and one of another version are three different messages, all of them NoDaemon.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import gpusched
+from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
+from gpusched.control.place import control_socket, listener, private_directory
+from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
+from gpusched.settings import Settings
+
+__all__ = ["Client", "connect_or_start", "control_socket", "daemon_pid", "spawn_daemon"]
+
+_START_HINT: Final = "start one: gpusched daemon start"
+_START_PATIENCE_S: Final = 10.0
+_LARGEST_ANSWER: Final = 256 << 20
+_LOOK_EVERY_S: Final = 0.25
+
+
+class Client:
+    """A link to the daemon of this user and state directory, made at the first question. A context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._path = control_socket(settings)
+        self._context: Any = None
+        self._socket: Any = None
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the link, and what was not sent yet; safe to call twice."""
+        if self._socket is not None:
+            self._socket.close(linger=0)
+            self._context.term()
+            self._socket = self._context = None
+
+    def ask(self, request: Request, patience_s: float = 2.5) -> Answer:
+        """Return the daemon's answer; a request that waits (`wait_s`) may take so much longer.
+
+        Raises NoDaemon if there is none, or one that does not answer in time, or of another version; and if the
+        daemon refuses, the error that it names.
+        """
+        if self._socket is None:
+            self._connect()
+        self._number += 1
+        number = self._number.to_bytes(8, "big")
+        self._socket.send_multipart([bytes([PROTOCOL]), number, encode(request)])
+        deadline = time.monotonic() + patience_s + getattr(request, "wait_s", 0.0)
+        return _accepted(self._receive(number, deadline, patience_s))
+
+    def _connect(self) -> None:
+        import zmq
+
+        if listener(self._path) is None:
+            raise _nobody(self._settings)
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.maxmsgsize = _LARGEST_ANSWER
+        self._socket.connect(f"ipc://{self._path}")
+
+    def _receive(self, number: bytes, deadline: float, patience_s: float) -> Answer:
+        """Return the answer to the request of that number; late answers to earlier ones are dropped."""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._silence(patience_s)
+            if not self._socket.poll(1000 * min(left, _LOOK_EVERY_S)):
+                if listener(self._path) is None:
+                    raise _nobody(self._settings)
+                continue
+            frames = self._socket.recv_multipart()
+            if len(frames) == 3 and frames[1] == number:  # noqa: PLR2004 (see messages.py)
+                return _read(frames[0], frames[2])
+
+    def _silence(self, patience_s: float) -> NoDaemon:
+        pid = listener(self._path) or daemon_pid(self._settings)
+        return NoDaemon(
+            f"the daemon (process {pid}) does not answer within {patience_s:g} s",
+            "jobs go on; end it with: gpusched daemon stop --kill",
+        )
+
+
+def connect_or_start(settings: Settings) -> Client:
+    """Return a link to the daemon, having started one if there is none. Raises as spawn_daemon does."""
+    if listener(control_socket(settings)) is None:
+        spawn_daemon(settings)
+    return Client(settings)
+
+
+def spawn_daemon(settings: Settings) -> None:
+    """Start the daemon in a session of its own, and return once it answers, whoever started it.
+
+    It gets the environment of this process. Raises the error that it ended with, or NoDaemon after 10 s.
+    """
+    private_directory(settings.runtime_dir)
+    deadline = time.monotonic() + _START_PATIENCE_S
+    log = settings.state_dir / "daemon.log"
+    inner, outer = os.pipe2(os.O_CLOEXEC)
+    try:
+        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            log.chmod(0o600)
+            subprocess.run(
+                [sys.executable, "-m", "gpusched.daemon", "--background", str(outer)],
+                cwd=_somewhere_to_stay(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(outer,),
+                start_new_session=True,
+                check=False,  # it tells through the pipe
+            )
+    except OSError as error:
+        os.close(outer)
+        os.close(inner)
+        raise HostFault(f"the daemon cannot be started: {error}", "see that the state directory is writable") from None
+    os.close(outer)
+    with os.fdopen(inner, "rb", buffering=0) as words:
+        _raise_last_words(b"".join(_until_silent(words.fileno(), deadline)), log)
+    _await_answer(settings, deadline, log)
+
+
+def daemon_pid(settings: Settings) -> int | None:
+    """Return the pid that the last daemon wrote into its lock file, or None; it may be gone since."""
+    try:
+        return int((settings.state_dir / "daemon.lock").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _somewhere_to_stay() -> str:
+    """Return `/`, which is never in the way, unless this package is only found from where the command was typed."""
+    root = str(Path(gpusched.__file__).parents[1])
+    return "/" if root in sys.path[1:] else root
+
+
+def _until_silent(descriptor: int, deadline: float) -> Iterator[bytes]:
+    """Yield what comes out of a pipe until all writers have closed it, or the deadline."""
+    import select
+
+    while (left := deadline - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
+        piece = os.read(descriptor, 65536)
+        if not piece:
+            return
+        yield piece
+
+
+def _raise_last_words(words: bytes, log: Path) -> None:
+    """Raise the error that a daemon ended with: nothing if it serves, or if another one does."""
+    if words in (b"ready", b"another"):
+        return
+    try:
+        told = json.loads(words)
+        raise _error(told["code"], told["message"], told["hint"])
+    except (ValueError, KeyError, TypeError):
+        raise HostFault("the daemon ended before it could serve", f"see the end of {log}") from None
+
+
+def _await_answer(settings: Settings, deadline: float, log: Path) -> None:
+    while True:
+        try:
+            with Client(settings) as client:
+                client.ask(Ping())
+        except NoDaemon:
+            if time.monotonic() > deadline:
+                pid = daemon_pid(settings)
+                hint = f"see {log}; if process {pid} is a daemon that hangs: gpusched daemon stop --kill"
+                raise NoDaemon(f"the daemon does not answer within {_START_PATIENCE_S:.0f} s", hint) from None
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _read(protocol: bytes, frame: bytes) -> Answer:
+    """Return the answer; one of another protocol is NoDaemon, whatever it says."""
+    if protocol == bytes([PROTOCOL]):
+        try:
+            return decode_answer(frame)
+        except ProtocolError as error:
+            raise _other_version("", str(error)) from None
+    try:
+        answer = decode_answer(frame)
+    except ProtocolError:
+        answer = None
+    version = answer.version if isinstance(answer, Refused) else ""
+    raise _other_version(version, f"it speaks protocol {protocol[0] if protocol else '?'} and this one {PROTOCOL}")
+
+
+def _other_version(version: str, how: str) -> NoDaemon:
+    who = f"the daemon is gpusched {version}" if version else "the daemon is of another version"
+    return NoDaemon(
+        f"{who}, and this is gpusched {gpusched.__version__}: {how}",
+        "jobs go on meanwhile: gpusched daemon stop --kill; gpusched daemon start",
+    )
+
+
+def _accepted(answer: Answer) -> Answer:
+    if not isinstance(answer, Refused):
+        return answer
+    if answer.protocol != PROTOCOL:
+        raise _other_version(answer.version, f"it speaks protocol {answer.protocol} and this one {PROTOCOL}")
+    raise _error(answer.code, answer.message, answer.hint)
+
+
+def _error(code: str, message: str, hint: str) -> GpuschedError:
+    kinds: list[type[GpuschedError]] = [GpuschedError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return next((kind for kind in kinds if kind.code == code), GpuschedError)(message, hint)
+
+
+def _nobody(settings: Settings) -> NoDaemon:
+    return NoDaemon(f"no daemon runs for {settings.state_dir}", _START_HINT)

@@ -1,0 +1,71 @@
+"""Where the daemon listens: a socket in a directory that only this user can enter, and whether somebody listens there.
+
+It must not know what is said over the socket.
+"""
+
+import hashlib
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+
+from gpusched.contract import LONGEST_SOCKET_PATH
+from gpusched.errors import HostFault, UsageError
+from gpusched.settings import Settings
+
+__all__ = ["control_socket", "listener", "private_directory"]
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED, socket(7)
+
+
+def control_socket(settings: Settings) -> Path:
+    """Return the path of the control socket; each state directory has its own daemon. Raises UsageError if too long."""
+    mark = hashlib.sha256(os.fsencode(settings.state_dir)).hexdigest()[:8]
+    path = settings.runtime_dir / f"control-{mark}.sock"
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise UsageError(
+            f"{path}: a socket's path of {len(os.fsencode(path))} bytes is over the {LONGEST_SOCKET_PATH} of unix(7)",
+            "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
+        )
+    return path
+
+
+def private_directory(directory: Path) -> Path:
+    """Make a directory that only this user can enter, and return it.
+
+    Raises HostFault where it cannot be made, or is somebody else's, or is open to others.
+    """
+    hint = "set GPUSCHED_RUNTIME_DIR to a directory of yours with mode 700"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.lstat()
+    except OSError as error:
+        raise HostFault(f"{directory}: {error.strerror}", hint) from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise HostFault(f"{directory} is no directory", hint)
+    if found.st_uid != os.getuid():
+        raise HostFault(f"{directory} belongs to user {found.st_uid}, who could read what is said there", hint)
+    if found.st_mode & 0o077:
+        raise HostFault(f"{directory} is open to other users", hint)
+    return directory
+
+
+def listener(path: Path) -> int | None:
+    """Return the pid of the process that listens at a socket, 0 if it is too busy to tell, None if there is none.
+
+    It asks the kernel, so it gets its answer from a process that hangs too. Raises HostFault if another user listens.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(os.fspath(path))
+        except BlockingIOError:  # so many wait to be let in that the kernel lets nobody else wait
+            return 0
+        except OSError:
+            return None
+        told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(told)
+    if user != os.getuid():
+        raise HostFault(f"{path}: user {user} listens there", "set GPUSCHED_RUNTIME_DIR to a directory of yours")
+    return int(pid)

@@ -1,0 +1,72 @@
+"""What others are told of a job: what the daemon knows, joined with what its supervisor wrote."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.job import Job
+from gpusched.errors import HostFault
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.supervisor.jobdir import JobDirectory, last_progress
+
+__all__ = ["current_status", "told"]
+
+_WORKED_ON: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+
+def current_status(job: Job) -> JobStatus | None:
+    """Return what the supervisor of the job's present attempt wrote, None before it wrote anything."""
+    try:
+        status = JobDirectory(Path(job.run_dir)).read_status()
+    except HostFault:
+        return None
+    mine = status is not None and status.attempt == job.attempt and status.supervisor_pid is not None
+    return status if mine else None
+
+
+def told(job: Job, why: str | None = None) -> JobStatus:
+    """Return the job as others see it; `why` is why it waits. It reads the job's directory if the job is worked on."""
+    status = job.last
+    if status is None and job.state in _WORKED_ON:
+        status = current_status(job)
+        if status is not None and status.state not in JOB_TERMINAL:
+            report = last_progress(JobDirectory(Path(job.run_dir)).progress)
+            status = msgspec.structs.replace(status, progress=report)
+    return _with_wishes(status or _bare(job), job, why)
+
+
+def _bare(job: Job) -> JobStatus:
+    return JobStatus(
+        id=job.id,
+        workload=job.submission.workload.name if job.submission else job.id.rpartition("-")[0],
+        state=job.state,
+        counts=(),
+        replicas=(),
+        run_dir=job.run_dir,
+        machine=(job.submission.machine or "") if job.submission else "",
+        simulated=job.submission is not None and job.submission.machine is not None,
+        ended=job.ended,
+        message=job.message,
+    )
+
+
+def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
+    status = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=job.started, why=why)
+    asked = job.submission
+    if asked is None:
+        return status
+    return msgspec.structs.replace(
+        status,
+        name=asked.name or _command(asked.workload.roles[0].command if asked.command else ()),
+        priority=asked.priority,
+        held=job.held and job.state is JobState.QUEUED,
+        after=asked.after,
+        at=asked.at,
+        time_limit_s=asked.time_limit_s,
+    )
+
+
+def _command(argv: tuple[str, ...]) -> str | None:
+    return os.fsencode(" ".join(argv)).decode(errors="replace")[:200] or None

@@ -1,0 +1,49 @@
+"""Questions that are answered later: when a turn has come, when jobs have ended, or when patience is over."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from gpusched.control.messages import Answer
+from gpusched.daemon.server import Asked
+
+__all__ = ["Waiting"]
+
+_MOST: Final = 10_000
+_INTEREST_S: Final = 5.0
+
+
+class Waiting:
+    """Peers that wait for an answer; over 10,000 of them, the one that waits longest is told how things stand."""
+
+    def __init__(self) -> None:
+        self._peers: dict[tuple[bytes, bytes], tuple[Asked, float, Callable[[bool], Answer | None]]] = {}
+        self._interest: dict[str, float] = {}
+
+    def add(self, asked: Asked, until: float, look: Callable[[bool], Answer | None]) -> None:
+        """Keep a question. `look` returns its answer, None if it is to wait further; and never None when given True."""
+        self._peers[(asked.peer, asked.number)] = (asked, until, look)
+
+    def ready(self, now: float) -> Iterator[tuple[Asked, Answer]]:
+        """Yield what can be answered now, or must."""
+        over = len(self._peers) - _MOST
+        for key, (asked, until, look) in list(self._peers.items()):
+            answer = look(now >= until or over > 0)
+            over -= 1
+            if answer is not None:
+                del self._peers[key]
+                yield asked, answer
+
+    def due(self) -> float | None:
+        """Return when the first patience is over (monotonic seconds), None if nobody waits."""
+        return min((until for _, until, _ in self._peers.values()), default=None)
+
+    def interested(self, job_id: str, until: float) -> None:
+        """Note that somebody asks for the turn of a job, and will ask again soon after `until`."""
+        self._interest[job_id] = until + _INTEREST_S
+
+    def is_interested(self, job_id: str, now: float) -> bool:
+        """Return whether somebody has asked for the turn of the job just now, and so can start it when it comes."""
+        if self._interest.get(job_id, now) > now:
+            return True
+        self._interest.pop(job_id, None)
+        return False
