@@ -80,7 +80,8 @@ def format_seconds(seconds: float) -> str:
     """Return a span of time for people, in its two largest units: `2.5 s`, `3 min 7 s`, `2 h 0 min`, `3 d 4 h`."""
     if seconds < 60:  # noqa: PLR2004 (seconds in a minute)
         return f"{seconds:.3g} s"
-    rest, parts = round(seconds), []
+    rest = round(seconds)
+    parts: list[str] = []
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
         count, rest = divmod(rest, size)
         if count or parts:

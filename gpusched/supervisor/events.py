@@ -14,6 +14,7 @@ __all__ = [
     "GuardGone",
     "Instruction",
     "Move",
+    "Overrun",
     "Record",
     "Signal",
     "Spawn",
@@ -41,13 +42,31 @@ class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica's process ended: with a `code`, or by a `signal`, which the kernel's OOM killer sent if `oom`."""
+    """The replica's process ended: with a `code`, or by a `signal`.
+
+    `oom`: for want of memory. The kernel's killer sent the signal then, or the program said so before it exited with
+    the code; `message` tells whose memory, if it was not the device's.
+    """
 
     replica: str
     now: float
     code: int | None = None
     signal: int | None = None
     oom: bool = False
+    message: str | None = None
+
+
+class Overrun(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica's process `pid` uses more than its share: it is warned of, or stopped and started anew if `restart`.
+
+    An empty `message` takes the warning back. It is not for any other process of the replica.
+    """
+
+    replica: str
+    pid: int
+    message: str
+    restart: bool
+    now: float
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +98,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask the replica's process group to end, or end it if `kill`."""
+    """Ask the replica's processes to end, or end them if `kill`."""
 
     replica: str
     pid: int
@@ -87,7 +106,10 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a replica, or of the job itself (`subject` "job"), from one state to the next."""
+    """One step of a replica, or of the job itself (`subject` "job"), from one state to the next.
+
+    A warning is a step from a state to itself, with the `message`.
+    """
 
     now: float
     subject: str
@@ -110,5 +132,5 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
 
 
-Event = Spawned | SpawnFailed | Ended | Tick | StopRequested | GuardGone
+Event = Spawned | SpawnFailed | Ended | Overrun | Tick | StopRequested | GuardGone
 Instruction = Spawn | Signal | Record | FinishJob

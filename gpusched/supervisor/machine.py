@@ -1,15 +1,9 @@
 """The brain of a supervisor: events in, instructions out. No I/O, no clock, no processes: time comes in the events.
 
-A replica moves by one table keyed by (state, cause); the job by one keyed by (from, to). Terminal states have no row.
-
-    pending ─► starting ─► running ─► stopping ─► exited    stopped, however it died
-                 │  ▲         ├─────────────────► exited    completed
-                 ▼  │         ▼
-                backoff ◄── crashed, or could not start ──► failed    its restarts are used up
+Which moves are legal stands in moves.py.
 """
 
 from collections import deque
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -23,6 +17,7 @@ from gpusched.supervisor.events import (
     GuardGone,
     Instruction,
     Move,
+    Overrun,
     Record,
     Signal,
     Spawn,
@@ -31,8 +26,10 @@ from gpusched.supervisor.events import (
     StopRequested,
     Tick,
 )
-from gpusched.supervisor.restart import delay_s, exit_text, row_after, starts_again
+from gpusched.supervisor.moves import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
+from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, exit_text, memory_advice, row_after, starts_again
 from gpusched.supervisor.spec import JobSpec
+from gpusched.units import format_seconds
 
 __all__ = ["JOB", "IllegalMove", "Machine", "ReplicaRun"]
 
@@ -44,56 +41,12 @@ _STORY: Final = 16  # moves kept of each subject, to be told with an IllegalMove
 _NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
 
 
-class _Cause(StrEnum):
-    START = "start"
-    SPAWNED = "spawned"
-    SPAWN_FAILED = "spawn-failed"
-    ENDED = "ended"
-    STOP = "stop"
-
-
-_MOVES: Final[dict[tuple[ReplicaState, _Cause], frozenset[ReplicaState]]] = {
-    (ReplicaState.PENDING, _Cause.START): frozenset({ReplicaState.STARTING}),
-    (ReplicaState.PENDING, _Cause.STOP): frozenset({ReplicaState.EXITED}),
-    (ReplicaState.STARTING, _Cause.SPAWNED): frozenset({ReplicaState.RUNNING}),
-    (ReplicaState.STARTING, _Cause.SPAWN_FAILED): frozenset({ReplicaState.BACKOFF, ReplicaState.FAILED}),
-    (ReplicaState.STARTING, _Cause.STOP): frozenset({ReplicaState.STOPPING}),
-    (ReplicaState.RUNNING, _Cause.ENDED): frozenset({ReplicaState.EXITED, ReplicaState.BACKOFF, ReplicaState.FAILED}),
-    (ReplicaState.RUNNING, _Cause.STOP): frozenset({ReplicaState.STOPPING}),
-    (ReplicaState.STOPPING, _Cause.SPAWN_FAILED): frozenset({ReplicaState.EXITED}),
-    (ReplicaState.STOPPING, _Cause.ENDED): frozenset({ReplicaState.EXITED}),
-    (ReplicaState.BACKOFF, _Cause.START): frozenset({ReplicaState.STARTING}),
-    (ReplicaState.BACKOFF, _Cause.STOP): frozenset({ReplicaState.EXITED}),
-}
-
-_JOB_MOVES: Final = frozenset(
-    {
-        (JobState.QUEUED, JobState.STARTING),
-        (JobState.QUEUED, JobState.STOPPING),
-        (JobState.STARTING, JobState.RUNNING),
-        (JobState.STARTING, JobState.STOPPING),
-        (JobState.RUNNING, JobState.STOPPING),
-        (JobState.STOPPING, JobState.SUCCEEDED),
-        (JobState.STOPPING, JobState.FAILED),
-        (JobState.STOPPING, JobState.CANCELLED),
-        (JobState.STOPPING, JobState.LOST),
-    }
-)
-
-
-class IllegalMove(Exception):
-    """A move that no table holds: a defect of the supervisor, told with what the subject went through before."""
-
-    def __init__(self, subject: str, before: str, after: str, story: tuple[Move, ...]) -> None:
-        told = "; ".join(f"{move.now:.3f} {move.before} -> {move.after}" for move in story) or "nothing yet"
-        super().__init__(f"{subject}: {before} -> {after} is not a legal move; its story: {told}")
-        self.subject, self.before, self.after, self.story = subject, before, after, story
-
-
 class ReplicaRun(msgspec.Struct, kw_only=True):
     """What the machine knows of one replica. Times in seconds of the events' clock.
 
-    `restarts` counts all of them, `row` those in a row; `exit` is why the latest process ended, None while one runs.
+    `restarts` counts all of them, `row` those in a row, `walls` its ends for want of memory; `exit` is why the latest
+    process ended, None while one runs. `doom` is why it is being stopped though the job goes on. `warning`: what ails
+    it, and what to do about it.
     """
 
     name: str
@@ -104,9 +57,12 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
     started: float | None = None
     restarts: int = 0
     row: int = 0
+    walls: int = 0
     retry_at: float | None = None
     kill_at: float | None = None
     exit: ExitReason | None = None
+    doom: ExitReason | None = None
+    warning: str | None = None
 
 
 class Machine:
@@ -119,6 +75,7 @@ class Machine:
         self.state = JobState.QUEUED
         self.message: str | None = None
         self._outcome = JobState.LOST
+        self._ends_at: float | None = None
         self._stories: dict[str, deque[Move]] = {}
         self._instructions: list[Instruction] = []
 
@@ -128,7 +85,8 @@ class Machine:
         runs = self.replicas.values()
         if self.state is JobState.QUEUED or any(run.state is ReplicaState.PENDING for run in runs):
             return 0.0
-        return min((time for run in runs for time in (run.retry_at, run.kill_at) if time is not None), default=None)
+        times = [time for run in runs for time in (run.retry_at, run.kill_at)]
+        return min((time for time in (*times, self._ends_at) if time is not None), default=None)
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in what happened and return what is to be done. Raises IllegalMove for what cannot have happened."""
@@ -139,9 +97,11 @@ class Machine:
                 self._spawned(self.replicas[event.replica], event)
             case SpawnFailed():
                 reason = ExitReason(kind="spawn-failed", message=event.message)
-                self._gone(self.replicas[event.replica], _Cause.SPAWN_FAILED, reason, event.now)
+                self._gone(self.replicas[event.replica], Cause.SPAWN_FAILED, reason, event.now)
             case Ended():
-                self._gone(self.replicas[event.replica], _Cause.ENDED, _reason(event), event.now)
+                self._gone(self.replicas[event.replica], Cause.ENDED, _reason(event), event.now)
+            case Overrun():
+                self._overrun(event)
             case StopRequested():
                 self._end(JobState.CANCELLED, event.message, event.now, kill=event.kill)
             case GuardGone():
@@ -155,6 +115,10 @@ class Machine:
     def _tick(self, now: float) -> None:
         if self.state is JobState.QUEUED:
             self._move_job(JobState.STARTING, now)
+            self._ends_at = None if self._spec.time_limit_s is None else now + self._spec.time_limit_s
+        if self._ends_at is not None and now >= self._ends_at:
+            limit = format_seconds(self._spec.time_limit_s or 0)
+            self._end(JobState.FAILED, f"its time limit of {limit} is over", now, kill=False)
         starts = 0
         for run in self.replicas.values():
             due = run.state is ReplicaState.PENDING or (run.retry_at is not None and now >= run.retry_at)
@@ -167,47 +131,70 @@ class Machine:
     def _start(self, run: ReplicaRun, now: float) -> None:
         if run.retry_at is not None:
             run.restarts, run.row, run.retry_at = run.restarts + 1, run.row + 1, None
-        run.exit = None
-        self._move(run, ReplicaState.STARTING, _Cause.START, now)
+        run.exit = run.warning = None
+        self._move(run, ReplicaState.STARTING, Cause.START, now)
         self._instructions.append(Spawn(replica=run.name, attempt=run.restarts))
 
     def _spawned(self, run: ReplicaRun, event: Spawned) -> None:
         if run.pid is not None:
-            raise self._illegal(run, _Cause.SPAWNED)
+            raise self._illegal(run, Cause.SPAWNED)
         run.pid, run.started = event.pid, event.now
         if run.state is not ReplicaState.STOPPING:
-            self._move(run, ReplicaState.RUNNING, _Cause.SPAWNED, event.now)
+            self._move(run, ReplicaState.RUNNING, Cause.SPAWNED, event.now)
         else:  # it was asked to stop while it was being started
             self._instructions.append(Signal(replica=run.name, pid=event.pid, kill=False))
 
-    def _gone(self, run: ReplicaRun, cause: _Cause, reason: ExitReason, now: float) -> None:
-        if (run.pid is None) is (cause is _Cause.ENDED):
+    def _gone(self, run: ReplicaRun, cause: Cause, reason: ExitReason, now: float) -> None:
+        if (run.pid is None) is (cause is Cause.ENDED):
             raise self._illegal(run, cause)
         if run.started is not None:
             run.row = row_after(self._spec.backoff, run.row, now - run.started)
-        rule = self._spec.restart.get(run.role, Restart())
         if run.state is ReplicaState.STOPPING:
-            self._leave(run, ReplicaState.EXITED, cause, ExitReason(kind="stopped"), now)
-        elif reason.kind == "completed" and (rule.policy != "always" or run.role == self._spec.leader):
+            reason = run.doom or ExitReason(kind="stopped")
+        if reason.kind in MEMORY_KINDS:
+            run.walls += 1
+        rule = Restart(policy="never") if self._spec.attached else self._spec.restart.get(run.role, Restart())
+        completed = reason.kind == "completed" and (rule.policy != "always" or run.role == self._spec.leader)
+        if completed or reason.kind == "stopped":
             self._leave(run, ReplicaState.EXITED, cause, reason, now)
-        elif starts_again(rule, reason, run.row):
+        elif starts_again(rule, reason, run.row, run.walls):
             run.retry_at = now + delay_s(self._spec.backoff, run.row)
             self._leave(run, ReplicaState.BACKOFF, cause, reason, now)
         else:
             self._leave(run, ReplicaState.FAILED, cause, reason, now)
+            run.warning = memory_advice(reason, run.role)
 
-    def _leave(self, run: ReplicaRun, after: ReplicaState, cause: _Cause, reason: ExitReason, now: float) -> None:
+    def _leave(self, run: ReplicaRun, after: ReplicaState, cause: Cause, reason: ExitReason, now: float) -> None:
         run.exit, run.kill_at, run.started = reason, None, None
+        run.doom = run.warning = None
         self._move(run, after, cause, now)
         run.pid = None
 
-    def _stop(self, run: ReplicaRun, now: float, grace_s: float) -> None:
-        if run.state in (ReplicaState.PENDING, ReplicaState.BACKOFF):
-            run.retry_at = None
-            self._leave(run, ReplicaState.EXITED, _Cause.STOP, ExitReason(kind="stopped"), now)
+    def _overrun(self, event: Overrun) -> None:
+        run = self.replicas.get(event.replica)
+        if run is None or run.pid != event.pid or run.state is not ReplicaState.RUNNING:
             return
-        run.kill_at = now + grace_s
-        self._move(run, ReplicaState.STOPPING, _Cause.STOP, now)
+        if (event.message or None) != run.warning:
+            run.warning = event.message or None
+            told = event.message or "all is well again"
+            here = ReplicaState.RUNNING
+            self._record(Move(now=event.now, subject=run.name, before=here, after=here, pid=run.pid, message=told))
+        if event.restart:
+            run.doom = ExitReason(kind="overrun", message=event.message)
+            self._ask(run, Cause.OVERRUN, event.now)
+
+    def _stop(self, run: ReplicaRun, now: float) -> None:
+        if run.state is ReplicaState.STOPPING:
+            run.doom = None
+        elif run.state in (ReplicaState.PENDING, ReplicaState.BACKOFF):
+            run.retry_at = None
+            self._leave(run, ReplicaState.EXITED, Cause.STOP, ExitReason(kind="stopped"), now)
+        else:
+            self._ask(run, Cause.STOP, now)
+
+    def _ask(self, run: ReplicaRun, cause: Cause, now: float) -> None:
+        run.kill_at = now + self._spec.stop_grace_s
+        self._move(run, ReplicaState.STOPPING, cause, now)
         if run.pid is not None:
             self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=False))
 
@@ -216,8 +203,8 @@ class Machine:
             run.kill_at = None
             self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=True))
 
-    def _move(self, run: ReplicaRun, after: ReplicaState, cause: _Cause, now: float) -> None:
-        if after not in _MOVES.get((run.state, cause), ()):
+    def _move(self, run: ReplicaRun, after: ReplicaState, cause: Cause, now: float) -> None:
+        if after not in REPLICA_MOVES.get((run.state, cause), ()):
             raise self._illegal(run, after)
         self._record(Move(now=now, subject=run.name, before=run.state, after=after, pid=run.pid, exit=run.exit))
         run.state, run.since = after, now
@@ -269,11 +256,11 @@ class Machine:
         if self.state in JOB_TERMINAL:
             return
         if self.state is not JobState.STOPPING:
-            self._outcome, self.message = outcome, message
+            self._outcome, self.message, self._ends_at = outcome, message, None
             self._move_job(JobState.STOPPING, now)
             for run in self.replicas.values():
                 if run.state not in REPLICA_TERMINAL:
-                    self._stop(run, now, self._spec.stop_grace_s)
+                    self._stop(run, now)
         if kill:
             for run in self.replicas.values():
                 if run.state is ReplicaState.STOPPING:
@@ -281,7 +268,7 @@ class Machine:
                     self._kill(run)
 
     def _move_job(self, after: JobState, now: float) -> None:
-        if (self.state, after) not in _JOB_MOVES:
+        if (self.state, after) not in JOB_MOVES:
             raise IllegalMove(JOB, self.state, after, tuple(self._stories.get(JOB, ())))
         self._record(Move(now=now, subject=JOB, before=self.state, after=after, message=self.message))
         self.state = after
@@ -292,12 +279,14 @@ class Machine:
 
 
 def _reason(event: Ended) -> ExitReason:
+    if event.oom:
+        return ExitReason(kind="oom", code=event.code, signal=event.signal, message=event.message)
     if event.signal is not None:
-        return ExitReason(kind="oom" if event.oom else "signalled", signal=event.signal)
+        return ExitReason(kind="signalled", signal=event.signal)
     return ExitReason(kind="crashed", code=event.code) if event.code else ExitReason(kind="completed")
 
 
 def _given_up(run: ReplicaRun) -> str:
     why = "an unknown reason" if run.exit is None else exit_text(run.exit)
     times = "" if run.restarts == 0 else f", after {run.restarts} restart{'s' if run.restarts > 1 else ''}"
-    return f"{run.name} {why}{times}"
+    return f"{run.name} {why}{times}{f': {run.warning}' if run.warning else ''}"

@@ -1,17 +1,28 @@
 """Whether and when a replica that ended is started again, and the words for why it ended. Pure."""
 
 import signal
+from typing import Final
 
 from gpusched.model.status import ExitReason
 from gpusched.model.workload import Restart
 from gpusched.supervisor.spec import Backoff
 
-__all__ = ["delay_s", "exit_text", "row_after", "starts_again"]
+__all__ = ["MEMORY_KINDS", "delay_s", "exit_text", "memory_advice", "row_after", "starts_again"]
+
+MEMORY_KINDS: Final = frozenset({"oom", "overrun"})
+"""Ends for want of memory: the next process runs into the same wall, so that few are tried."""
+
+_MOST_MEMORY_RESTARTS: Final = 3
 
 
-def starts_again(rule: Restart, reason: ExitReason, row: int) -> bool:
-    """Return whether a replica that ended for `reason`, after `row` restarts in a row, is started once more."""
+def starts_again(rule: Restart, reason: ExitReason, row: int, walls: int) -> bool:
+    """Return whether a replica that ended for `reason`, after `row` restarts in a row, is started once more.
+
+    `walls` counts its ends for want of memory, this one included, however long it ran in between.
+    """
     wanted = rule.policy == "always" or (rule.policy == "on-failure" and reason.kind != "completed")
+    if reason.kind in MEMORY_KINDS and walls > min(rule.max, _MOST_MEMORY_RESTARTS):
+        return False
     return wanted and row < rule.max
 
 
@@ -26,18 +37,30 @@ def delay_s(backoff: Backoff, row: int) -> float:
 
 
 def exit_text(reason: ExitReason) -> str:
-    """Return an exit reason for people: `crashed with code 1`, `killed by SIGSEGV`, `killed for memory (OOM)`."""
+    """Return an exit reason for people: `crashed with code 1`, `killed by SIGSEGV`, `ran out of memory …`."""
     match reason.kind:
         case "crashed":
-            return f"crashed with code {reason.code}"
+            text = f"crashed with code {reason.code}"
         case "signalled":
-            return f"killed by {_signal_name(reason.signal)}"
+            text = f"killed by {_signal_name(reason.signal)}"
+        case "oom" if reason.signal is not None:
+            text = "killed by the kernel because memory ran out (OOM)"
         case "oom":
-            return "killed by the kernel because memory ran out (OOM)"
+            text = f"ran out of {reason.message or 'memory on its device'}"
+        case "overrun":
+            text = f"stopped because it {reason.message or 'used more memory than its share'}"
         case "spawn-failed":
-            return f"could not start: {reason.message}"
+            text = f"could not start: {reason.message}"
         case kind:
-            return kind
+            text = kind
+    return text
+
+
+def memory_advice(reason: ExitReason, role: str) -> str | None:
+    """Return what to do about replicas of `role` that end for want of memory; None for any other reason."""
+    if reason.kind == "overrun" or (reason.kind == "oom" and reason.signal is None and reason.message is None):
+        return f"give {role} more memory, or run fewer on one device"
+    return "the host has too little memory: run fewer processes, or smaller ones" if reason.kind == "oom" else None
 
 
 def _signal_name(number: int | None) -> str:

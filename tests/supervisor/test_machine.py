@@ -1,5 +1,6 @@
 """The machine alone: events in, instructions out, no process anywhere."""
 
+import msgspec
 import pytest
 
 from gpusched.model.status import ExitReason, JobState, ReplicaState
@@ -9,6 +10,8 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Instruction,
+    Overrun,
+    Record,
     Signal,
     Spawn,
     Spawned,
@@ -153,7 +156,10 @@ def test_a_leader_that_gives_up_fails_the_job() -> None:
     told = asked(machine.handle(Ended(replica="learner.0", signal=9, oom=True, now=1.0)))
     assert told == [Signal(replica="actor.0", pid=100, kill=False)]
     assert asked(machine.handle(Ended(replica="actor.0", code=0, now=1.0))) == [FinishJob(state=JobState.FAILED)]
-    assert machine.message == "learner.0 killed by the kernel because memory ran out (OOM)"
+    assert machine.message == (
+        "learner.0 killed by the kernel because memory ran out (OOM): "
+        "the host has too little memory: run fewer processes, or smaller ones"
+    )
 
 
 def test_a_job_goes_on_without_one_actor_and_fails_when_none_is_left() -> None:
@@ -264,3 +270,121 @@ def test_an_illegal_move_tells_where_the_replica_has_been() -> None:
 def test_nothing_can_happen_to_a_replica_that_was_never_started(event: Ended | Spawned | SpawnFailed) -> None:
     with pytest.raises(IllegalMove):
         Machine(ARRAY).handle(event)
+
+
+def overrun(name: str = "actor.0", pid: int = 100, *, restart: bool = True, now: float = 1.0) -> Overrun:
+    return Overrun(replica=name, pid=pid, message="uses 2100 of its 1500 MiB", restart=restart, now=now)
+
+
+def restarted(machine: Machine, name: str, pid: int, now: float) -> None:
+    """Let the backoff of the replica go by and its next process start."""
+    assert asked(machine.handle(Tick(now=now))) == [Spawn(replica=name, attempt=machine.replicas[name].restarts)]
+    machine.handle(Spawned(replica=name, pid=pid, now=now))
+
+
+def test_a_replica_over_its_share_is_warned_of_and_goes_on() -> None:
+    machine = running(SNAKE)
+    (told,) = machine.handle(overrun(restart=False))
+    assert isinstance(told, Record)
+    assert (told.move.before, told.move.after) == (ReplicaState.RUNNING, ReplicaState.RUNNING)
+    assert told.move.message == machine.replicas["actor.0"].warning == "uses 2100 of its 1500 MiB"
+    assert machine.handle(overrun(restart=False, now=2.0)) == [], "the same warning is told once"
+    machine.handle(msgspec.structs.replace(overrun(restart=False), message=""))
+    assert machine.replicas["actor.0"].warning is None
+
+
+def test_an_overrun_stops_the_replica_and_starts_it_anew() -> None:
+    machine = running(SNAKE)
+    assert asked(machine.handle(overrun())) == [Signal(replica="actor.0", pid=100, kill=False)]
+    assert state(machine, "actor.0") is ReplicaState.STOPPING
+    assert asked(machine.handle(Tick(now=1.31))) == [Signal(replica="actor.0", pid=100, kill=True)]
+    machine.handle(Ended(replica="actor.0", signal=9, now=1.32))
+    run = machine.replicas["actor.0"]
+    assert (run.state, run.warning) == (ReplicaState.BACKOFF, None)
+    assert run.exit == ExitReason(kind="overrun", message="uses 2100 of its 1500 MiB")
+    restarted(machine, "actor.0", 200, 2.0)
+    assert state(machine, "actor.0") is ReplicaState.RUNNING
+    assert machine.state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("event", [overrun(pid=99), overrun(name="nobody.0"), overrun(name="actor.1", pid=100)])
+def test_an_overrun_of_another_process_is_nothing(event: Overrun) -> None:
+    machine = running(SNAKE)
+    assert machine.handle(event) == []
+    assert {run.state for run in machine.replicas.values()} == {ReplicaState.RUNNING}
+
+
+def test_an_overrun_of_what_is_being_stopped_is_nothing() -> None:
+    machine = running(ARRAY)
+    machine.handle(StopRequested(now=1.0, message="enough"))
+    assert machine.handle(overrun(name="part.0")) == []
+
+
+def test_a_replica_that_may_never_be_restarted_fails_by_an_overrun_and_the_job_says_what_to_do() -> None:
+    spec = job(replica("actor.0"))
+    spec.restart["actor"] = Restart(policy="never")
+    machine = running(spec)
+    machine.handle(overrun())
+    assert asked(machine.handle(Ended(replica="actor.0", code=0, now=1.1))) == [FinishJob(state=JobState.FAILED)]
+    assert machine.message == (
+        "actor.0 stopped because it uses 2100 of its 1500 MiB: give actor more memory, or run fewer on one device"
+    )
+
+
+def test_a_stop_of_the_job_overtakes_an_overrun() -> None:
+    machine = running(job(replica("actor.0")))
+    machine.handle(overrun())
+    assert asked(machine.handle(StopRequested(now=1.2, message="enough"))) == []
+    assert asked(machine.handle(Tick(now=1.3))) == [Signal(replica="actor.0", pid=100, kill=True)]
+    told = asked(machine.handle(Ended(replica="actor.0", signal=9, now=1.3)))
+    assert told == [FinishJob(state=JobState.CANCELLED)]
+    assert machine.replicas["actor.0"].exit == ExitReason(kind="stopped")
+
+
+@pytest.mark.parametrize(("most", "expected"), [(0, 0), (1, 1), (2, 2), (9, 3)])
+def test_a_replica_is_not_restarted_into_the_same_wall_for_ever_however_long_it_runs_in_between(
+    most: int, expected: int
+) -> None:
+    machine, now = running(job(replica("actor.0"), replica("actor.1"), restarts=most)), 0.0
+    run = machine.replicas["actor.0"]
+    while state(machine, "actor.0") is ReplicaState.RUNNING:
+        now += 1000.0
+        if run.restarts % 2:
+            machine.handle(Ended(replica="actor.0", code=1, oom=True, now=now))
+        else:
+            machine.handle(overrun(pid=run.pid or 0, now=now))
+            machine.handle(Ended(replica="actor.0", signal=15, now=now))
+        if state(machine, "actor.0") is ReplicaState.BACKOFF:
+            restarted(machine, "actor.0", 200 + run.restarts, now + 1.0)
+    assert (run.state, run.restarts) == (ReplicaState.FAILED, expected)
+    assert run.warning == "give actor more memory, or run fewer on one device"
+    assert machine.state is JobState.RUNNING
+
+
+def test_the_time_limit_stops_the_job_and_fails_it() -> None:
+    machine = running(msgspec.structs.replace(ARRAY, time_limit_s=7200.0))
+    assert machine.deadline == 7200.0
+    assert asked(machine.handle(Tick(now=7199.9))) == []
+    told = asked(machine.handle(Tick(now=7200.0)))
+    assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=False) for rank in (0, 1)]
+    assert machine.deadline == pytest.approx(7200.3)
+    told = asked(machine.handle(Tick(now=7200.31)))
+    assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=True) for rank in (0, 1)]
+    machine.handle(Ended(replica="part.0", signal=9, now=7200.4))
+    assert asked(machine.handle(Ended(replica="part.1", signal=9, now=7200.4))) == [FinishJob(state=JobState.FAILED)]
+    assert machine.message == "its time limit of 2 h 0 min is over"
+
+
+def test_the_time_limit_counts_from_the_first_tick_and_holds_during_a_backoff() -> None:
+    machine = Machine(msgspec.structs.replace(job(replica("part.0")), time_limit_s=10.0))
+    machine.handle(Tick(now=50.0))
+    machine.handle(SpawnFailed(replica="part.0", message="no", now=59.99))
+    assert machine.deadline == 60.0
+    assert asked(machine.handle(Tick(now=60.0))) == [FinishJob(state=JobState.FAILED)]
+    assert machine.deadline is None
+
+
+def test_an_attached_command_is_never_started_again() -> None:
+    machine = running(msgspec.structs.replace(job(replica("command.0"), restarts=5), attached=True))
+    assert asked(machine.handle(Ended(replica="command.0", code=3, now=1.0))) == [FinishJob(state=JobState.FAILED)]
+    assert machine.replicas["command.0"].exit == ExitReason(kind="crashed", code=3)

@@ -1,6 +1,7 @@
 """Whatever happens, in whatever order: what must hold of every job."""
 
 import hypothesis.strategies as st
+import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -11,6 +12,7 @@ from gpusched.supervisor.events import (
     Event,
     FinishJob,
     GuardGone,
+    Overrun,
     Record,
     Signal,
     Spawn,
@@ -33,10 +35,13 @@ class AnyJob(RuleBasedStateMachine):
         learners=st.integers(0, 2),
         leader=st.sampled_from([None, "learner", "actor"]),
         rules=st.tuples(RULES, RULES),
+        limit=st.sampled_from([None, 100.0]),
     )
-    def begin(self, actors: int, learners: int, leader: str | None, rules: tuple[Restart, Restart]) -> None:
+    def begin(
+        self, actors: int, learners: int, leader: str | None, rules: tuple[Restart, Restart], limit: float | None
+    ) -> None:
         names = [f"actor.{rank}" for rank in range(actors)] + [f"learner.{rank}" for rank in range(learners)]
-        self.spec = job(*(replica(name) for name in names), leader=leader)
+        self.spec = msgspec.structs.replace(job(*(replica(name) for name in names), leader=leader), time_limit_s=limit)
         self.spec.restart.update(actor=rules[0], learner=rules[1])
         self.machine = Machine(self.spec)
         self.now, self.next_pid = 0.0, 1
@@ -46,6 +51,7 @@ class AnyJob(RuleBasedStateMachine):
         self.row: dict[str, int] = {}
         self.finished: list[JobState] = []
         self.stopped = False
+        self.ends_at: float | None = None
 
     def tell(self, event: Event) -> None:
         killed: list[str] = []
@@ -69,17 +75,33 @@ class AnyJob(RuleBasedStateMachine):
         for name in killed:
             self.die(name, None, 9)
 
-    def die(self, name: str, code: int | None, signal: int | None) -> None:
+    def die(self, name: str, code: int | None, signal: int | None, *, oom: bool = False) -> None:
         if self.living.pop(name, None) is None:
             return  # it was killed while its own end was being told
         if self.now - self.started[name] >= self.spec.backoff.stable_s:
             self.row[name] = 0
-        self.tell(Ended(replica=name, code=code, signal=signal, now=self.now))
+        self.tell(Ended(replica=name, code=code, signal=signal, oom=oom, now=self.now))
 
     @rule(seconds=st.sampled_from([0.0, 0.01, 0.1, 0.5, 61.0]))
     def time_goes_by(self, seconds: float) -> None:
         self.now += seconds
+        if self.ends_at is None and self.spec.time_limit_s is not None:
+            self.ends_at = self.now + self.spec.time_limit_s
+        self.stopped = self.stopped or (self.ends_at is not None and self.now >= self.ends_at)
         self.tell(Tick(now=self.now))
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data(), restart=st.booleans(), wrong=st.sampled_from([0, 0, 1]))
+    def a_process_takes_too_much(self, data: st.DataObject, restart: bool, wrong: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.living)))
+        self.tell(
+            Overrun(replica=name, pid=self.living[name] + wrong, message="too much", restart=restart, now=self.now)
+        )
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data())
+    def a_process_finds_no_memory(self, data: st.DataObject) -> None:
+        self.die(data.draw(st.sampled_from(sorted(self.living))), 1, None, oom=True)
 
     @precondition(lambda self: self.asked)
     @rule(works=st.booleans())
@@ -123,6 +145,11 @@ class AnyJob(RuleBasedStateMachine):
     def a_replica_has_a_pid_exactly_while_its_process_lives(self) -> None:
         found = {name: run.pid for name, run in self.machine.replicas.items() if run.pid is not None}
         assert found == self.living
+
+    @invariant()
+    def nothing_runs_into_the_same_wall_for_ever(self) -> None:
+        for run in self.machine.replicas.values():
+            assert run.walls <= min(self.spec.restart[run.role].max, 3) + 1
 
     @invariant()
     def a_running_job_has_something_to_wait_for(self) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from gpusched.model.status import ExitReason
-from gpusched.supervisor.restart import delay_s, exit_text, row_after
+from gpusched.supervisor.restart import delay_s, exit_text, memory_advice, row_after
 from gpusched.supervisor.spec import Backoff
 
 
@@ -21,8 +21,19 @@ def test_sixty_stable_seconds_are_forgiven() -> None:
         (ExitReason(kind="signalled", signal=11), "killed by SIGSEGV"),
         (ExitReason(kind="signalled", signal=40), "killed by signal 40"),
         (ExitReason(kind="oom", signal=9), "killed by the kernel because memory ran out (OOM)"),
+        (ExitReason(kind="oom", code=1), "ran out of memory on its device"),
+        (ExitReason(kind="oom", code=1, message="the host's memory"), "ran out of the host's memory"),
+        (ExitReason(kind="overrun", message="uses 9 of its 5 MiB"), "stopped because it uses 9 of its 5 MiB"),
         (ExitReason(kind="spawn-failed", message="x: No such file"), "could not start: x: No such file"),
     ],
 )
 def test_an_exit_reason_is_told_in_words(reason: ExitReason, text: str) -> None:
     assert exit_text(reason) == text
+
+
+def test_advice_is_given_to_those_that_lack_memory_and_to_no_other() -> None:
+    assert "give actor more memory" in str(memory_advice(ExitReason(kind="oom", code=1), "actor"))
+    assert "give actor more memory" in str(memory_advice(ExitReason(kind="overrun", message="x"), "actor"))
+    assert "the host" in str(memory_advice(ExitReason(kind="oom", signal=9), "actor"))
+    assert "the host" in str(memory_advice(ExitReason(kind="oom", code=1, message="the host's memory"), "actor"))
+    assert memory_advice(ExitReason(kind="crashed", code=1), "actor") is None
