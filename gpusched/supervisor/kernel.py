@@ -15,6 +15,7 @@ __all__ = [
     "boot_id",
     "descendants",
     "kill_descendants",
+    "parent",
     "set_death_signal",
     "start_time",
 ]
@@ -53,6 +54,12 @@ def start_time(pid: int) -> int | None:
     """
     fields = _stat(pid)
     return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def parent(pid: int) -> int | None:
+    """Return the parent of a process; None if that process is gone or a zombie."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[1])
 
 
 def boot_id() -> str:
