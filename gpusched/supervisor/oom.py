@@ -1,13 +1,24 @@
-"""Whether a SIGKILL that nobody here sent came from the kernel's OOM killer: a counter that rose tells.
+"""Whether a process ended for want of memory: the host's, told by the kernel's counter, or its device's, told by a log.
 
-The counter is `oom_kill` of this process's memory cgroup, which its children share: memory.events (v2, cgroup-v2.rst)
-or memory.oom_control (v1, memory.rst). Where there is neither, it is that of the whole host, in /proc/vmstat.
+A SIGKILL that nobody here sent came from the kernel's OOM killer if a counter rose: `oom_kill` of this process's memory
+cgroup, which its children share: memory.events (v2, cgroup-v2.rst) or memory.oom_control (v1, memory.rst). Where there
+is neither, it is that of the whole host, in /proc/vmstat. A framework that finds no memory on its device raises an
+error, by which the process ends with a code; only the error's name in the log tells it from any other.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final, Literal
 
-__all__ = ["OomKills", "find_counter", "read_counter"]
+__all__ = ["OomKills", "find_counter", "memory_that_ran_out", "read_counter"]
+
+_DEVICE: Final = re.compile(
+    rb"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory"  # PyTorch
+    rb"|RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY"  # TensorFlow, JAX
+    rb"|cupy\.cuda\.memory\.OutOfMemoryError"
+)
+_HOST: Final = re.compile(rb"^(?:[\w.]*[._])?(?:Array)?MemoryError\b", re.MULTILINE)  # as a traceback ends; NumPy's too
 
 
 class OomKills:
@@ -32,6 +43,13 @@ class OomKills:
             return False
         self._explained += 1
         return True
+
+
+def memory_that_ran_out(output: bytes) -> Literal["device", "host"] | None:
+    """Return whose memory a process that ended with a code had lacked, by the end of its output; None: nothing says so."""
+    if _DEVICE.search(output):
+        return "device"
+    return "host" if _HOST.search(output) else None
 
 
 def read_counter(path: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 It must not know states or restarts. Every replica leads a session and a process group of its own, so that one signal
 reaches all that it forks; only what calls setsid itself flees from that, and the end of the job finds it (kernel.py).
+An attached command joins the group of whoever started it instead, so that a terminal treats both as one.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Final, Protocol
 
@@ -17,9 +18,10 @@ import msgspec
 
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
-from gpusched.supervisor.kernel import GUARD_GONE, set_death_signal, start_time
+from gpusched.supervisor.kernel import GUARD_GONE, descendants, set_death_signal, start_time
+from gpusched.supervisor.output import Streams
 
-__all__ = ["Children", "Death", "SpawnError", "Spawner", "Wakeup"]
+__all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner", "Wakeup"]
 
 
 class SpawnError(Exception):
@@ -38,11 +40,11 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 class Spawner(Protocol):
     """What the runner needs of an operating system."""
 
-    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], output: int) -> int:
-        """Start a program that leads its own process group and return its pid. Raises SpawnError."""
+    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
+        """Start a program and return its pid. Raises SpawnError."""
 
     def send(self, pid: int, number: int) -> None:
-        """Send a signal to the process group of a child that has not been reaped."""
+        """Send a signal to a child that has not been reaped, and to what it started."""
 
     def deaths(self) -> list[Death]:
         """Return the children that ended since the last call, having killed what was left of their groups."""
@@ -59,22 +61,35 @@ class Children:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()
 
-    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], output: int) -> int:
-        """Start `spec.argv` in `spec.cwd` with stdin /dev/null, stdout and stderr to the descriptor `output`.
+    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
+        """Start `spec.argv` in `spec.cwd` as the leader of a session.
 
         It runs on those of its CPUs that this process may use, on all of these if it may use none. When this process
         dies, so does the child. Raises SpawnError.
         """
+        return self._start(spec, env, streams, start_new_session=True)
+
+    def _start(
+        self,
+        spec: ReplicaSpec,
+        env: Mapping[str, str],
+        streams: Streams,
+        *,
+        start_new_session: bool = False,
+        group: int | None = None,
+        ignored: Iterable[int] = (),
+    ) -> int:
         try:
             child = subprocess.Popen(
                 spec.argv,
                 env=env,
                 cwd=spec.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_preparation(spec.replica.cpus),  # noqa: PLW1509 (see the class)
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                start_new_session=start_new_session,
+                process_group=group,
+                preexec_fn=_preparation(spec.replica.cpus, ignored),  # noqa: PLW1509 (see the class)
             )
         except OSError as error:
             what = error.filename or spec.argv[0]
@@ -85,11 +100,14 @@ class Children:
         return child.pid
 
     def send(self, pid: int, number: int) -> None:
-        """Send a signal to the process group of the child `pid`; nothing if it was reaped, or may not be signalled."""
+        """Send a signal to the child `pid` and what it started; nothing if it was reaped, or may not be signalled."""
         if pid in self._running:
             if number == signal.SIGKILL:
                 self._killed.add(pid)
-            _signal_group(pid, number)
+            self._send(pid, number)
+
+    def _send(self, pid: int, number: int) -> None:
+        _signal_group(pid, number)
 
     def deaths(self) -> list[Death]:
         """Return the children that ended since the last call, having killed what was left of their groups.
@@ -114,6 +132,37 @@ class Children:
                 self._killed.discard(info.si_pid)
             os.waitpid(info.si_pid, 0)
         return found
+
+
+class AttachedChild(Children):
+    """The one command of a job that behaves as if `launcher` had started it: it is in the launcher's process group.
+
+    What the terminal sends to the group (Ctrl-C, Ctrl-Z) reaches it without us. What it starts may have groups of its
+    own, as a shell's jobs have, and the launcher is in its group: so signals from here go to each process of the job.
+    Signals that were ignored where the job was started (by nohup, or in the background of a script) stay so.
+    """
+
+    _INHERITED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+    def __init__(self, launcher: int) -> None:
+        super().__init__()
+        self._launcher = launcher
+        self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
+
+    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
+        """Start `spec.argv` in `spec.cwd` in the process group of the launcher. Raises SpawnError."""
+        try:
+            group = os.getpgid(self._launcher)
+        except ProcessLookupError:
+            raise SpawnError(f"{spec.argv[0]}: process {self._launcher}, for which it was to run, is gone") from None
+        return self._start(spec, env, streams, group=group, ignored=self._ignored)
+
+    def _send(self, pid: int, number: int) -> None:  # noqa: ARG002 (all below this process is the command's)
+        for one in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one, number)
+                if number == signal.SIGTERM:
+                    os.kill(one, signal.SIGCONT)  # what Ctrl-Z has halted would not hear it
 
 
 class Wakeup:
@@ -161,7 +210,7 @@ class Wakeup:
         self.stops += 1
 
 
-def _preparation(cpus: tuple[int, ...]) -> Callable[[], None]:
+def _preparation(cpus: tuple[int, ...], ignored: Iterable[int]) -> Callable[[], None]:
     """Return what the child does between fork and exec; everything it needs is at hand before the fork."""
     supervisor = os.getpid()
     usable = set(cpus) & os.sched_getaffinity(0)
@@ -173,6 +222,8 @@ def _preparation(cpus: tuple[int, ...]) -> Callable[[], None]:
         if usable:
             with contextlib.suppress(OSError):  # a CPU taken away in this moment must not fail the start
                 os.sched_setaffinity(0, usable)
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
     return prepare
 

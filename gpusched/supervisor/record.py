@@ -61,6 +61,7 @@ class Recorder:
             supervisor_pid=os.getpid(),
             supervisor_start=start_time(os.getpid()),
             boot_id=boot_id(),
+            started=clock.unix(clock.now()),
         )
         self._events: deque[dict[str, object]] = deque(maxlen=_KEPT_EVENTS)
         self._problem: str | None = None
@@ -79,8 +80,12 @@ class Recorder:
         if problem != self._problem:
             self._problem = problem
             self.due = self._next_save
-            with contextlib.suppress(OSError):
-                print(problem, file=sys.stderr, flush=True)
+            self.say(problem)
+
+    def say(self, text: str) -> None:
+        """Tell something in the supervisor's log only."""
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
     def save(self, machine: Machine) -> bool:
         """Write events and status; return whether both are on disk now. What fails is tried again a second later."""
@@ -119,4 +124,5 @@ class Recorder:
             exit=run.exit,
             since=base.since if run.since is None else self._clock.unix(run.since),
             retry_at=None if run.retry_at is None else self._clock.unix(run.retry_at),
+            warning=run.warning,
         )

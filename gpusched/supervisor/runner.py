@@ -3,7 +3,7 @@
 It holds no rule of its own: what to do is the machine's answer to what happened.
 """
 
-import datetime as dt
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -13,12 +13,15 @@ from typing import Final
 import msgspec
 
 from gpusched.contract import attempt_environment, child_environment
-from gpusched.model.status import JobState
+from gpusched.errors import HostFault
+from gpusched.model.status import REPLICA_TERMINAL, JobState
 from gpusched.supervisor.events import (
     Ended,
     Event,
     FinishJob,
     GuardGone,
+    Move,
+    Overrun,
     Record,
     Signal,
     Spawn,
@@ -29,9 +32,12 @@ from gpusched.supervisor.events import (
 )
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
-from gpusched.supervisor.machine import Machine
-from gpusched.supervisor.oom import OomKills, find_counter, read_counter
-from gpusched.supervisor.process import Children, Spawner, SpawnError, Wakeup
+from gpusched.supervisor.lease_files import give_back
+from gpusched.supervisor.machine import JOB, Machine
+from gpusched.supervisor.oom import OomKills, find_counter, memory_that_ran_out, read_counter
+from gpusched.supervisor.orders import OverrunOrder, StopOrder, end_of, read_new
+from gpusched.supervisor.output import AttachedStreams, Logs, Output
+from gpusched.supervisor.process import AttachedChild, Children, Death, Spawner, SpawnError, Wakeup
 from gpusched.supervisor.record import BootClock, Clock, Recorder
 from gpusched.supervisor.spec import JobSpec
 
@@ -43,7 +49,10 @@ _LAST_SAVE_PATIENCE_S: Final = 10.0
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runner does to the world, and what it hears of it. `environ` is what replicas inherit."""
+    """What the runner does to the world, and what it hears of it.
+
+    `environ` is what replicas inherit. `give_back` hands in the share of a replica that has ended for good.
+    """
 
     spawner: Spawner
     wakeup: Wakeup
@@ -51,25 +60,31 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     oom: OomKills
     environ: Mapping[str, str]
     guard_gone: Callable[[], bool]
+    give_back: Callable[[str], None]
 
 
 class Runner:
     """One job from its first replica to its last word."""
 
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
-        self._directory, self._effects = directory, effects
+        self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
+        self._output: Output = AttachedStreams() if spec.attached else Logs(directory, self._recorder.trouble)
         self._names: dict[int, str] = {}
         self._signals: list[Signal] = []
         self._spawns: list[Spawn] = []
         self._finished: JobState | None = None
         self._stops_told = 0
         self._next_sample = 0.0
+        self._orders_read = end_of(directory.orders)
+        self._complained = False
 
     def run(self) -> JobState:
         """Reap, advance, signal, spawn, save; sleep until something happens; and again until the job has ended."""
+        self._advance()
+        self._save()  # others see by it that this process is up, before anything is started
         while True:
             self._reap()
             self._advance()
@@ -82,12 +97,22 @@ class Runner:
 
     def _reap(self) -> None:
         for death in self._effects.spawner.deaths():
-            oom = death.signal == signal.SIGKILL and not death.ours and self._effects.oom.claim()
-            name = self._names.pop(death.pid)
-            self._tell(Ended(replica=name, now=self._now(), code=death.code, signal=death.signal, oom=oom))
+            self._tell(self._ended(self._names.pop(death.pid), death))
         if self._now() >= self._next_sample:
             self._effects.oom.sample()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
+
+    def _ended(self, replica: str, death: Death) -> Ended:
+        lacked = memory_that_ran_out(self._output.tail(replica)) if death.code else None
+        killed = death.signal == signal.SIGKILL and not death.ours and self._effects.oom.claim()
+        return Ended(
+            replica=replica,
+            now=self._now(),
+            code=death.code,
+            signal=death.signal,
+            oom=killed or lacked is not None,
+            message="the host's memory" if lacked == "host" else None,
+        )
 
     def _advance(self) -> None:
         wakeup = self._effects.wakeup
@@ -95,11 +120,36 @@ class Runner:
             kill = self._stops_told > 0
             self._stops_told += 1
             self._tell(StopRequested(now=self._now(), message="stopped on request", kill=kill))
+        self._obey()
         if self._effects.guard_gone():
             self._tell(GuardGone(now=self._now(), message="the guard of this job was killed"))
         if wakeup.launcher_gone():
-            self._tell(StopRequested(now=self._now(), message="stopped because the launch that shows it is gone"))
+            who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
+            self._tell(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
         self._tell(Tick(now=self._now()))
+
+    def _obey(self) -> None:
+        """Read the orders at every turn, so that a signal that was lost loses none."""
+        orders, self._orders_read = read_new(self._directory.orders, self._orders_read, self._complain)
+        for order in orders:
+            match order:
+                case StopOrder():
+                    self._tell(StopRequested(now=self._now(), message=order.message, kill=order.kill))
+                case OverrunOrder():
+                    self._tell(
+                        Overrun(
+                            replica=order.replica,
+                            pid=order.pid,
+                            message=order.message,
+                            restart=order.restart,
+                            now=self._now(),
+                        )
+                    )
+
+    def _complain(self, problem: str) -> None:
+        if not self._complained:
+            self._complained = True
+            self._recorder.say(problem)
 
     def _signal(self) -> None:
         for one in self._signals:
@@ -114,18 +164,20 @@ class Runner:
                 self._effects.environ,
                 spec.env,
                 attempt_environment(one.attempt),
-                {"TMPDIR": str(self._directory.tmp)},
+                {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
             )
-            output = self._open_log(one)
+            streams = self._output.streams(one.replica, one.attempt, self._effects.clock.unix(self._now()))
             try:
-                pid = self._effects.spawner.spawn(spec, env, output)
+                pid = self._effects.spawner.spawn(spec, env, streams)
             except SpawnError as error:
                 self._tell(SpawnFailed(replica=one.replica, message=str(error), now=self._now()))
             else:
                 self._names[pid] = one.replica
                 self._tell(Spawned(replica=one.replica, pid=pid, now=self._now()))
             finally:
-                os.close(output)
+                for descriptor in set(streams):
+                    with contextlib.suppress(OSError):  # an attached job may have been started without
+                        os.close(descriptor)
 
     def _save(self) -> None:
         if self._recorder.due is not None and self._now() >= self._recorder.due:
@@ -155,28 +207,25 @@ class Runner:
                 case Spawn():
                     self._spawns.append(instruction)
                 case Record():
-                    self._recorder.note(instruction.move)
+                    self._record(instruction.move)
                 case FinishJob():
                     self._finished = instruction.state
 
     def _now(self) -> float:
         return self._effects.clock.now()
 
-    def _open_log(self, spawn: Spawn) -> int:
-        """Return a descriptor of the replica's log, with a line that tells the attempts apart, or of /dev/null."""
-        path = self._directory.log(spawn.replica)
-        when = dt.datetime.fromtimestamp(self._effects.clock.unix(self._now()), dt.UTC)
-        line = f"--- {spawn.replica}, attempt {spawn.attempt}, {when:%Y-%m-%d %H:%M:%S} UTC ---\n"
-        try:
-            output = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            self._recorder.trouble(f"the output of {spawn.replica} is lost: {path}: {error.strerror}")
-            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(output, line.encode())
-        except OSError as error:
-            self._recorder.trouble(f"{path}: {error.strerror}")
-        return output
+    def _record(self, move: Move) -> None:
+        self._recorder.note(move)
+        if move.subject == JOB:
+            return
+        if move.message is not None:
+            self._recorder.say(f"{move.subject}: {move.message}")
+            self._output.say(move.subject, move.message)
+        if move.after in REPLICA_TERMINAL:
+            try:
+                self._effects.give_back(move.subject)
+            except (OSError, msgspec.MsgspecError) as error:
+                self._recorder.trouble(f"the share of {move.subject} is held until the job ends: {error}")
 
 
 def supervise(path: Path, guard: int) -> JobState:
@@ -186,11 +235,21 @@ def supervise(path: Path, guard: int) -> JobState:
     spec = directory.read_spec()
     counter = find_counter()
     effects = Effects(
-        spawner=Children(),
+        spawner=_spawner(spec),
         wakeup=Wakeup(spec.launcher),
         clock=BootClock(),
         oom=OomKills(lambda: read_counter(counter)),
         environ=dict(os.environ),
         guard_gone=lambda: os.getppid() != guard,
+        give_back=lambda replica: give_back(directory.path / "lease", replica),
     )
     return Runner(directory, spec, effects).run()
+
+
+def _spawner(spec: JobSpec) -> Spawner:
+    """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
+    if not spec.attached:
+        return Children()
+    if spec.launcher is None:
+        raise HostFault(f"{spec.id} is attached to nobody: its spec names no launcher", "start the command anew")
+    return AttachedChild(spec.launcher.pid)

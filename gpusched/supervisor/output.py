@@ -1,0 +1,102 @@
+"""Where the output of replicas goes: a log for each, or the streams that an attached command was given.
+
+It must not know states. What goes wrong with a log is told and costs no replica.
+"""
+
+import contextlib
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from gpusched.supervisor.guard import STREAMS
+from gpusched.supervisor.jobdir import JobDirectory
+
+__all__ = ["AttachedStreams", "Logs", "Output", "Streams"]
+
+Streams = tuple[int, int, int]
+"""Open descriptors: what a process gets as stdin, stdout and stderr."""
+
+_TAIL_BYTES: Final = 1 << 16
+
+
+class Output(Protocol):
+    """Where replicas read from and write to."""
+
+    def streams(self, replica: str, attempt: int, unix: float) -> Streams:
+        """Return the streams of a process that starts now; whoever asks closes them, each descriptor once."""
+
+    def say(self, replica: str, text: str) -> None:
+        """Add a line of ours to what the replica wrote."""
+
+    def tail(self, replica: str) -> bytes:
+        """Return the last of what the replica's latest process wrote, 64 KiB at the most."""
+
+
+class Logs:
+    """A log for each replica, for all its attempts. stdin is /dev/null. `tell` hears of what goes wrong."""
+
+    def __init__(self, directory: JobDirectory, tell: Callable[[str], None]) -> None:
+        self._directory, self._tell = directory, tell
+        self._begins: dict[str, int] = {}
+
+    def streams(self, replica: str, attempt: int, unix: float) -> Streams:
+        """Return /dev/null and twice the replica's log, with a line that tells the attempts apart, or /dev/null."""
+        when = dt.datetime.fromtimestamp(unix, dt.UTC)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        path = self._directory.log(replica)
+        try:
+            log = _open(path)
+        except OSError as error:
+            self._begins.pop(replica, None)
+            self._tell(f"the output of {replica} is lost: {path}: {error.strerror}")
+            sink = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            return nothing, sink, sink
+        try:
+            os.write(log, f"--- {replica}, attempt {attempt}, {when:%Y-%m-%d %H:%M:%S} UTC ---\n".encode())
+        except OSError as error:
+            self._tell(f"{path}: {error.strerror}")
+        self._begins[replica] = os.fstat(log).st_size
+        return nothing, log, log
+
+    def say(self, replica: str, text: str) -> None:
+        """Add a line of ours to the replica's log."""
+        with contextlib.suppress(OSError):  # it is told in the supervisor's log as well
+            log = _open(self._directory.log(replica))
+            try:
+                os.write(log, f"--- {replica}: {text} ---\n".encode())
+            finally:
+                os.close(log)
+
+    def tail(self, replica: str) -> bytes:
+        """Return the last 64 KiB of the replica's log, nothing that an earlier attempt wrote among them."""
+        begin = self._begins.get(replica)
+        if begin is None:
+            return b""
+        try:
+            with self._directory.log(replica).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(begin, size - _TAIL_BYTES))
+                return file.read(_TAIL_BYTES)
+        except OSError:
+            return b""
+
+
+class AttachedStreams:
+    """The streams of whoever started the one command of the job. What it writes there is not seen here."""
+
+    def streams(self, replica: str, attempt: int, unix: float) -> Streams:  # noqa: ARG002 (there is one start only)
+        """Return the descriptors that the guard was started with."""
+        return STREAMS
+
+    def say(self, replica: str, text: str) -> None:
+        """Say nothing: it is the command's place."""
+
+    def tail(self, replica: str) -> bytes:  # noqa: ARG002
+        """Return nothing."""
+        return b""
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
