@@ -10,8 +10,10 @@ __all__ = ["Lease", "holders"]
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """`share_mib` of the device `device_uuid`, held by a replica of a job; `pid` is None until it runs.
 
-    A share of 0 names a further process of the same replica, which uses the replica's share. `user` is the name of
-    another user whose job it is, None for our own; `since` is when the job took it, in Unix seconds, 0 if unknown.
+    A share of 0 names a further process of the same replica, which uses the replica's share; where nobody can tell
+    which replica it is (of another user's job), `replica` is empty. `user` is the name of another user whose job it is,
+    None for our own; `since` is when the job took it, in Unix seconds, 0 if unknown. `guard` is the process above all
+    of the job's, None if unknown, and `run_dir` the job's directory: two state directories may both have a snake-1.
     """
 
     device_uuid: str
@@ -21,10 +23,21 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     user: str | None = None
     since: float = 0.0
+    guard: int | None = None
+    run_dir: str = ""
+
+    @property
+    def job_label(self) -> str:
+        """The job as people are told of it: `snake-4`, or `alice/snake-4` for another user's."""
+        return self.job if self.user is None else f"{self.user}/{self.job}"
 
 
 def holders(leases: Iterable[Lease]) -> dict[int, Lease]:
     """Return by pid the lease that the process uses: its own, or with a share of 0 the one of its replica."""
     known = tuple(leases)
-    shares = {(lease.job, lease.replica): lease for lease in known if lease.share_mib}
-    return {lease.pid: shares.get((lease.job, lease.replica), lease) for lease in known if lease.pid is not None}
+    shares = {_replica(lease): lease for lease in known if lease.share_mib}
+    return {lease.pid: shares.get(_replica(lease), lease) for lease in known if lease.pid is not None}
+
+
+def _replica(lease: Lease) -> tuple[str | None, str, str, str]:
+    return lease.user, lease.run_dir, lease.job, lease.replica

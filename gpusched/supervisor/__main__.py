@@ -1,10 +1,12 @@
-"""`python -m gpusched.supervisor JOBDIR`: run the job that the directory describes (see guard.py)."""
+"""`python -m gpusched.supervisor [--attached] [--environment] JOBDIR NONCE`: run one attempt of a job (guard.py)."""
 
 import sys
 
 from gpusched.supervisor.guard import guard
 
-if len(sys.argv) != 2:  # noqa: PLR2004
-    print("usage: python -m gpusched.supervisor JOBDIR", file=sys.stderr)
+options = {word for word in sys.argv[1:] if word.startswith("--")}
+operands = [word for word in sys.argv[1:] if word not in options]
+if len(operands) != 2 or not options <= {"--attached", "--environment"}:  # noqa: PLR2004
+    print("usage: python -m gpusched.supervisor [--attached] [--environment] JOBDIR NONCE", file=sys.stderr)
     sys.exit(2)
-sys.exit(guard(sys.argv[1]))
+sys.exit(guard(*operands, attached="--attached" in options, environment="--environment" in options))

@@ -1,4 +1,7 @@
-"""The guard: a small process above the supervisor that does nothing but to see that no process outlives it.
+"""The guard: a small process above the supervisor that sees that no process outlives it, and that no job runs twice.
+
+It starts the supervisor only if the attempt that it was started for is still wanted (guard.lock holds its nonce) and
+the job's lease is still granted; then it holds both, and the supervisor with it, until no process of the job is left.
 
 The supervisor dies, however: the guard, a subreaper, kills every process below itself and calls the job lost. The guard
 dies: the supervisor gets GUARD_GONE and ends the job. Both die at once: the kernel kills each replica (PDEATHSIG); only
@@ -10,23 +13,42 @@ import os
 import signal
 import sys
 
+from gpusched.supervisor.filelock import lock
+from gpusched.supervisor.grant import GrantError, LockHeldError, take_over
 from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, kill_descendants, set_death_signal
 
-__all__ = ["guard"]
+__all__ = ["BEGUN", "STREAMS", "guard"]
+
+BEGUN = b"begun "
+"""What stands before the nonce in guard.lock from the moment on in which its attempt can have started something."""
+STREAMS = (3, 4, 5)
+"""Where an attached job's guard and supervisor have the stdin, stdout and stderr of the command."""
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*_FORWARDED, signal.SIGCHLD, signal.SIGHUP)
 _PATIENCE_S = 5.0
 _LAST_PATIENCE_S = 60.0
+_LOCK_PATIENCE_S = 20.0
+_NOT_STARTED = 5
+_MOST_NONCE = 200
 
 
-def guard(path: str) -> int:
-    """Run the job in the directory `path` in a child process and return the exit code: 0 if the job succeeded.
+def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = False) -> int:
+    """Run the attempt `nonce` of the job in the directory `path` in a child process; return 0 if the job succeeded.
 
-    It leads a session of its own afterwards, where it may (setsid(2)), and so it is out of reach of a terminal.
+    It leads a session of its own afterwards, where it may (setsid(2)), and so it is out of reach of a terminal; if
+    `attached` only a process group. With `environment` the job's is what the file `environ` in the directory holds.
     """
-    if os.getpgrp() != os.getpid():
-        os.setsid()
+    _stand_apart(attached=attached)
+    try:
+        turn = _claim(path, nonce)
+        lease = take_over(f"{path}/lease", _LOCK_PATIENCE_S)
+        if environment:
+            _take_environment(f"{path}/environ")
+        os.pwrite(turn, BEGUN + nonce.encode(), 0)
+    except (GrantError, LockHeldError, OSError) as error:
+        print(f"nothing is started: {error}", file=sys.stderr)
+        return _NOT_STARTED
     become_subreaper()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would leave nothing to wait for
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_WATCHED, GUARD_GONE))  # the supervisor unblocks when it has handlers
@@ -34,12 +56,56 @@ def guard(path: str) -> int:
     supervisor = os.fork()
     if supervisor == 0:
         return _supervise(path, me)
+    if attached:
+        os.closerange(STREAMS[0], STREAMS[-1] + 1)  # who reads the command's output waits for an end
     status = _watch(supervisor)
     gone = kill_descendants(_PATIENCE_S)
     _last_word(path, supervisor, status)
     if not gone:
         kill_descendants(_LAST_PATIENCE_S)
+    if lease is not None:
+        _drop(lease[0])
     return 0 if status == 0 else 1
+
+
+def _stand_apart(*, attached: bool) -> None:
+    if attached:
+        for descriptor in STREAMS:
+            os.set_inheritable(descriptor, False)
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0) if attached else os.setsid()
+
+
+def _claim(path: str, nonce: str) -> int:
+    """Return a descriptor that holds guard.lock until this process and the supervisor have ended.
+
+    Raises GrantError if somebody else has it or wants no attempt of this nonce any more, and OSError.
+    """
+    descriptor = os.open(f"{path}/guard.lock", os.O_RDWR | os.O_CLOEXEC)
+    if not lock(descriptor, 0):
+        raise GrantError("another guard runs this job, or it is being called off")
+    if os.read(descriptor, _MOST_NONCE) != nonce.encode():
+        raise GrantError("this attempt was called off, or it has been begun before")
+    return descriptor
+
+
+def _take_environment(path: str) -> None:
+    with open(path, "rb") as file:  # noqa: PTH123 (pathlib is heavy)
+        entries = file.read().split(b"\0")
+    os.unlink(path)  # noqa: PTH108
+    os.environb.clear()
+    for entry in entries:
+        name, _, value = entry.partition(b"=")
+        if name:
+            os.environb[name] = value
+
+
+def _drop(lease: str) -> None:
+    """Remove the lease's file; without it nobody has to find out that it is not held any more."""
+    try:
+        os.unlink(lease)  # noqa: PTH108
+    except OSError as error:
+        print(error, file=sys.stderr)
 
 
 def _supervise(path: str, me: int) -> int:

@@ -5,6 +5,9 @@
         status.json                  the job as others see it (JobStatus), replaced whole
         events.jsonl                 every move of job and replicas, with Unix times
         progress.jsonl               written by the workload's leader
+        guard.lock                   held while guard or supervisor live; the nonce of the attempt that may start
+        lease                        a symbolic link to the job's lease (lease_files.py)
+        environ                      what a guard takes as its environment, for the moment that it needs for it
         orders.jsonl                 what the supervisor is asked to do while it runs (orders.py)
         logs/actor.3.log             stdout and stderr of a replica, all attempts
         logs/supervisor.log          what guard and supervisor have to say
@@ -68,6 +71,9 @@ class JobDirectory:
         self.events = self.path / "events.jsonl"
         self.progress = self.path / "progress.jsonl"
         self.orders = self.path / "orders.jsonl"
+        self.guard_lock = self.path / "guard.lock"
+        self.lease = self.path / "lease"
+        self.environ = self.path / "environ"
         self.tmp = self.path / "tmp"
         self.logs = self.path / "logs"
         self.supervisor_log = self.logs / "supervisor.log"
@@ -115,15 +121,17 @@ class JobDirectory:
         shutil.rmtree(self.tmp, ignore_errors=True)
 
 
-def create(state_dir: Path, workload: str) -> JobDirectory:
+def create(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
     """Make the directory of a new job, `WORKLOAD-N` with the lowest N above all that exist; its name is the job's id.
 
-    mkdir decides between two that try at the same time. Raises HostFault where it cannot be made.
+    With `after` N is the lowest above that for which there is none; this looks at no other directory. mkdir decides
+    between two that try at the same time. Raises HostFault where it cannot be made.
     """
     jobs = state_dir / "jobs"
     try:
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = max((_number(entry.name, workload) for entry in jobs.iterdir()), default=0) + 1
+        taken = () if after else (_number(entry.name, workload) for entry in jobs.iterdir())
+        number = max(taken, default=after) + 1
         while not _made(jobs / f"{workload}-{number}"):
             number += 1
         directory = JobDirectory(jobs / f"{workload}-{number}")

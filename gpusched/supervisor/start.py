@@ -1,10 +1,16 @@
-"""Start and stop a job from outside: what a command or a daemon does to a supervisor it does not own."""
+"""Start and stop a job from outside: what a command or a daemon does to a supervisor it does not own.
+
+An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a guard that is given the nonce. Whoever
+prepared it can call it off as long as no guard has taken it; so a guard that comes late starts nothing.
+"""
 
 import os
+import secrets
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -12,11 +18,25 @@ import msgspec
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.supervisor.filelock import held, lock
+from gpusched.supervisor.guard import BEGUN, STREAMS
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
 from gpusched.supervisor.kernel import start_time
 from gpusched.supervisor.spec import JobSpec
 
-__all__ = ["start", "stop", "this_process"]
+__all__ = [
+    "await_supervisor",
+    "call_off",
+    "guard_alive",
+    "has_begun",
+    "prepare",
+    "read_nonce",
+    "spawn",
+    "start",
+    "stop",
+    "this_process",
+    "write_environ",
+]
 
 _LOOK_EVERY_S: Final = 0.01
 
@@ -33,13 +53,57 @@ def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) ->
     `environ` is what the replicas inherit, under their own `env`. The guard above the supervisor is a child of the
     caller: one that lives long reaps it when the job is over. Raises HostFault if the supervisor does not come up.
     """
-    try:
+    guard = spawn(directory, prepare(directory, spec), environ)
+    return await_supervisor(directory, guard, spec)
+
+
+def prepare(directory: JobDirectory, spec: JobSpec) -> str:
+    """Write down the next attempt of the job and return its nonce; what is left of the status of the last one goes.
+
+    Raises HostFault if that cannot be written, or if a guard of the job still lives.
+    """
+    nonce = secrets.token_hex(16)
+    with _mapped(spec.id), _guard_lock(directory) as descriptor:
+        if descriptor is None:
+            raise HostFault(f"cannot start {spec.id}: it still runs", "stop it first")
+        directory.status.unlink(missing_ok=True)
+        directory.tmp.mkdir(mode=0o700, exist_ok=True)
         directory.write_spec(spec)
-        guard = _spawn(directory, environ)
-    except OSError as error:
-        raise HostFault(f"cannot start {spec.id}: {error}", f"see that {directory.path} can be written") from None
-    except UnicodeEncodeError as error:
-        raise HostFault(f"cannot start {spec.id}: {error.object!r} is no text in UTF-8", "rename it") from None
+        _write(descriptor, nonce.encode())
+    return nonce
+
+
+def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, attached: bool = False) -> int:
+    """Start a guard for the attempt that was prepared under `nonce` and return its pid, without waiting for anything.
+
+    It gets nothing of the caller's but its working directory, from which gpusched may have been imported; `attached`,
+    it stays in the caller's session, in a process group of its own, and gets the caller's three streams. Raises
+    HostFault.
+    """
+    path, options = str(directory.path), ["--attached"] if attached else []
+    log_flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    apart = {"setpgroup": 0} if attached else {"setsid": True}  # from the first moment on: Ctrl-C is not for the guard
+    with _mapped(directory.path.name):
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "gpusched.supervisor", *options, path, nonce],
+            environ,
+            file_actions=[
+                *(_streams() if attached else ()),
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(directory.supervisor_log), log_flags, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsigmask=[],
+            **apart,
+        )
+
+
+def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
+    """Return the supervisor's pid once it has written its first status; `guard` is the pid that spawn returned.
+
+    Raises HostFault, and leaves the job behind as failed, if the guard ends before, or START_PATIENCE_S have passed.
+    """
     deadline = time.monotonic() + START_PATIENCE_S
     while True:
         ended = _has_ended(guard)  # asked first: it may write its status and end between the two questions
@@ -50,9 +114,60 @@ def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) ->
             words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
             raise _did_not_start(directory, spec, words[0])
         if time.monotonic() > deadline:
-            os.kill(guard, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(guard, signal.SIGTERM)
             raise _did_not_start(directory, spec, f"no answer within {START_PATIENCE_S:.0f} s")
         time.sleep(_LOOK_EVERY_S)
+
+
+def call_off(directory: JobDirectory) -> bool:
+    """Make sure that no guard will start the attempt that was prepared last; False if one lives and may have done so.
+
+    True tells that no process of the job is left. Whether there have been any: has_begun. Raises HostFault.
+    """
+    with _mapped(directory.path.name), suppress(FileNotFoundError), _guard_lock(directory) as descriptor:
+        if descriptor is None:
+            return False
+        if not os.pread(descriptor, len(BEGUN), 0).startswith(BEGUN):
+            os.ftruncate(descriptor, 0)
+        directory.environ.unlink(missing_ok=True)
+    return True
+
+
+def guard_alive(directory: JobDirectory) -> bool:
+    """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs nobody."""
+    try:
+        descriptor = os.open(directory.guard_lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return held(descriptor, 0, 1)
+    finally:
+        os.close(descriptor)
+
+
+def has_begun(directory: JobDirectory) -> bool:
+    """Return whether a guard took the attempt that was prepared last: what it starts may have been started."""
+    return _read_lock(directory).startswith(BEGUN)
+
+
+def read_nonce(directory: JobDirectory) -> str:
+    """Return the nonce of the attempt that may start; an empty text if there is none, or if it has begun."""
+    content = _read_lock(directory)
+    return "" if content.startswith(BEGUN) else content.decode(errors="replace")
+
+
+def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
+    """Save the environment for a guard that is started with --environment; only its owner can read it.
+
+    Raises HostFault.
+    """
+    content = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environ.items())
+    with _mapped(directory.path.name):
+        directory.environ.unlink(missing_ok=True)
+        descriptor = os.open(directory.environ, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
 
 
 def stop(job: JobStatus) -> None:
@@ -71,21 +186,50 @@ def stop(job: JobStatus) -> None:
         raise HostFault(f"{job.id} belongs to another user", "ask its owner to stop it") from None
 
 
-def _spawn(directory: JobDirectory, environ: Mapping[str, str]) -> int:
-    """Start the guard with nothing of the caller's but its working directory, from which it may have been imported."""
-    log_flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-m", "gpusched.supervisor", str(directory.path)],
-        environ,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(directory.supervisor_log), log_flags, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsigmask=[],
-        setsid=True,  # from the first moment on, so that Ctrl-C reaches the job by way of the caller only
-    )
+def _streams() -> list[tuple[int, ...] | tuple[int, int, str, int, int]]:
+    """Return what gives a child this process's streams as STREAMS; /dev/null for one that is closed."""
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
+    for stream, descriptor in enumerate(STREAMS):
+        try:
+            os.fstat(stream)
+        except OSError:
+            actions.append((os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0))
+        else:
+            actions.append((os.POSIX_SPAWN_DUP2, stream, descriptor))
+    return actions
+
+
+@contextmanager
+def _mapped(job: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise HostFault(f"cannot start {job}: {where}{error.strerror}", "make room or make it writable") from None
+    except UnicodeEncodeError as error:
+        raise HostFault(f"cannot start {job}: {error.object!r} is no text in UTF-8", "rename it") from None
+
+
+@contextmanager
+def _guard_lock(directory: JobDirectory) -> Iterator[int | None]:
+    """Hold the job's guard.lock as a guard would; None if a guard has it."""
+    descriptor = os.open(directory.guard_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor if lock(descriptor, 0) else None
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
+
+
+def _read_lock(directory: JobDirectory) -> bytes:
+    try:
+        return directory.guard_lock.read_bytes()
+    except OSError:
+        return b""
 
 
 def _has_ended(guard: int) -> bool:

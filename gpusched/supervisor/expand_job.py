@@ -1,0 +1,83 @@
+"""A plan becomes a job's spec: every replica with its command, its environment, and where the others are found."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from gpusched import contract
+from gpusched.errors import UsageError
+from gpusched.model.job import ProcessIdentity
+from gpusched.model.plan import Plan, Replica
+from gpusched.model.workload import Workload
+from gpusched.planner import replica_specs
+from gpusched.settings import Settings
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.spec import JobSpec
+
+__all__ = ["job_socket", "job_spec", "require_short_socket"]
+
+
+def job_spec(
+    directory: JobDirectory,
+    workload: Workload,
+    plan: Plan,
+    *,
+    options: bytes,
+    python: str,
+    cwd: str,
+    xla_variable: str,
+    settings: Settings,
+    launcher: ProcessIdentity | None,
+    created: float,
+    attached: bool = False,
+    time_limit_s: float | None = None,
+    attempt: int = 0,
+) -> JobSpec:
+    """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
+
+    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; the rest is as in JobSpec.
+    """
+    counts = {role.name: role.count for role in plan.request.roles}
+
+    def identity(replica: Replica) -> dict[str, str]:
+        return contract.identity_environment(
+            replica,
+            job=directory.path.name,
+            role_count=counts[replica.role],
+            endpoint=f"ipc://{job_socket(settings, directory.path)}",
+            run_dir=str(directory.path),
+            settings=options,
+        )
+
+    return JobSpec(
+        id=directory.path.name,
+        workload=workload.name,
+        replicas=replica_specs(plan, workload, python=python, cwd=cwd, xla_variable=xla_variable, identity=identity),
+        restart={role.name: role.restart for role in workload.roles},
+        leader=workload.leader,
+        stop_grace_s=workload.stop_grace_s,
+        counts=plan.counts,
+        simulated=plan.inventory.simulated,
+        machine=plan.inventory.host if plan.inventory.simulated else "",
+        launcher=launcher,
+        attached=attached,
+        time_limit_s=time_limit_s,
+        attempt=attempt,
+        created=created,
+    )
+
+
+def job_socket(settings: Settings, directory: Path) -> Path:
+    """Return the path of a job's socket; two state directories may both have a snake-1."""
+    mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
+    return settings.runtime_dir / f"{directory.name}-{mark}.sock"
+
+
+def require_short_socket(workload: Workload, settings: Settings) -> None:
+    """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
+    longest = contract.LONGEST_SOCKET_PATH
+    if len(os.fsencode(job_socket(settings, settings.state_dir / f"{workload.name}-99999"))) > longest:
+        raise UsageError(
+            f"{settings.runtime_dir}: sockets in this directory would have paths of over {longest} bytes",
+            "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
+        )
