@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,9 +24,19 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: Final = {
     "plan": "Say which process would go on which GPU, and why.",
     "launch": "Start a workload and follow it to its end.",
+    "run": "Run a command on GPUs that are free, as if it stood there alone.",
     "status": "Show devices, jobs and processes.",
+    "ps": "List the jobs that run, wait or ended lately.",
+    "logs": "Print what a job has written, and follow it.",
+    "wait": "Wait until jobs have ended.",
+    "stop": "Stop jobs.",
+    "hold": "Keep queued jobs from starting.",
+    "release": "Let held jobs start.",
 }
-_PASSES_OPTIONS_ON: Final = {"launch": {"allow_extra_args": True, "ignore_unknown_options": True}}
+_PASSES_OPTIONS_ON: Final = {
+    "launch": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "run": {"allow_interspersed_args": False},
+}
 _INTERRUPTED: Final = 130
 _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
@@ -37,11 +48,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     outcome = _outcome(arguments)
     try:
         if isinstance(outcome, GpuschedError):
-            _tell(outcome, as_json="--json" in arguments)
+            _tell(outcome, as_json=_wants_json(arguments))
         sys.stdout.flush()
     except OSError:  # nobody is there to be told, and the code stands
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
     return outcome.exit_code if isinstance(outcome, GpuschedError) else outcome
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Return whether `--json` is among the words to us: not after `--`, nor behind where a command of `run` begins.
+
+    Where that is without a `--`, only the options' own grammar knows: then those count that stand first.
+    """
+    ours = list(takewhile(lambda word: word != "--", arguments))
+    if ours[:1] == ["run"] and len(ours) == len(arguments):
+        ours = list(takewhile(lambda word: word.startswith("-"), ours[1:]))
+    return "--json" in ours
 
 
 def _outcome(arguments: Sequence[str]) -> int | GpuschedError:

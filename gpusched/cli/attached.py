@@ -1,0 +1,129 @@
+"""A command that stands in this process's place: it has the terminal, and this process its signals and exit code.
+
+The command runs in our process group (see the supervisor), so what a terminal sends reaches it by itself. What somebody
+sends to us alone, by kill(1), is passed on. A signal's si_code tells them apart: above 0 it came from the kernel.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.kernel import descendants
+
+__all__ = ["Attached", "exit_code", "signals_kept"]
+
+_PASSED_ON: Final = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+    signal.SIGCONT,
+)
+_KEPT: Final = (*_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD)
+_LOOK_EVERY_S: Final = 0.02
+_NOT_FOUND, _NOT_EXECUTABLE, _BY_SIGNAL = 127, 126, 128  # as a POSIX shell has them
+_NO_SUCH_FILE: Final = os.strerror(2)
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Keep signals waiting for Attached.wait, from before the guard is started until after its end."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would leave no end to wait for
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _KEPT)
+    try:
+        yield
+    finally:
+        while signal.sigtimedwait(_KEPT, 0) is not None:  # what came for a command that is over
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGCHLD, before)
+
+
+class Attached:
+    """The job in `directory`, whose `guard` is a child of this process."""
+
+    def __init__(self, directory: JobDirectory, guard: int) -> None:
+        self._directory, self._guard = directory, guard
+        self._early: list[int] = []
+        self._ignored = {number for number in _PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
+
+    def wait(self) -> None:
+        """Wait until the guard has ended, and with it the job; pass signals on until then. See signals_kept."""
+        while os.waitpid(self._guard, os.WNOHANG)[0] == 0:
+            told = signal.sigtimedwait(_KEPT, _LOOK_EVERY_S) if self._early else signal.sigwaitinfo(_KEPT)
+            if told is not None:
+                self._take(told)
+            self._early = [number for number in self._early if not self._send(number)]
+
+    def _take(self, told: signal.struct_siginfo) -> None:
+        number, by_kernel = told.si_signo, told.si_code > 0
+        if number in (signal.SIGCHLD, *self._ignored):
+            return
+        foreign = not by_kernel and not self._is_ours(told.si_pid)
+        if number == signal.SIGTSTP:
+            if foreign:
+                self._send(number)
+            _stop_ourselves()
+        elif foreign or (by_kernel and not self._has_command()):
+            self._early.append(number)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Return whether the process belongs to the job: what it sends to its group, the command has had itself."""
+        return pid in descendants(self._guard)
+
+    def _has_command(self) -> bool:
+        status = self._directory.read_status()
+        return status is not None and any(one.pid is not None for one in status.replicas)
+
+    def _send(self, number: int) -> bool:
+        """Send a signal to the command; False if it has not begun yet. A pidfd stays with a process for ever."""
+        status = self._directory.read_status()
+        if status is None:
+            return False
+        (command,) = status.replicas
+        if command.state in REPLICA_TERMINAL:
+            return True
+        if command.pid is None:
+            return False
+        with suppress(OSError):  # it has just ended
+            descriptor = os.pidfd_open(command.pid)
+            try:
+                if self._is_ours(command.pid):
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
+        return True
+
+
+def exit_code(job: JobStatus) -> int:
+    """Return what a shell would say of the command: its code, 128 + its signal, 126 or 127 if it could not be started.
+
+    A job that did not succeed is never 0, whatever its command said when it was stopped.
+    """
+    (command,) = job.replicas
+    code = 0 if command.exit is None else _code(command.exit)
+    return code or int(job.state is not JobState.SUCCEEDED)
+
+
+def _code(end: ExitReason) -> int:
+    if end.kind == "spawn-failed":
+        return _NOT_FOUND if _NO_SUCH_FILE in (end.message or "") else _NOT_EXECUTABLE
+    if end.signal is not None:
+        return _BY_SIGNAL + end.signal
+    if end.code is not None:
+        return end.code
+    return {"stopped": _BY_SIGNAL + signal.SIGTERM, "lost": _BY_SIGNAL + signal.SIGKILL}.get(end.kind, 0)
+
+
+def _stop_ourselves() -> None:
+    """Stop as by Ctrl-Z, so that the shell sees it; this returns when somebody brings us back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
+    signal.raise_signal(signal.SIGTSTP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])

@@ -1,0 +1,124 @@
+"""What the commands ask the daemon, with the answers as values; and how long they bear with a daemon that is away."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from gpusched.errors import GpuschedError, NoDaemon, ProtocolError
+from gpusched.settings import Settings, load_settings
+
+if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
+    from gpusched.control.client import Client
+    from gpusched.control.messages import Answer, Request, TurnIs
+    from gpusched.model.job import Submission
+    from gpusched.model.status import JobStatus
+
+__all__ = ["Link", "complete_job"]
+
+_AWAY_S: Final = 60.0
+_AGAIN_S: Final = 0.2
+_COMPLETION_S: Final = 0.4
+_ALL: Final = 100_000
+
+SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
+
+
+class Link:
+    """The daemon of this user, as a context manager. `starts`: it is started if there is none.
+
+    `lasting`: once it has answered, a daemon that goes away is waited for (or started again) for a minute. All
+    questions raise NoDaemon, and the error that the daemon names when it refuses.
+    """
+
+    def __init__(self, settings: Settings, *, starts: bool = False, lasting: bool = False) -> None:
+        self._settings, self._starts, self._lasting = settings, starts, lasting
+        self._client: Client | None = None
+        self._answered = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the link; the next question makes a new one."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def submit(self, submission: "Submission") -> str:
+        """Put a job into the queue and return its id."""
+        from gpusched.control.messages import Submit, Submitted
+
+        return self._ask(Submit(job=submission), Submitted).id
+
+    def jobs(self, ids: Sequence[str] = (), ended: int = 0) -> tuple["JobStatus", ...]:
+        """Return the jobs `ids`, or all that live and the `ended` latest of the others."""
+        from gpusched.control.messages import Jobs, ListJobs
+
+        return self._ask(ListJobs(ids=tuple(ids), ended=min(ended, _ALL)), Jobs).jobs
+
+    def job(self, name: str) -> "JobStatus":
+        """Return one job."""
+        return self.jobs([name])[0]
+
+    def turn(self, job: str, wait_s: float) -> "TurnIs":
+        """Return whether the turn of an attached job has come, after `wait_s` at the latest."""
+        from gpusched.control.messages import Turn, TurnIs
+
+        return self._ask(Turn(id=job, wait_s=wait_s), TurnIs)
+
+    def ended(self, ids: Sequence[str], wait_s: float) -> tuple["JobStatus", ...]:
+        """Return the jobs when all of them have ended, or after `wait_s`."""
+        from gpusched.control.messages import Await, Jobs
+
+        return self._ask(Await(ids=tuple(ids), wait_s=wait_s), Jobs).jobs
+
+    def done(self, request: "Request") -> tuple[str, ...]:
+        """Have something done, and return what is to be told of it."""
+        from gpusched.control.messages import Done
+
+        return self._ask(request, Done).told
+
+    def _ask(self, request: "Request", kind: type[SomeAnswer], patience_s: float = 2.5) -> SomeAnswer:
+        deadline = None
+        while True:
+            try:
+                answer = self._connected().ask(request, patience_s)
+            except NoDaemon:
+                now = time.monotonic()
+                deadline = deadline or now + _AWAY_S
+                if not (self._lasting and self._answered) or now > deadline:
+                    raise
+                self.close()
+                time.sleep(_AGAIN_S)
+            else:
+                self._answered = True
+                if not isinstance(answer, kind):
+                    raise ProtocolError(f"the daemon answered {type(answer).__name__}, not {kind.__name__}")
+                return answer
+
+    def _connected(self) -> "Client":
+        if self._client is None:
+            from gpusched.control.client import Client, connect_or_start
+
+            self._client = connect_or_start(self._settings) if self._starts else Client(self._settings)
+        return self._client
+
+
+def complete_job(incomplete: str) -> list[str]:
+    """Return the ids of jobs that begin so, for the shell's completion; none if the daemon does not answer at once."""
+    from gpusched.control.client import Client
+    from gpusched.control.messages import Jobs, ListJobs
+
+    with suppress(GpuschedError), Client(load_settings(os.environ)) as client:
+        answer = client.ask(ListJobs(), _COMPLETION_S)
+        if isinstance(answer, Jobs):
+            return [job.id for job in answer.jobs if job.id.startswith(incomplete)]
+    return []

@@ -1,0 +1,106 @@
+"""Words for jobs, in one line: how one ended or why it waits, how long it took. Plain text, and no rich: it is slow."""
+
+import shlex
+import signal
+import unicodedata
+from typing import Final
+
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
+
+__all__ = ["cell_width", "cut", "end_line", "printable", "span", "state_words", "what"]
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
+
+
+def what(job: JobStatus) -> str:
+    """Return the command line of a command, else the workload."""
+    return printable(shlex.join(job.command)) if job.command else job.workload
+
+
+def state_words(job: JobStatus) -> str:
+    """Return the state, with what a person asks next: `held`, `failed: code 3`, `failed: out of memory`."""
+    if job.state is JobState.QUEUED and job.held:
+        return "held"
+    if job.state is JobState.FAILED:
+        fault = _fault(job)
+        return f"failed: {_short(fault)}" if fault is not None else "failed"
+    return str(job.state)
+
+
+def end_line(job: JobStatus) -> str:
+    """Return how a job ended: `snake-4 succeeded after 3m07s`, `run-3 failed: code 3 after 12s: ...`."""
+    took = f" after {span(job.ended - (job.started or job.created))}" if job.ended is not None else ""
+    message = f": {printable(job.message)}" if job.message and job.state is not JobState.SUCCEEDED else ""
+    return f"{job.id} {state_words(job)}{took}{message}"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time in at most seven characters: `42s`, `3m07s`, `2h05m`, `3d04h`."""
+    whole = max(int(seconds), 0)
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
+    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+
+
+def printable(text: str) -> str:
+    """Return a text of somebody else's without what could move a terminal's cursor: control characters become `?`."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text in at most `width` columns; what is cut off is three dots."""
+    if cell_width(text) <= width:
+        return text
+    room, kept = width - 3, ""
+    for character in text:
+        room -= _cells(character)
+        if room < 0:
+            break
+        kept += character
+    return (kept + "...")[: max(width, 0)]
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _fault(job: JobStatus) -> ExitReason | None:
+    """Return why the job failed: the end of the first replica that failed, the plainest kind of end first."""
+    ends = [one.exit for one in job.replicas if one.exit is not None and one.state is ReplicaState.FAILED]
+    ends = ends or [one.exit for one in job.replicas if one.exit is not None and one.exit.kind in _AT_FAULT]
+    return min(ends, key=lambda end: _AT_FAULT.index(end.kind) if end.kind in _AT_FAULT else 9, default=None)
+
+
+def _short(end: ExitReason) -> str:
+    match end.kind:
+        case "crashed":
+            return f"code {end.code}"
+        case "signalled":
+            return _signal_name(end.signal or 0)
+        case "oom":
+            return "out of memory"
+        case "spawn-failed":
+            return "not started"
+        case kind:
+            return kind
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # the real-time signals have no name

@@ -1,0 +1,91 @@
+"""A log file that grows, and how its lines are printed: as they are, with a name in front, or as JSON."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from gpusched.errors import HostFault
+
+__all__ = ["LogTail", "Writer"]
+
+_BLOCK: Final = 1 << 16
+_LONGEST_LINE: Final = 1 << 20
+
+
+class Writer:
+    """Prints pieces of the log of the replica `name`. `width` is that of all the names in front, 0 for none."""
+
+    def __init__(self, name: str, *, width: int, as_json: bool) -> None:
+        self._name, self._as_json = name, as_json
+        self._head = f"{name:<{width}} | ".encode() if width else b""
+        self._rest = b""
+
+    def write(self, piece: bytes) -> None:
+        """Print what was written to the log; with a name in front only whole lines, the rest when it is whole."""
+        if not self._head and not self._as_json:
+            self._put(piece)
+            return
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        self._put(b"".join(map(self._line, lines)))
+
+    def flush(self) -> None:
+        """Print a last line that has no end."""
+        if self._rest:
+            self._put(self._line(self._rest))
+            self._rest = b""
+
+    def _line(self, line: bytes) -> bytes:
+        if self._as_json:
+            return json.dumps({"replica": self._name, "line": line.decode(errors="replace")}).encode() + b"\n"
+        return self._head + line + b"\n"
+
+    def _put(self, piece: bytes) -> None:
+        if piece:
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+
+
+class LogTail:
+    """The log `path` from its last `lines` lines on (None: from its beginning), whether it is there yet or not."""
+
+    def __init__(self, path: Path, lines: int | None, writer: Writer) -> None:
+        self._path, self._writer = path, writer
+        self._position = 0 if lines is None else _position_of(path, lines)
+
+    def show(self, *, last: bool = False) -> None:
+        """Print what has been added since the last call; `last`: also a line that has no end yet. Raises HostFault."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, 2) < self._position:  # somebody has emptied it
+                    self._position = 0
+                file.seek(self._position)
+                while piece := file.read(_BLOCK):
+                    self._position += len(piece)
+                    self._writer.write(piece)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.filename is None:  # it is the output that cannot be written
+                raise
+            raise HostFault(f"{self._path}: {error.strerror}", "make it readable") from None
+        if last:
+            self._writer.flush()
+
+
+def _position_of(path: Path, lines: int) -> int:
+    """Return where the last `lines` lines of a file begin."""
+    try:
+        with path.open("rb") as file:
+            end = position = file.seek(0, 2)
+            found = b""
+            while position > 0 and found.count(b"\n") <= lines:
+                position = max(0, position - _BLOCK)
+                file.seek(position)
+                found = file.read(end - position)
+    except OSError:
+        return 0
+    kept = found.splitlines(keepends=True)[-lines:] if lines else []
+    return end - sum(map(len, kept))

@@ -1,0 +1,118 @@
+"""`gpusched logs`: what the processes of a job have written, and with -f what they go on to write."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.log_tail import LogTail, Writer
+from gpusched.errors import NotFound
+from gpusched.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from gpusched.model.status import JobStatus
+
+__all__ = ["logs"]
+
+_LOOK_EVERY_S: Final = 0.1
+_QUEUE_LOOK_S: Final = 1.0
+_MOST_NAMES: Final = 12
+
+
+def logs(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job by its id.", autocompletion=complete_job)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    replica: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one, such as actor.3. [default: all]")
+    ] = None,
+    lines: Annotated[
+        int | None, typer.Option("--lines", "-n", min=0, metavar="N", help="The last N of each. [default: all]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help='Print each line as {"replica", "line"}.')] = False,
+) -> None:
+    """Print what a job's processes have written, each line with its process in front if there are several.
+
+    Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
+    """
+    settings = load_settings(os.environ)
+    with Link(settings, lasting=True) as link:
+        found = link.job(job)
+        if follow:
+            found = _until_begun(link, found)
+        tails = _tails(found, replica, lines, as_json=as_json)
+        if not follow:
+            for tail in tails:
+                tail.show(last=True)
+            return
+        found = _until_over(settings, found, tails)
+    from gpusched.cli.job_words import end_line
+
+    print(end_line(found), file=sys.stderr)
+
+
+def _until_begun(link: Link, job: "JobStatus") -> "JobStatus":
+    """Return the job when it no longer waits; tell on stderr what it waits for, each time that changes."""
+    from gpusched.cli.job_words import printable
+    from gpusched.model.status import JobState
+
+    told = None
+    while job.state is JobState.QUEUED:
+        why = "it is held" if job.held else job.why or "its turn"
+        if why != told:
+            print(f"{job.id} waits: {printable(why)}", file=sys.stderr)
+            told = why
+        time.sleep(_QUEUE_LOOK_S)
+        job = link.job(job.id)
+    return job
+
+
+def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) -> "JobStatus":
+    """Show what is written until the job has ended, as its own directory tells; the daemon may come and go."""
+    from gpusched.model.status import JOB_TERMINAL
+    from gpusched.supervisor.jobdir import read_job
+
+    while True:
+        status = read_job(Path(job.run_dir))
+        over = status.state in JOB_TERMINAL and _is_over(settings, job.id)
+        for tail in tails:
+            tail.show(last=over)
+        if over:
+            return status
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _is_over(settings: Settings, job: str) -> bool:
+    """Return False if the daemon has queued the job again, or is about to. Without a daemon nobody does."""
+    from gpusched.model.status import JOB_TERMINAL
+
+    try:
+        with Link(settings) as link:
+            return link.job(job).state in JOB_TERMINAL
+    except NotFound:
+        return True
+
+
+def _tails(job: "JobStatus", replica: str | None, lines: int | None, *, as_json: bool) -> list[LogTail]:
+    """Return what reads the logs of the replicas that are asked for. Raises NotFound where there are none."""
+    names = [one.name for one in job.replicas]
+    if not names:
+        raise NotFound(f"{job.id} has no log: it is {job.state}", "follow it from its start: gpusched logs -f")
+    if replica is not None and replica not in names:
+        there = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES))
+        raise NotFound(f"{job.id} has no replica {replica!r}", f"there is: {there}")
+    chosen = [one for one in job.replicas if replica in (None, one.name)]
+    logged = [(one.name, Path(one.log)) for one in chosen if one.log is not None]
+    if not logged:
+        raise NotFound(
+            f"{job.id} has no log: its output went where gpusched run was typed", "run it with -d to have it kept"
+        )
+    width = max(len(name) for name, _ in logged)
+    return [
+        LogTail(path, lines, Writer(name, width=width if len(logged) > 1 else 0, as_json=as_json))
+        for name, path in logged
+    ]

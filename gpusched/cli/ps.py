@@ -1,0 +1,46 @@
+"""`gpusched ps`: the jobs of the queue, those that run and those that ended lately."""
+
+import os
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.errors import UsageError
+from gpusched.settings import load_settings
+
+__all__ = ["ps"]
+
+_MOST: Final = 100_000
+
+
+def ps(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB]...", help="Only these jobs, by id.", autocompletion=complete_job),
+    ] = None,
+    why: Annotated[bool, typer.Option("--why", help="Under each job that waits, what it waits for.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="All jobs that ended, not the latest only.")] = False,
+    last: Annotated[
+        int | None, typer.Option(min=0, max=_MOST, metavar="N", help="How many that ended. [default: 20]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+) -> None:
+    """List the jobs: those that run or wait, oldest first, then those that ended, latest first.
+
+    Example: gpusched ps --why
+    """
+    if everything and last is not None:
+        raise UsageError("--all and --last exclude each other", "give one of them")
+    ended = _MOST if everything else 20 if last is None else last
+    with Link(load_settings(os.environ)) as link:
+        found = link.jobs(jobs or (), ended)
+    if as_json:
+        from gpusched.cli.queue_change import print_jobs
+
+        print_jobs(found)
+        return
+    from gpusched.cli.render_ps import print_table
+
+    print_table(found, sys.stdout, why=why)

@@ -1,0 +1,32 @@
+"""What `hold` and `release` share: ask the daemon for a change of queued jobs, and tell what has become of them."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpusched.cli.daemon_link import Link
+from gpusched.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpusched.control.messages import Request
+    from gpusched.model.status import JobStatus
+
+__all__ = ["change", "print_jobs"]
+
+
+def change(request: "Request", jobs: Sequence[str], *, as_json: bool) -> None:
+    """Have `request` done, and print what the daemon says, or the jobs as they are then."""
+    with Link(load_settings(os.environ)) as link:
+        told = link.done(request)
+        if as_json:
+            print_jobs(link.jobs(jobs))
+            return
+    for line in told:
+        print(line)
+
+
+def print_jobs(jobs: Sequence["JobStatus"]) -> None:
+    """Print jobs as the JSON that all commands share: {"jobs": [...]}, each as in `status --json`."""
+    import msgspec
+
+    print(msgspec.json.encode({"jobs": jobs}).decode())

@@ -1,0 +1,67 @@
+"""What `launch -d` and `run` share: the options that say when a job may start, and for how long it may run."""
+
+import datetime as dt
+from typing import Annotated, NamedTuple
+
+import typer
+
+from gpusched.cli.daemon_link import complete_job
+from gpusched.cli.times import parse_moment, parse_span
+
+__all__ = ["After", "At", "Detach", "Hold", "Name", "Priority", "QueueWish", "Requeue", "TimeLimit"]
+
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="Queue it with the daemon, print its id, and return at once.")
+]
+Name = Annotated[str | None, typer.Option(help="A name for people, shown by ps.", metavar="TEXT")]
+Priority = Annotated[
+    int, typer.Option(min=-1_000_000, max=1_000_000, help="Of jobs that wait, the highest starts first.", metavar="N")
+]
+After = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Start once this job has succeeded; may be given several times.",
+        metavar="JOB",
+        autocompletion=complete_job,
+    ),
+]
+At = Annotated[
+    str | None, typer.Option(help="Not before this time: 14:30, 2026-11-22T03:00, or +2h from now.", metavar="WHEN")
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        help="Stop it after so long: 90s, 15m, 2h, HH:MM:SS or 1-12:00:00. Short jobs may start earlier.",
+        metavar="SPAN",
+    ),
+]
+Hold = Annotated[bool, typer.Option("--hold", help="Keep it in the queue until gpusched release JOB.")]
+Requeue = Annotated[bool, typer.Option("--requeue", help="Queue it again if it is lost, as by a reboot of the host.")]
+
+
+class QueueWish(NamedTuple):
+    """What a person typed about the queue, as it was typed."""
+
+    name: str | None = None
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    at: str | None = None
+    time_limit: str | None = None
+    hold: bool = False
+    requeue: bool = False
+
+    def given(self) -> list[str]:
+        """Return the options that were used, such as `--time-limit`."""
+        return [
+            f"--{field.replace('_', '-')}"
+            for field, value in self._asdict().items()
+            if value != self._field_defaults[field]
+        ]
+
+    def moment(self) -> float | None:
+        """Return `--at` in Unix seconds. Raises UsageError."""
+        return None if self.at is None else parse_moment(self.at, dt.datetime.now().astimezone(), "--at")
+
+    def limit_s(self) -> float | None:
+        """Return `--time-limit` in seconds. Raises UsageError."""
+        return None if self.time_limit is None else parse_span(self.time_limit, "--time-limit")

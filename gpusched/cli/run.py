@@ -1,0 +1,217 @@
+"""`gpusched run`: any command under the leases, the limits and the queue, as if it stood there without us."""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gpusched.cli.daemon_link import Link
+from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
+from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
+from gpusched.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpusched.control.messages import TurnIs
+    from gpusched.model.job import Submission
+    from gpusched.model.status import JobStatus
+
+__all__ = ["run"]
+
+_FIRST_LOOK_S: Final = 0.3
+_LOOK_S: Final = 2.0
+_BY_SIGNAL: Final = 128
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments; -- before it if it needs.")
+    ],
+    gpus: Annotated[
+        str | None, typer.Option(help="Whole devices, which it sees as 0, 1, ... [default: 1]", metavar="N")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="So much memory of one device: its limit, as in 6GiB.", metavar="AMOUNT")
+    ] = None,
+    fraction: Annotated[
+        str | None, typer.Option(help="A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="A machine that is not here, whose devices are simulated.", metavar="NAME")
+    ] = None,
+    name: Name = None,
+    priority: Priority = 0,
+    after: After = None,
+    at: At = None,
+    time_limit: TimeLimit = None,
+    hold: Hold = False,
+    requeue: Requeue = False,
+    detach: Detach = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With -d: print the queued job as JSON.")] = False,
+) -> None:
+    """Run a command on GPUs that nobody else gets meanwhile; wait in the queue until they are free.
+
+    Its input, output, signals and exit code are those of the command. Ctrl-C while it waits takes it out of the queue.
+
+    Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
+    """
+    from gpusched.cli.submit import command_need, command_submission, tell_queued
+    from gpusched.supervisor.start import this_process
+
+    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
+    if not detach and (as_json or requeue):
+        option = "--json" if as_json else "--requeue"
+        raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
+    need = command_need(gpus, memory, fraction)
+    settings = load_settings(os.environ)
+    if not queue.after:  # what goes before may still make the program
+        _require_program(command[0])
+    submission = command_submission(command, need, machine, queue, None if detach else this_process())
+    with Link(settings, starts=True, lasting=not detach) as link:
+        if detach:
+            tell_queued(link, link.submit(submission), as_json=as_json)
+            return
+        code = _in_the_foreground(link, submission)
+    raise typer.Exit(code)
+
+
+def _in_the_foreground(link: Link, submission: "Submission") -> int:
+    """Wait for the turn, run the command, and return its exit code."""
+    with _asked_to_leave() as by:
+        job = link.submit(submission)
+        try:
+            turn = _await_turn(link, job)
+        except KeyboardInterrupt:
+            _take_back(link, job)
+            return _BY_SIGNAL + by[-1]
+    if not turn.come:
+        told = f": {turn.job.message}" if turn.job.message else ""
+        raise JobFailed(f"{job} was {turn.job.state} before it could start{told}")
+    return _attached(link, turn.job)
+
+
+def _await_turn(link: Link, job: str) -> "TurnIs":
+    """Return when the turn of the job has come, or the job is over; until then tell on stderr why it waits."""
+    from gpusched.model.status import JOB_TERMINAL
+
+    notice, wait_s = _Notice(), _FIRST_LOOK_S
+    try:
+        while True:
+            turn = link.turn(job, wait_s)
+            if turn.come or turn.job.state in JOB_TERMINAL:
+                return turn
+            notice.show(_waiting(turn.job))
+            wait_s = _LOOK_S
+    finally:
+        notice.clear()
+
+
+def _attached(link: Link, job: "JobStatus") -> int:
+    """Start the job's guard as a child of this process, wait for its end, and return the command's exit code."""
+    from gpusched.cli.attached import Attached, exit_code, signals_kept
+    from gpusched.model.status import JOB_TERMINAL
+    from gpusched.supervisor.jobdir import JobDirectory, last_lines
+    from gpusched.supervisor.start import read_nonce, spawn
+
+    directory = JobDirectory(Path(job.run_dir))
+    link.close()  # while the command runs, nothing here needs the daemon
+    with signals_kept():
+        try:
+            guard = spawn(directory, read_nonce(directory), os.environ, attached=True)
+        except GpuschedError:
+            _take_back(link, job.id)
+            raise
+        Attached(directory, guard).wait()
+    ended = directory.read_status()
+    if ended is None or ended.state not in JOB_TERMINAL:
+        _take_back(link, job.id)
+        words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
+        raise HostFault(f"{job.id} did not start: {words[0]}", f"see {directory.supervisor_log}")
+    _tell_end(ended)
+    return exit_code(ended)
+
+
+@contextmanager
+def _asked_to_leave() -> Iterator[list[int]]:
+    """Let SIGTERM and SIGHUP end the wait as Ctrl-C does; yield the list of those that came."""
+    came: list[int] = []
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    caught = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = [signal.signal(number, leave) for number in caught]
+    try:
+        yield came
+    finally:
+        for number, handler in zip(caught, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _take_back(link: Link, job: str) -> None:
+    """Take a job that does not run out of the queue; a daemon that is away sees by itself that we are gone."""
+    from gpusched.control.messages import Stop
+
+    with suppress(GpuschedError):
+        link.done(Stop(ids=(job,), kill=True))
+
+
+def _require_program(program: str) -> None:
+    """End as a shell does where there is no such program: with 127, or 126 where it cannot be executed."""
+    if shutil.which(program) is not None:
+        return
+    there = "/" in program and Path(program).exists()
+    why = "it is no program that can be executed" if there else "there is no such program"
+    print(f"gpusched: {program}: {why}", file=sys.stderr)
+    raise typer.Exit(126 if there else 127)
+
+
+def _waiting(job: "JobStatus") -> str:
+    if job.held:
+        return f"{job.id} is held; let it go with: gpusched release {job.id}"
+    return f"{job.id} waits: {job.why}" if job.why else f"{job.id} waits for its turn"
+
+
+def _tell_end(job: "JobStatus") -> None:
+    """Say on stderr what the exit code does not: who ended the command, or why it did not start."""
+    end = job.replicas[0].exit
+    if end is not None and end.kind == "spawn-failed":
+        print(f"gpusched: {end.message}", file=sys.stderr)
+    elif job.message and (end is None or end.kind not in ("completed", "crashed", "signalled")):
+        print(f"gpusched: {job.id}: {job.message}", file=sys.stderr)
+
+
+class _Notice:
+    """One line on stderr: always the latest one in a terminal, only the first one elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Show the line."""
+        from gpusched.cli.job_words import cut, printable
+
+        line = printable(text)
+        if self._live and line != self._shown:
+            columns = shutil.get_terminal_size().columns
+            print(f"\r\x1b[K{cut(line, columns - 1)}", end="", file=sys.stderr, flush=True)
+        elif not self._shown:
+            print(f"gpusched: {line}", file=sys.stderr, flush=True)
+        self._shown = line
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._live and self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,65 @@
+"""`gpusched stop`: end jobs, in order or at once, and wait until they have ended."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.wait import ends
+from gpusched.errors import UsageError
+from gpusched.settings import load_settings
+
+__all__ = ["stop"]
+
+
+def stop(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs by id.", autocompletion=complete_job)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs: those that run and those that wait.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="At once, without time to save their work.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until they have ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+) -> None:
+    """Stop jobs: SIGTERM to their processes, SIGKILL after their grace. One that waits is taken out of the queue.
+
+    Ctrl-C ends the waiting, not the stopping.
+
+    Example: gpusched stop snake-4
+    """
+    from gpusched.control.messages import Stop
+
+    if bool(jobs) == everything:
+        raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
+    with Link(load_settings(os.environ), lasting=True) as link:
+        ids = [job.id for job in link.jobs(jobs or ())]
+        told = link.done(Stop(ids=tuple(jobs or ()), everything=everything, kill=kill)) if ids else ()
+        if not ids and not as_json:
+            print("no job runs or waits")
+        if not no_wait:
+            _wait(link, ids, as_json=as_json)
+        elif not as_json:
+            for line in told:
+                print(line)
+        if as_json:
+            from gpusched.cli.queue_change import print_jobs
+
+            print_jobs(link.jobs(ids) if ids else ())
+
+
+def _wait(link: Link, ids: Sequence[str], *, as_json: bool) -> None:
+    """Wait until the jobs have ended, and tell each; Ctrl-C is KeyboardInterrupt."""
+    from gpusched.cli.job_words import end_line
+
+    left = set(ids)
+    try:
+        for job in ends(link, ids):
+            left.discard(job.id)
+            if not as_json:
+                print(end_line(job), flush=True)
+    except KeyboardInterrupt:
+        print(f"still stopping: {', '.join(sorted(left))}; at once: gpusched stop --kill", file=sys.stderr)
+        raise

@@ -1,0 +1,77 @@
+"""`gpusched wait`: return when jobs have ended, and say by the exit code how."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.errors import GpuschedError, JobFailed
+from gpusched.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpusched.model.status import JobStatus
+
+__all__ = ["ends", "wait"]
+
+_LOOK_S: Final = 2.0
+
+
+def wait(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=complete_job)],
+    timeout: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Give up after so long: 30s, 15m, 2h, or a number of seconds.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ended jobs as JSON.")] = False,
+) -> None:
+    """Wait until jobs have ended. Exit code 0: all succeeded; 1: one did not, or the time was up; 4: no such job.
+
+    Example: gpusched wait snake-4 && gpusched plan
+    """
+    from gpusched.cli.job_words import end_line
+    from gpusched.model.status import JobState
+
+    deadline = None if timeout is None else time.monotonic() + _seconds(timeout)
+    found = []
+    with Link(load_settings(os.environ), lasting=True) as link:
+        for job in ends(link, jobs, deadline):
+            found.append(job)
+            if not as_json:
+                print(end_line(job), flush=True)
+    if as_json:
+        from gpusched.cli.queue_change import print_jobs
+
+        print_jobs(found)
+    if any(job.state is not JobState.SUCCEEDED for job in found):
+        raise typer.Exit(JobFailed.exit_code)
+
+
+def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Iterator["JobStatus"]:
+    """Yield each of the jobs when it has ended. Raises GpuschedError when `deadline` (monotonic) has passed."""
+    from gpusched.model.status import JOB_TERMINAL
+
+    left = list(dict.fromkeys(ids))
+    found = link.jobs(left)
+    while True:
+        for job in found:
+            if job.state in JOB_TERMINAL and job.id in left:
+                left.remove(job.id)
+                yield job
+        if not left:
+            return
+        rest = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+        if rest <= 0:
+            goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
+            raise GpuschedError(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
+        found = link.ended(left[:1], rest)  # one by one, so that each end is told when it comes
+        if len(left) > 1:
+            found = link.jobs(left)
+
+
+def _seconds(text: str) -> float:
+    from gpusched.cli.times import parse_span
+
+    bare = text.strip().replace(".", "", 1).isdecimal()
+    return 0.0 if bare and not float(text) else parse_span(f"{text}s" if bare else text, "--timeout")
