@@ -62,6 +62,14 @@ def parent(pid: int) -> int | None:
     return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[1])
 
 
+def owner(pid: int) -> int | None:
+    """Return the uid of a process, None if it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 (pathlib is heavy)
+    except OSError:
+        return None
+
+
 def boot_id() -> str:
     """Return the identity of this boot of the host, or an empty text where /proc does not tell it."""
     try:

@@ -27,6 +27,7 @@ from gpusched.model.plan import Plan
 from gpusched.settings import Settings
 from gpusched.supervisor.filelock import held, lock
 from gpusched.supervisor.grant import COMMITTER, PID_AT, PID_WIDTH, LockHeldError, lock_directory
+from gpusched.supervisor.kernel import owner
 
 __all__ = ["Hold", "LeaseDirectory", "give_back", "lease_directory", "leases_of_plan"]
 
@@ -230,7 +231,7 @@ def _parsed(content: bytes, uid: int) -> list[Lease]:
     except (IndexError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
     user = None if uid == os.geteuid() else _user(uid)
-    guard = header.guard if _owner(header.guard) == uid else None  # init is above everybody, but nobody's guard
+    guard = header.guard if header.guard and owner(header.guard) == uid else None  # init is nobody's guard
     return [
         Lease(
             device_uuid=share.device_uuid,
@@ -246,13 +247,6 @@ def _parsed(content: bytes, uid: int) -> list[Lease]:
     ]
 
 
-def _owner(pid: int) -> int | None:
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid if pid else None
-    except OSError:
-        return None
-
-
 def _user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -261,8 +255,8 @@ def _user(uid: int) -> str:
 
 
 def _told(error: LockHeldError) -> tuple[str, str]:
-    owner = _owner(error.pid)
-    of = "" if owner is None else f" of user {_user(owner)}"
+    uid = owner(error.pid) if error.pid else None
+    of = "" if uid is None else f" of user {_user(uid)}"
     return f"{error}{of}", "wait until it has planned, or end it, and try again"
 
 
