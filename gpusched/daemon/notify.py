@@ -1,0 +1,68 @@
+"""What the daemon tells a service manager that waits for it: sd_notify(3), one datagram each. Without one, nothing.
+
+The variables are those of sd_notify(3) and sd_watchdog_enabled(3): NOTIFY_SOCKET is a path, or the name of an abstract
+socket after `@`; WATCHDOG_USEC is how long, in microseconds, the process WATCHDOG_PID may be silent.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+__all__ = ["Notifier"]
+
+
+class Notifier:
+    """Talks to the service manager that the variables in `environ` name. `clock` in monotonic seconds.
+
+    It raises nothing and waits for nothing: a manager that does not listen must not hold up the daemon.
+    """
+
+    def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        name = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        self._period_s = _watchdog_s(environ) / 2 if self._address else 0.0
+        self._due = clock()
+
+    @property
+    def longest_sleep_s(self) -> float | None:
+        """How long the loop may sleep before it calls `ping` again; None if nobody watches it."""
+        return self._period_s / 2 or None
+
+    def ready(self) -> None:
+        """Say that the daemon answers: until then, `systemctl start` waits."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """Say that the daemon ends because it was asked to."""
+        self._send("STOPPING=1")
+
+    def status(self, text: str) -> None:
+        """Set the line that `systemctl status` shows."""
+        self._send("STATUS=" + text.replace("\n", " "))
+
+    def ping(self) -> None:
+        """Say that the loop turns, if half of the time is over in which this must be said."""
+        if self._period_s and self._clock() >= self._due:
+            self._due = self._clock() + self._period_s
+            self._send("WATCHDOG=1")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as one,
+        ):
+            one.setblocking(False)
+            one.sendto(message.encode(errors="replace"), self._address)
+
+
+def _watchdog_s(environ: Mapping[str, str]) -> float:
+    """Return how long this process may be silent; 0 without limit, or if another process is meant."""
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    microseconds = environ.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 1e6 if microseconds.isascii() and microseconds.isdigit() else 0.0

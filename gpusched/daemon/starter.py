@@ -1,0 +1,98 @@
+"""How the daemon starts a job's guard: apart from itself, so that its own end, and its sandbox, are nothing to the job.
+
+The main process of a systemd unit asks the user's service manager for a unit of its own for each job, named
+gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Elsewhere a session of its own will do.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from gpusched.errors import HostFault
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.start import spawn, write_environ
+
+__all__ = ["Spawn", "starter"]
+
+Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
+"""Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
+
+_PATIENCE_S: Final = 2.0
+"""How long the service manager may take; the daemon answers nobody meanwhile, and a client waits 2.5 s."""
+
+_STOP_MARGIN_S: Final = 15
+"""What guard and supervisor may take on top of the grace of the replicas."""
+
+
+def starter(environ: Mapping[str, str]) -> Spawn:
+    """Return what starts guards for a daemon with the environment `environ`."""
+    return partial(_start_unit, environ) if _is_unit(environ) else spawn
+
+
+def _is_unit(environ: Mapping[str, str]) -> bool:
+    """Return whether systemd started this very process as a unit: whatever a shell starts inherits INVOCATION_ID.
+
+    WATCHDOG_PID tells it too where systemd is older than 248.
+    """
+    me = str(os.getpid())
+    return "INVOCATION_ID" in environ and me in (environ.get("SYSTEMD_EXEC_PID"), environ.get("WATCHDOG_PID"))
+
+
+def _start_unit(own: Mapping[str, str], directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> None:
+    """Start a guard in a unit of its own, with nothing of the daemon's environment `own`. Raises HostFault.
+
+    After a HostFault the manager may still start it later: call the attempt off.
+    """
+    write_environ(directory, environ)
+    wanted = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")
+    try:
+        told = subprocess.run(
+            _command(directory, nonce),
+            env={name: own[name] for name in wanted if name in own},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _refused(directory, f"no answer within {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise _refused(directory, f"systemd-run: {error.strerror}") from None
+    if told.returncode != 0:
+        raise _refused(directory, told.stderr.decode(errors="replace").strip() or f"exit code {told.returncode}")
+
+
+def _command(directory: JobDirectory, nonce: str) -> list[str]:
+    """Return the command that asks for the unit.
+
+    At a stop only the guard gets SIGTERM, and it ends its job in order. One replica that the kernel kills for want of
+    memory is the supervisor's matter, not the end of the unit. In a command, the manager replaces what follows a `$`.
+    """
+    grace = directory.read_spec().stop_grace_s + _STOP_MARGIN_S
+    properties = {
+        "KillMode": "mixed",
+        "TimeoutStopSec": f"{grace:.0f}",
+        "OOMPolicy": "continue",
+        "StandardOutput": f"append:{directory.supervisor_log}",
+        "StandardError": f"append:{directory.supervisor_log}",
+    }
+    guard = [sys.executable, "-P", "-m", "gpusched.supervisor", "--environment", str(directory.path), nonce]
+    return [
+        "systemd-run",
+        *("--user", "--quiet", "--collect", "--service-type=exec"),
+        f"--unit=gpusched-{directory.path.name}-{nonce}",
+        f"--description=gpusched: {directory.path.name}",
+        *(f"--property={name}={value}" for name, value in properties.items()),
+        "--",
+        *(word.replace("$", "$$") for word in guard),
+    ]
+
+
+def _refused(directory: JobDirectory, why: str) -> HostFault:
+    return HostFault(
+        f"{directory.path.name}: the user's service manager starts no unit for it: {why}",
+        "let it run without a login: loginctl enable-linger",
+    )
