@@ -46,7 +46,7 @@ class OomKills:
 
 
 def memory_that_ran_out(output: bytes) -> Literal["device", "host"] | None:
-    """Return whose memory a process that ended with a code had lacked, by the end of its output; None: nothing says so."""
+    """Return whose memory a process lacked that ended with a code, as the end of its output tells; None if not."""
     if _DEVICE.search(output):
         return "device"
     return "host" if _HOST.search(output) else None

@@ -20,6 +20,7 @@ told = {
     "descriptors": sorted(int(path.name) for path in Path("/proc/self/fd").iterdir())[:-1],  # the last is the listing's
     "stdin": str(Path("/proc/self/fd/0").readlink()),
     "leads": os.getpid() == os.getsid(0) == os.getpgrp(),
+    "group": os.getpgrp(),
     "blocked": [int(number) for number in blocked],
     "sighup_ignored": bool(ignored[0] >> (signal.SIGHUP - 1) & 1),
     "cwd": str(Path.cwd()),

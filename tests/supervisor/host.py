@@ -126,6 +126,25 @@ class Host:
         one.supervisor = one.status.supervisor_pid or 0
         return self._launchers[-1]
 
+    def attach(self, one: Job, *arguments: str, terminal: int | None = None) -> subprocess.Popen[bytes]:
+        """Start a prepared job as an attached command, with pipes, or in the foreground of a terminal."""
+        argv = [sys.executable, str(CHILDREN / "attach.py"), str(one.directory.path), *arguments]
+        environ = {**self.environ(one), "PYTHONPATH": str(CHILDREN.parent.parent)}
+        if terminal is None:
+            pipe = subprocess.PIPE
+            launcher = subprocess.Popen(argv, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0)
+        else:
+            launcher = subprocess.Popen(
+                [sys.executable, str(CHILDREN / "shell.py"), *argv],
+                env=environ,
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                start_new_session=True,
+            )
+        self._launchers.append(launcher)
+        return launcher
+
     def environ(self, one: Job) -> dict[str, str]:
         return {**os.environ, "MARKER": one._marker.partition("=")[2], "NOTIFY_SOCKET": "/nowhere"}
 
