@@ -21,7 +21,7 @@ from gpusched.supervisor.orders import OverrunOrder
 __all__ = ["Overruns"]
 
 _LITTLE: Final = 32
-_Holder = tuple[str | None, str, str]  # user (None: ours), job, replica
+_Holder = tuple[str | None, str, str, str]  # user (None: ours), the job's directory, job, replica
 _Run = tuple[str, str, int]  # job, replica, and the pid of this run of it
 
 
@@ -68,7 +68,9 @@ class Overruns:
         self._since = {run: since for run, since in self._since.items() if run in runs}
         self._stopping = {run: uuid for run, uuid in self._stopping.items() if run in runs}
         uses = _uses(inventory, tuple(leases))
-        worst = {run: max(use, key=lambda each: each.excess) for run in runs if (use := uses.get((None, *run[:2])))}
+        worst = {
+            run: max(use, key=lambda each: each.excess) for run, holder in runs.items() if (use := uses.get(holder))
+        }
         orders = (
             (run[0], self._order(run, use, now))
             for run, use in sorted(worst.items(), key=lambda each: each[1].excess, reverse=True)
@@ -95,14 +97,18 @@ class Overruns:
         return OverrunOrder(replica=replica, pid=pid, message=use.told("uses") + threat)
 
 
-def _runs(jobs: Iterable[JobStatus]) -> set[_Run]:
+def _runs(jobs: Iterable[JobStatus]) -> dict[_Run, _Holder]:
     return {
-        (job.id, one.name, one.pid)
+        (job.id, one.name, one.pid): (None, job.run_dir, job.id, one.name)
         for job in jobs
         if not job.simulated
         for one in job.replicas
         if one.pid is not None and one.state in (ReplicaState.STARTING, ReplicaState.RUNNING)
     }
+
+
+def _holder(lease: Lease) -> _Holder:
+    return lease.user, lease.run_dir, lease.job, lease.replica
 
 
 def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[_Holder, list[_Use]]:
@@ -114,7 +120,7 @@ def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[_Holder, list[_
         shares: dict[_Holder, int] = {}
         for lease in leases:
             if lease.device_uuid == device.uuid and lease.share_mib:
-                holder = (lease.user, lease.job, lease.replica)
+                holder = _holder(lease)
                 shares[holder] = shares.get(holder, 0) + lease.share_mib
         used, strangers, unknown = _used(device, by_pid)
         untold |= unknown if device.memory_used_mib is not None else shares.keys()
@@ -142,7 +148,7 @@ def _used(device: Device, by_pid: dict[int, Lease]) -> tuple[dict[_Holder, int],
         if lease is None:
             strangers = True
             continue
-        holder = (lease.user, lease.job, lease.replica)
+        holder = _holder(lease)
         if process.memory_mib is None:
             untold.add(holder)
         else:

@@ -29,7 +29,7 @@ def host(*devices: Device, **fields: Any) -> Inventory:
 
 def leases(count: int, share: int = SHARE) -> tuple[Lease, ...]:
     return tuple(
-        Lease(device_uuid="GPU-1", share_mib=share, job="snake-1", replica=f"actor.{n}", pid=100 + n)
+        Lease(device_uuid="GPU-1", share_mib=share, job="snake-1", replica=f"actor.{n}", pid=100 + n, run_dir="/j")
         for n in range(count)
     )
 
@@ -45,7 +45,7 @@ def jobs(count: int, **fields: Any) -> tuple[JobStatus, ...]:
             state=JobState.RUNNING,
             counts=(),
             replicas=fields.pop("replicas", replicas),
-            run_dir="/",
+            run_dir="/j",
             **fields,
         ),
     )
@@ -84,14 +84,14 @@ def test_the_policy_warn_starts_nobody_anew_not_even_in_danger() -> None:
 
 
 def test_all_processes_of_a_replica_count_together() -> None:
-    own = (*leases(2), Lease(device_uuid="GPU-1", share_mib=0, job="snake-1", replica="actor.1", pid=102))
+    own = (*leases(2), Lease(device_uuid="GPU-1", share_mib=0, job="snake-1", replica="actor.1", pid=102, run_dir="/j"))
     orders = Overruns(GRACE_S, "stop").look(host(device([100, 800, 800])), own, jobs(2), 0)
     assert [(order.replica, order.pid) for _, order in orders] == [("actor.1", 101)]
 
 
 @pytest.mark.parametrize("uses", [[100, None], [100, 2100, None]])
 def test_where_an_amount_is_not_told_there_is_no_verdict(uses: list[int | None]) -> None:
-    own = (*leases(2), Lease(device_uuid="GPU-1", share_mib=0, job="snake-1", replica="actor.1", pid=102))
+    own = (*leases(2), Lease(device_uuid="GPU-1", share_mib=0, job="snake-1", replica="actor.1", pid=102, run_dir="/j"))
     overruns = Overruns(GRACE_S, "stop")
     assert not overruns.look(host(device(uses)), own, jobs(2), 0)
     assert not overruns.look(host(device(uses)), own, jobs(2), 100)
@@ -145,6 +145,7 @@ def test_a_new_run_of_the_replica_has_its_own_grace() -> None:
         {"job": {"simulated": True}},
         {"job": {"replicas": ()}},
         {"lease": {"user": "bob"}},
+        {"lease": {"run_dir": "/another/state/directory/j"}},
     ],
 )
 def test_simulated_ones_ended_ones_and_those_of_others_are_left_alone(who: dict[str, Any]) -> None:
