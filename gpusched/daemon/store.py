@@ -1,0 +1,195 @@
+"""The jobs, attempts and events of all time, on disk: what was saved is there after any end of the daemon or the host.
+
+A job's environment, most of what it takes, is kept once for all jobs that share it, and is forgotten with the last of
+them that lives: of 10,000 jobs that ended nothing is left of it, and no secret stays behind.
+"""
+
+import contextlib
+import hashlib
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from gpusched.daemon.database import Database, damaged
+from gpusched.daemon.job import Attempt, Job
+from gpusched.daemon.migrations import migrate
+from gpusched.model.status import JOB_TERMINAL
+
+__all__ = ["Event", "Store"]
+
+T = TypeVar("T")
+
+_JOB: Final = msgspec.msgpack.Decoder(Job)
+_ATTEMPT: Final = msgspec.msgpack.Decoder(Attempt)
+_ENVIRONMENT: Final = msgspec.msgpack.Decoder(dict[str, str])
+_FASTEST: Final = 1
+_LONGEST_NUMBER: Final = 18  # digits, so that it fits into 64 bits
+_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record"
+_UPDATES: Final = "state=excluded.state, ended=excluded.ended, environment=excluded.environment, record=excluded.record"
+_FORGET: Final = (
+    "DELETE FROM environments WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE environment = environments.digest)"
+)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a job, or to the daemon itself if `job` is None. `time` in Unix seconds."""
+
+    time: float
+    job: str | None
+    what: str
+    detail: str = ""
+
+
+class Store:
+    """The daemon's database. All its methods raise HostFault if the file cannot be read or written, or is damaged.
+
+    `clock` tells Unix seconds. What is saved outside a transaction is one by itself.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._clock = clock
+
+    @classmethod
+    def open(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
+        """Open the database, making or migrating it; a file that is not understood is refused and left as it is."""
+        database = Database(path)
+        try:
+            migrate(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, clock)
+
+    def close(self) -> None:
+        """Close the database; safe to call twice."""
+        self._database.close()
+
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
+        """Everything inside is on disk when this ends, or nothing of it; one inside another is part of that one."""
+        return self._database.transaction()
+
+    def add(self, job: Job) -> None:
+        """Save a new job. Raises HostFault too if there is one of its id."""
+        self._put(job, "")
+
+    def save(self, job: Job) -> None:
+        """Save a job, new or known.
+
+        With one that has ended its environment is forgotten: a job that is to be queued again is saved as queued at
+        once, never as ended in between.
+        """
+        self._put(job, f"ON CONFLICT (id) DO UPDATE SET {_UPDATES}")
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a job, or None if there is none of that id."""
+        return next(iter(self._jobs("WHERE id=?", job_id)), None)
+
+    def jobs(self, ids: Iterable[str]) -> list[Job]:
+        """Return the jobs of these ids, in their order, without those that are not known."""
+        return [job for one in ids if (job := self.job(one)) is not None]
+
+    def live(self) -> list[Job]:
+        """Return all jobs that have not ended, oldest first. Jobs of the same environment share it."""
+        return self._jobs("WHERE ended IS NULL ORDER BY created, jobs.rowid")
+
+    def ended(self, limit: int) -> list[Job]:
+        """Return the latest jobs that ended, latest first; they have no `environ` any more."""
+        return self._jobs("WHERE ended IS NOT NULL ORDER BY ended DESC, jobs.rowid DESC LIMIT ?", limit)
+
+    def known_ids(self) -> list[str]:
+        """Return the ids of all jobs, in no order."""
+        return [job_id for (job_id,) in self._database.run("SELECT id FROM jobs")]
+
+    def last_number(self, workload: str) -> int:
+        """Return the highest N of all ids WORKLOAD-N, 0 if there is none."""
+        return self._database.number("SELECT max(number) FROM jobs WHERE workload=?", (workload,))
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Save an attempt, new or known."""
+        values = (attempt.job, attempt.number, _packed(attempt))
+        self._database.run("INSERT OR REPLACE INTO attempts (job, number, record) VALUES (?, ?, ?)", values)
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """Return the attempts of a job, first to last."""
+        rows = self._database.run("SELECT record FROM attempts WHERE job=? ORDER BY number", (job_id,))
+        return [self._unpacked(record, _ATTEMPT, job_id) for (record,) in rows]
+
+    def event(self, job_id: str | None, what: str, detail: str = "") -> None:
+        """Note what has happened now to a job, or to the daemon."""
+        values = (self._clock(), job_id, what, detail)
+        self._database.run("INSERT INTO events (time, job, what, detail) VALUES (?, ?, ?, ?)", values)
+
+    def events(self, job_id: str | None) -> list[Event]:
+        """Return the events of a job, or of the daemon, first to last."""
+        rows = self._database.run("SELECT time, job, what, detail FROM events WHERE job IS ? ORDER BY seq", (job_id,))
+        return [Event(time=when, job=job, what=what, detail=detail) for when, job, what, detail in rows]
+
+    def setting(self, key: str) -> str | None:
+        """Return a value that was set, or None."""
+        return next((value for (value,) in self._database.run("SELECT value FROM settings WHERE key=?", (key,))), None)
+
+    def set(self, key: str, value: str) -> None:
+        """Keep a small value for later."""
+        self._database.run("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (key, value))
+
+    def _put(self, job: Job, conflict: str) -> None:
+        over = job.state in JOB_TERMINAL
+        ended = (self._clock() if job.ended is None else job.ended) if over else None
+        slim = job
+        if job.submission is not None:
+            slim = msgspec.structs.replace(job, submission=msgspec.structs.replace(job.submission, environ={}))
+        with self.transaction():
+            digest = None if over else self._keep_environment(job)
+            values = (job.id, *_split(job.id), job.state, job.created, ended, digest, _packed(slim))
+            self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) {conflict}", values)  # noqa: S608 (nothing from outside)
+            if over:
+                self._database.run(_FORGET)
+
+    def _keep_environment(self, job: Job) -> bytes | None:
+        if job.submission is None or not job.submission.environ:
+            return None
+        content = msgspec.msgpack.encode(job.submission.environ, order="sorted")
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        if not self._database.run("SELECT 1 FROM environments WHERE digest=?", (digest,)):
+            values = (digest, zlib.compress(content, _FASTEST))
+            self._database.run("INSERT INTO environments (digest, content) VALUES (?, ?)", values)
+        return digest
+
+    def _jobs(self, which: str, *values: object) -> list[Job]:
+        rows = self._database.run(f"SELECT id, record, environment FROM jobs {which}", values)  # noqa: S608 (nothing from outside)
+        kept = {digest: self._environment(digest) for digest in {row[2] for row in rows} if digest is not None}
+        return [_whole(self._unpacked(record, _JOB, job_id), kept.get(digest)) for job_id, record, digest in rows]
+
+    def _environment(self, digest: bytes) -> dict[str, str]:
+        rows = self._database.run("SELECT content FROM environments WHERE digest=?", (digest,))
+        if not rows:
+            raise damaged(self._database.path, "an environment is missing")
+        return self._unpacked(rows[0][0], _ENVIRONMENT, "an environment")
+
+    def _unpacked(self, packed: bytes, decoder: "msgspec.msgpack.Decoder[T]", what: str) -> T:
+        try:
+            return decoder.decode(zlib.decompress(packed))
+        except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+            raise damaged(self._database.path, f"the record of {what}: {error}") from None
+
+
+def _packed(value: Any) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(value), _FASTEST)
+
+
+def _whole(job: Job, environ: dict[str, str] | None) -> Job:
+    if job.submission is None or environ is None:
+        return job
+    return msgspec.structs.replace(job, submission=msgspec.structs.replace(job.submission, environ=environ))
+
+
+def _split(job_id: str) -> tuple[str, int]:
+    """Return the workload and the number of an id WORKLOAD-N; the number is 0 for another form."""
+    workload, _, number = job_id.rpartition("-")
+    fits = number.isascii() and number.isdigit() and len(number) <= _LONGEST_NUMBER
+    return (workload, int(number)) if fits else (job_id, 0)
