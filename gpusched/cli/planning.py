@@ -63,8 +63,11 @@ class Wish(NamedTuple):
         require_usable(inventory)
         if self.machine is None:
             from gpusched.cli.snapshot import with_descendants
+            from gpusched.probe.drained import mark, read_drained
             from gpusched.supervisor.jobdir import leases_of, list_jobs
+            from gpusched.supervisor.kernel import boot_id
 
+            inventory = mark(inventory, read_drained(settings.state_dir, boot_id()))
             leases = with_descendants(inventory, leases_of(list_jobs(settings.state_dir)))
         rules = Rules(
             policy=self.policy,

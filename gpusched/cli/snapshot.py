@@ -74,8 +74,11 @@ def with_descendants(inventory: Inventory, leases: tuple[Lease, ...]) -> tuple[L
 
 
 def _of_this_host(inventory: Inventory, state_dir: Path) -> Snapshot:
+    from gpusched.probe.drained import mark, read_drained
     from gpusched.supervisor.jobdir import leases_of, list_jobs
+    from gpusched.supervisor.kernel import boot_id
 
+    inventory = mark(inventory, read_drained(state_dir, boot_id()))
     now = time.time()
     jobs = list_jobs(state_dir)
     leases = with_descendants(inventory, leases_of(jobs))
