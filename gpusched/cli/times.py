@@ -11,10 +11,11 @@ __all__ = ["parse_moment", "parse_span"]
 _SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _PARTS: Final = re.compile(
     r"(?:(\d{1,6}(?:\.\d{1,3})?)d)?(?:(\d{1,7}(?:\.\d{1,3})?)h)?"
-    r"(?:(\d{1,8}(?:\.\d{1,3})?)m(?:in)?)?(?:(\d{1,9}(?:\.\d{1,3})?)s)?"
+    r"(?:(\d{1,8}(?:\.\d{1,3})?)m(?:in)?)?(?:(\d{1,9}(?:\.\d{1,3})?)s)?",
+    re.ASCII,
 )
-_CLOCK: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):([0-5]\d):([0-5]\d)")
-_TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
+_CLOCK: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):([0-5]\d):([0-5]\d)", re.ASCII)
+_TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _LONGEST_S: Final = 1e9
 _SPAN_HINT: Final = "give a number and a unit, such as 90s, 15m, 2h or 1h30m, or HH:MM:SS, or days as in 1-12:00:00"
 _MOMENT_HINT: Final = "give a time such as 14:30, 2026-11-22T03:00 or 2026-11-22, or a span from now such as +2h"

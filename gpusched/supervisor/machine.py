@@ -150,7 +150,7 @@ class Machine:
         if run.started is not None:
             run.row = row_after(self._spec.backoff, run.row, now - run.started)
         if run.state is ReplicaState.STOPPING:
-            reason = run.doom or ExitReason(kind="stopped")
+            reason = run.doom or self._stopped(reason)
         if reason.kind in MEMORY_KINDS:
             run.walls += 1
         rule = Restart(policy="never") if self._spec.attached else self._spec.restart.get(run.role, Restart())
@@ -163,6 +163,12 @@ class Machine:
         else:
             self._leave(run, ReplicaState.FAILED, cause, reason, now)
             run.warning = memory_advice(reason, run.role)
+
+    def _stopped(self, end: ExitReason) -> ExitReason:
+        """Return why a replica ended that was asked to; how it did matters to whom an attached command answers."""
+        if self._spec.attached:
+            return ExitReason(kind="stopped", code=end.code, signal=end.signal)
+        return ExitReason(kind="stopped")
 
     def _leave(self, run: ReplicaRun, after: ReplicaState, cause: Cause, reason: ExitReason, now: float) -> None:
         run.exit, run.kill_at, run.started = reason, None, None

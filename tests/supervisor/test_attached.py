@@ -72,7 +72,7 @@ def test_a_reader_sees_the_end_of_the_output_while_the_command_still_runs(host: 
     assert launcher.stdout.read() == b"all\n"
     assert one.status.state is JobState.RUNNING
     one.stop()
-    assert ended(one) == (JobState.CANCELLED, ExitReason(kind="stopped"))
+    assert ended(one) == (JobState.CANCELLED, ExitReason(kind="stopped", signal=signal.SIGTERM))
 
 
 def test_a_writer_sees_that_nobody_reads_any_more(host: Host) -> None:
@@ -180,8 +180,8 @@ def test_a_deaf_command_is_killed_after_the_grace_and_its_launcher_lives(host: H
     assert launcher.stdout is not None
     assert launcher.stdout.readline() == b"deaf\n"
     one.stop()
-    assert launcher.wait(PATIENCE_S) == 0
-    assert ended(one) == (JobState.CANCELLED, ExitReason(kind="stopped"))
+    assert launcher.wait(PATIENCE_S) == 137
+    assert ended(one) == (JobState.CANCELLED, ExitReason(kind="stopped", signal=signal.SIGKILL))
     one.wait_gone()
 
 

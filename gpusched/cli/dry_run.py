@@ -1,0 +1,51 @@
+"""`launch --dry-run`: what a launch would start, and where, without starting it."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+
+from gpusched.cli.planning import xla_variable
+from gpusched.model.plan import Plan, ReplicaSpec
+from gpusched.model.workload import Workload
+from gpusched.planner import document, replica_specs
+
+__all__ = ["show_dry_run"]
+
+
+def show_dry_run(plan: Plan, workload: Workload, *, as_json: bool) -> None:
+    """Print the plan as `plan` does, and the command line of every replica; that there is a plan means: it fits now."""
+    specs = replica_specs(
+        plan,
+        workload,
+        python=sys.executable,
+        cwd=os.getcwd(),  # noqa: PTH109 (a text is wanted)
+        xla_variable=xla_variable(),
+        identity=lambda _: {},
+    )
+    if as_json:
+        import msgspec
+
+        told = document(plan, xla_variable()) | {
+            "starts_now": True,
+            "commands": {spec.replica.name: spec.argv for spec in specs},
+        }
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        return
+    from gpusched.cli.render_plan import show_plan
+
+    show_plan(plan, sys.stdout)
+    print(f"\nwould start now: {len(specs)} processes")
+    for line in _command_lines(specs):
+        print(line)
+    print("nothing has been started")
+
+
+def _command_lines(specs: tuple[ReplicaSpec, ...]) -> Iterator[str]:
+    """Yield a line for each run of replicas with the same command: `  actor.0-31  python -m ...`."""
+    runs = [list(run) for _, run in groupby(specs, key=lambda spec: (spec.replica.role, spec.argv))]
+    names = [run[0].replica.name if len(run) == 1 else f"{run[0].replica.name}-{run[-1].replica.rank}" for run in runs]
+    width = max(map(len, names))
+    for name, run in zip(names, runs, strict=True):
+        yield f"  {name:<{width}}  {shlex.join(run[0].argv)}"

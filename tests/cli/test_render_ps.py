@@ -1,0 +1,129 @@
+"""The table of jobs, drawn from values."""
+
+import re
+
+import pytest
+
+from gpusched.cli.job_words import cell_width, cut, end_line, span, state_words
+from gpusched.cli.render_ps import draw_table
+from gpusched.model.plan import DeviceShare
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+
+NOW = 1_800_000_000.0
+
+
+def job(identity: str = "run-1", state: JobState = JobState.RUNNING, **fields: object) -> JobStatus:
+    told = {"workload": "run", "counts": (), "replicas": (), "run_dir": "/j", "created": NOW - 100, **fields}
+    return JobStatus(id=identity, state=state, **told)  # type: ignore[arg-type]
+
+
+def replica(state: ReplicaState = ReplicaState.RUNNING, **fields: object) -> ReplicaStatus:
+    return ReplicaStatus(name="command.0", role="command", state=state, **fields)  # type: ignore[arg-type]
+
+
+def failed(reason: ExitReason) -> JobStatus:
+    return job(state=JobState.FAILED, replicas=(replica(ReplicaState.FAILED, exit=reason),), ended=NOW)
+
+
+def table(*jobs: JobStatus, width: int | None = None, colour: bool = False, why: bool = False) -> list[str]:
+    return list(draw_table(jobs, NOW, width, colour=colour, why=why))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (ExitReason(kind="crashed", code=3), "failed: code 3"),
+        (ExitReason(kind="signalled", signal=11), "failed: SIGSEGV"),
+        (ExitReason(kind="signalled", signal=40), "failed: signal 40"),
+        (ExitReason(kind="oom", signal=9), "failed: out of memory"),
+        (ExitReason(kind="overrun", message="uses much"), "failed: overrun"),
+        (ExitReason(kind="spawn-failed", message="no such file"), "failed: not started"),
+    ],
+)
+def test_a_failed_job_says_of_what(reason: ExitReason, words: str) -> None:
+    assert state_words(failed(reason)) == words
+
+
+def test_a_held_job_is_called_held() -> None:
+    assert state_words(job(state=JobState.QUEUED, held=True)) == "held"
+
+
+def test_a_row_tells_devices_memory_and_the_whole_command() -> None:
+    share = DeviceShare(device_index=3, device_uuid="GPU-3", share_mib=6000)
+    one = replica(device_index=1, share_mib=6000, further=(share,))
+    head, row = table(job(replicas=(one,), command=("python", "a b.py"), started=NOW - 61, name="tune"))
+
+    assert head.split() == ["ID", "NAME", "STATE", "PROCS", "GPUS", "MEMORY", "TIME", "AGE", "COMMAND"]
+    assert row.split(maxsplit=9) == [
+        "run-1",
+        "tune",
+        "running",
+        "1/1",
+        "1,3",
+        "11.7",
+        "GiB",
+        "1m01s",
+        "1m40s",
+        "python 'a b.py'",
+    ]
+
+
+def test_simulated_devices_are_marked() -> None:
+    assert "  ~0  " in table(job(replicas=(replica(device_index=0),), simulated=True))[1]
+
+
+def test_columns_that_would_be_empty_are_left_out() -> None:
+    assert table(job())[0].split() == ["ID", "STATE", "PROCS", "TIME", "AGE", "COMMAND"]
+
+
+def test_no_line_is_wider_than_the_terminal_and_the_command_is_cut() -> None:
+    one = job(name="x" * 10, command=("python", *["--option"] * 40), why="needs much " * 30, state=JobState.QUEUED)
+    for width in (60, 80, 120):
+        lines = table(one, width=width, why=True)
+        assert all(cell_width(line) <= width for line in lines)
+        assert lines[1].endswith("...")
+
+
+def test_why_stands_under_each_job_that_waits() -> None:
+    waits = job("run-2", JobState.QUEUED, why="needs 1 whole GPU; GPU 0 has 9.1 GiB held by run-1")
+    held = job("run-3", JobState.QUEUED, held=True)
+
+    lines = table(job(), waits, held, why=True)
+
+    assert lines[3] == "    needs 1 whole GPU; GPU 0 has 9.1 GiB held by run-1"
+    assert lines[5] == "    held: gpusched release run-3"
+    assert len(lines) == 6
+
+
+def test_colours_change_nothing_but_the_colour() -> None:
+    jobs = (job(name="running"), job("run-2", JobState.FAILED, command=("failed",)))
+
+    coloured = table(*jobs, width=80, colour=True)
+
+    assert [re.sub(r"\x1b\[\d*m", "", line) for line in coloured] == table(*jobs, width=80)
+    assert "\x1b[32mrunning\x1b[0m" in coloured[1]
+    assert "\x1b[31mfailed\x1b[0m" in coloured[2]
+
+
+def test_a_foreign_command_line_cannot_move_the_cursor() -> None:
+    assert "\x1b" not in "".join(table(job(command=("\x1b[2J",), name="\r\x1b[31m"), why=True))
+
+
+def test_wide_characters_keep_the_columns_in_line() -> None:
+    rows = table(job(name="学习"), job("run-2", name="ab"))
+
+    assert cell_width(rows[1].partition("running")[0]) == cell_width(rows[2].partition("running")[0])
+    assert cut("学习学习", 6) == "学..."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (187, "3m07s"), (7500, "2h05m"), (273_600, "3d04h"), (-5, "0s")]
+)
+def test_spans_are_short(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_the_end_of_a_job_in_one_line() -> None:
+    ended = job(state=JobState.FAILED, started=NOW - 60, ended=NOW, message="its time limit of 1 min is over")
+
+    assert end_line(ended) == "run-1 failed after 1m00s: its time limit of 1 min is over"
