@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.model.plan import ReplicaSpec
+from gpusched.model.lease import Lease
+from gpusched.model.plan import DeviceShare, ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
+from gpusched.supervisor.lease_files import LeaseDirectory
 from gpusched.supervisor.start import start, stop
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.specs import job, python, replica
@@ -291,3 +293,37 @@ def test_a_job_of_which_every_rule_says_never_ends_at_its_first_crash(host: Host
     one = host.start(*spec.replicas, restart={"part": Restart(policy="never")})
     assert one.wait_ended().state is JobState.FAILED
     assert one.replica("part.0").restarts == 0
+
+
+def test_a_job_is_stopped_and_fails_when_its_time_limit_is_over(host: Host) -> None:
+    one = host.start(replica("deaf.0", python("ignore_term.py")), replica("polite.0", STAY), time_limit_s=1.0)
+    status = one.wait_ended()
+    assert (status.state, status.message) == (JobState.FAILED, "its time limit of 1 s is over")
+    assert status.time_limit_s == 1.0
+    assert {part.exit for part in status.replicas} == {ExitReason(kind="stopped")}
+    one.wait_gone()
+
+
+def test_the_status_tells_which_attempt_of_the_job_it_is_and_when_it_began(host: Host) -> None:
+    shares = (DeviceShare(device_index=1, device_uuid="GPU-b", share_mib=100),)
+    plain = replica("part.0", STAY, device="GPU-a")
+    several = msgspec.structs.replace(plain, replica=msgspec.structs.replace(plain.replica, further=shares))
+    one = host.start(several, attempt=2, created=1.0)
+    status = one.status
+    assert (status.attempt, status.replicas[0].further) == (2, shares)
+    assert status.started is not None
+    assert status.started > 1_600_000_000
+
+
+def test_a_replica_that_has_ended_for_good_gives_its_share_back_while_the_others_keep_theirs(host: Host) -> None:
+    one = host.prepare(replica("part.0", device="GPU-a"), replica("part.1", STAY, device="GPU-a"))
+    directory = LeaseDirectory(host.state / "leases")
+    shares = [Lease(device_uuid="GPU-a", share_mib=1450, job=one.status.id, replica=f"part.{n}") for n in (0, 1)]
+    with directory.locked():
+        hold = directory.commit(one.status.id, shares, one.directory.path)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    wait_until(lambda: [each.replica for each in directory.read()] == ["part.1"], "only part.1 holds its share")
+    one.stop()
+    one.wait_ended()
+    wait_until(lambda: directory.read() == (), "nothing is held any more")
