@@ -52,6 +52,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(room, most=1) if self.alone else room
 
     @property
+    def emptied(self) -> "Budget":
+        """The device when every lease and every process of others has ended."""
+        return msgspec.structs.replace(self, foreign_mib=0, leased_mib=0, foreign=(), taken=False)
+
+    @property
     def _idle_mib(self) -> int:
         return self.total_mib - self.reserved_mib - self.headroom_mib
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from gpusched.errors import UsageError
@@ -11,26 +10,15 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.planner.budget import budgets, left_out
 from gpusched.planner.explain import Decision, warnings, why, why_without_devices
+from gpusched.planner.fit import Rules, any_fits, giving_way, needs, with_count
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policy import Policy, policy_named
-from gpusched.planner.problem import Need, Problem
+from gpusched.planner.problem import Problem
 from gpusched.planner.refuse import Attempt, refusal
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.planner.solve import fits, largest, largest_limit, place
 
 __all__ = ["Rules", "plan"]
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan keeps to. `headroom` in 1/10 000 of a device; `only` are the uuids to use, None for all.
-
-    `context_mib`: what every replica takes on a device before it allocates anything.
-    """
-
-    policy: str = "balanced"
-    context_mib: int = 450
-    headroom: int = 200
-    only: frozenset[str] | None = None
 
 
 def plan(
@@ -48,18 +36,18 @@ def plan(
     rules = rules or Rules()
     policy = policy_named(rules.policy)
     if maximise is not None:
-        request = _with_count(request, maximise, 1)
+        request = with_count(request, maximise, 1)
     if not any(role.count for role in request.roles):
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
     grounds = budgets(inventory, leases, rules.headroom, rules.only)
     rooms = tuple(budget.now for budget in grounds)
-    problem = Problem(rooms=rooms, needs=_needs(request), context_mib=rules.context_mib)
-    if not _any_fits(problem, policy):
+    problem = Problem(rooms=rooms, needs=needs(request), context_mib=rules.context_mib)
+    if not any_fits(problem, policy):
         attempt = Attempt(
             request=request,
-            problem=_giving_way(problem),
+            problem=giving_way(problem),
             policy=rules.policy,
             grounds=grounds,
             excluded=left_out(inventory, rules.only),
@@ -67,8 +55,8 @@ def plan(
         )
         raise refusal(attempt)
     if maximise is not None:
-        request = _with_count(request, maximise, _most(problem, request, maximise, policy, len(inventory.cpus)))
-        problem = replace(problem, needs=_needs(request))
+        request = with_count(request, maximise, _most(problem, request, maximise, policy, len(inventory.cpus)))
+        problem = replace(problem, needs=needs(request))
     narrowed, limit = next(_solutions(problem, policy))
     placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus)
     replicas, devices = placement.replicas_and_devices()
@@ -92,32 +80,13 @@ def plan(
     )
 
 
-def _needs(request: Request) -> tuple[Need, ...]:
-    """Return one need per role, in the roles' order; a role without memory needs no room."""
-    return tuple(
-        Need(0, 0) if role.memory is None else Need(role.count, role.memory.min_mib, role.memory.share)
-        for role in request.roles
-    )
-
-
-def _giving_way(problem: Problem) -> Problem:
-    """Return the problem in which a role that asks for a share is content with its minimum."""
-    needs = (need if need.share is None else replace(need, share=0) for need in problem.needs)
-    return replace(problem, needs=tuple(needs))
-
-
 def _solutions(problem: Problem, policy: Policy) -> Iterator[tuple[Problem, int]]:
     """Yield the narrowed problem and its largest least limit: with the shares, then without, where they fit."""
-    for candidate in (problem, _giving_way(problem)):
+    for candidate in (problem, giving_way(problem)):
         narrowed = policy(candidate)
         limit = largest_limit(narrowed)
         if limit is not None:
             yield narrowed, limit
-
-
-def _any_fits(problem: Problem, policy: Policy) -> bool:
-    """Return whether everything has a place at its minimum."""
-    return fits(policy(_giving_way(problem)))
 
 
 def _most(problem: Problem, request: Request, role: str, policy: Policy, cpus: int) -> int:
@@ -126,7 +95,7 @@ def _most(problem: Problem, request: Request, role: str, policy: Policy, cpus: i
         return _most_for_cpus(request, role, cpus)
 
     def holds(count: int) -> bool:
-        return _any_fits(replace(problem, needs=_needs(_with_count(request, role, count))), policy)
+        return any_fits(replace(problem, needs=needs(with_count(request, role, count))), policy)
 
     size = min(need.min_mib for need in problem.needs if need.count) + problem.context_mib
     ceiling = sum(room.plannable_mib // size for room in problem.rooms)
@@ -138,15 +107,10 @@ def _most_for_cpus(request: Request, role: str, cpus: int) -> int:
     return max(1, cpus - sum(each.count for each in request.roles if each.name != role))
 
 
-def _with_count(request: Request, name: str, count: int) -> Request:
-    roles = (replace(role, count=count) if role.name == name else role for role in request.roles)
-    return replace(request, roles=tuple(roles))
-
-
 def _without_devices(request: Request, inventory: Inventory, rules: Rules, maximise: str | None) -> Plan:
     """Plan for a host without a GPU: no replica has a device or a limit, and only the CPUs bound how many there are."""
     if maximise is not None:
-        request = _with_count(request, maximise, _most_for_cpus(request, maximise, len(inventory.cpus)))
+        request = with_count(request, maximise, _most_for_cpus(request, maximise, len(inventory.cpus)))
     replicas = replicas_without_devices(request, inventory.cpus)
     return Plan(
         inventory=inventory,

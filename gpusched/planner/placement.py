@@ -9,7 +9,7 @@ from gpusched.planner.budget import Budget
 from gpusched.planner.problem import Problem
 from gpusched.units import fraction_of
 
-__all__ = ["Placement", "replicas_without_devices"]
+__all__ = ["Placement", "device_plan", "near", "replicas_without_devices"]
 
 
 class _Cores(NamedTuple):
@@ -34,21 +34,21 @@ class Placement(NamedTuple):
 
     def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
         """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
-        near = [tuple(sorted({*budget.device.cpus} & {*self.cpus})) or self.cpus for budget in self.grounds]
+        cpus_near = [near(budget, self.cpus) for budget in self.grounds]
         deviceless = sum(role.count for role in self.request.roles if role.memory is None)
         sharing = Counter({self.cpus: deviceless})
-        for cpus, numbers in zip(near, self.numbers, strict=True):
+        for cpus, numbers in zip(cpus_near, self.numbers, strict=True):
             sharing[cpus] += sum(numbers)
         cores = {cpus: _cores(cpus, number) for cpus, number in sharing.items()}
         by_role: list[list[Replica]] = [[] for _ in self.request.roles]
         devices = []
-        for budget, cpus, numbers in zip(self.grounds, near, self.numbers, strict=True):
+        for budget, cpus, numbers in zip(self.grounds, cpus_near, self.numbers, strict=True):
             here: list[Replica] = []
             for role, limits, mine in zip(self.request.roles, self._limits(budget, numbers), by_role, strict=True):
                 placed = list(self._on_device(role, limits, len(mine), budget, cores[cpus]))
                 mine.extend(placed)
                 here += placed
-            devices.append(_device_plan(budget, here))
+            devices.append(device_plan(budget, *here))
         for role, mine in zip(self.request.roles, by_role, strict=True):
             if role.memory is None:
                 mine.extend(_deviceless(role, cores[self.cpus]))
@@ -87,6 +87,11 @@ class Placement(NamedTuple):
             )
 
 
+def near(budget: Budget, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of `cpus` that are near the device, or all of them if none is known to be."""
+    return tuple(sorted({*budget.device.cpus} & {*cpus})) or cpus
+
+
 def replicas_without_devices(request: Request, cpus: tuple[int, ...]) -> tuple[Replica, ...]:
     """Return all replicas, role by role, on a host without a GPU."""
     cores = _cores(cpus, sum(role.count for role in request.roles))
@@ -103,10 +108,14 @@ def _cores(cpus: tuple[int, ...], replicas: int) -> _Cores:
     return _Cores(cpus, max(1, len(cpus) // max(1, replicas)))
 
 
-def _device_plan(budget: Budget, replicas: Sequence[Replica]) -> DevicePlan:
+def device_plan(budget: Budget, *replicas: Replica) -> DevicePlan:
+    """Return what is planned of one device: the shares that `replicas` have on it, first or further."""
+    uuid = budget.device.uuid
+    planned = sum(replica.share_mib for replica in replicas if replica.device_uuid == uuid)
+    planned += sum(share.share_mib for each in replicas for share in each.further if share.device_uuid == uuid)
     return DevicePlan(
         index=budget.device.index,
-        uuid=budget.device.uuid,
+        uuid=uuid,
         name=budget.device.name,
         label=budget.device.label,
         total_mib=budget.total_mib,
@@ -115,6 +124,6 @@ def _device_plan(budget: Budget, replicas: Sequence[Replica]) -> DevicePlan:
         leased_mib=budget.leased_mib,
         headroom_mib=budget.headroom_mib,
         plannable_mib=budget.plannable_mib,
-        planned_mib=sum(replica.limit_mib + replica.context_mib for replica in replicas),
+        planned_mib=planned,
         replicas=tuple(replica.name for replica in replicas),
     )

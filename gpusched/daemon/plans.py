@@ -1,0 +1,106 @@
+"""From a submission to its plan, and the cheaper question whether it has one now. Pure: the host comes as a snapshot.
+
+It owns which of the planner's two ways a submission takes, a workload's roles or one command.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from gpusched.errors import NeverFits
+from gpusched.model.device import Inventory
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan, Request
+from gpusched.planner import Rules, plan, select_devices
+from gpusched.planner.budget import Budget
+from gpusched.planner.command import command_fits, could_use, plan_command
+from gpusched.planner.fit import request_fits, with_count
+from gpusched.probe.base import require_usable
+from gpusched.settings import Settings
+
+__all__ = ["chosen_devices", "could_be_on", "fits", "need_of", "needs_devices", "plan_for", "request_of"]
+
+
+def plan_for(
+    submission: Submission,
+    inventory: Inventory,
+    leases: Sequence[Lease],
+    settings: Settings,
+    avoid: frozenset[str] = frozenset(),
+) -> Plan:
+    """Return the plan of `submission` beside `leases`, on none of the devices `avoid` (uuids).
+
+    Raises NeverFits, NotNow, UsageError for a device that is not here or an unknown policy, and HostFault for a driver
+    that does not work.
+    """
+    only = chosen_devices(submission, inventory)
+    if avoid:
+        every = frozenset(device.uuid for device in inventory.devices) if only is None else only
+        only = every - avoid
+    rules = Rules(policy=submission.policy, context_mib=settings.context_mib, headroom=settings.headroom, only=only)
+    if submission.command is not None:
+        return plan_command(submission.command, inventory, leases, rules, submission.workload.name)
+    return plan(request_of(submission), inventory, leases, rules, submission.maximise)
+
+
+def fits(submission: Submission, grounds: Sequence[Budget], settings: Settings) -> bool:
+    """Return whether `plan_for` would find a plan on these devices, which are those it may use.
+
+    Memory that becomes free never turns a yes into a no. Raises UsageError as `plan_for` does.
+    """
+    if submission.command is not None:
+        return command_fits(submission.command, grounds, settings.context_mib)
+    return request_fits(request_of(submission), grounds, settings.context_mib, submission.policy)
+
+
+def could_be_on(submission: Submission, budget: Budget, settings: Settings) -> bool:
+    """Return whether any part of the job could be on this device if the device were idle."""
+    if submission.command is not None:
+        return could_use(submission.command, budget, settings.context_mib)
+    least = min(role.memory.min_mib for role in request_of(submission).roles if role.memory is not None and role.count)
+    return least + settings.context_mib <= budget.idle.plannable_mib
+
+
+def chosen_devices(submission: Submission, inventory: Inventory) -> frozenset[str] | None:
+    """Return the uuids of the devices that the job may use, None for all.
+
+    Raises NeverFits if none of them is here any more, UsageError for a name of no device, HostFault for a driver that
+    does not work.
+    """
+    if not needs_devices(submission):
+        return None
+    require_usable(inventory)
+    if submission.only is None:
+        return select_devices(inventory, submission.gpus, submission.exclude_gpus)
+    only = frozenset(submission.only)
+    if only.isdisjoint(device.uuid for device in inventory.devices):
+        raise NeverFits(f"none of its devices is here: {', '.join(submission.only)}", "see gpusched status")
+    return only
+
+
+def needs_devices(submission: Submission) -> bool:
+    """Return whether the job asks for anything of a device."""
+    if submission.command is not None:
+        return submission.command.devices != 0
+    return any(role.memory is not None and role.count for role in request_of(submission).roles)
+
+
+def request_of(submission: Submission) -> Request:
+    """Return the roles that are asked for; of one that is to be as many as fit, one at least."""
+    request = submission.request
+    if request is None:
+        raise NeverFits(f"{submission.workload.name}: nothing is asked for", "submit it anew")
+    return request if submission.maximise is None else with_count(request, submission.maximise, 1)
+
+
+def need_of(submission: Submission) -> Hashable:
+    """Return all that decides whether and where a job fits: jobs with equal needs get equal answers."""
+    return (
+        submission.machine,
+        submission.request,
+        submission.command,
+        submission.maximise,
+        submission.policy,
+        submission.gpus,
+        submission.exclude_gpus,
+        submission.only,
+    )

@@ -1,0 +1,76 @@
+"""Why a job waits, in one line and in numbers: what it needs, and who holds the devices that it could use."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpusched.daemon.plans import request_of
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.planner.budget import Budget
+from gpusched.planner.command import needed
+from gpusched.planner.holders import Began, held
+from gpusched.units import FRACTION_ONE, format_mib, portion
+
+__all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_holds", "would_delay"]
+
+_MOST_DEVICES: Final = 3
+_MOST_ROLES: Final = 4
+
+
+def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib: int) -> str:
+    """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs."""
+    if submission.command is not None:
+        return f"needs {needed(submission.command, context_mib)}{_part(submission, grounds)}"
+    roles = [role for role in request_of(submission).roles if role.memory is not None and role.count]
+    told = [
+        f"{role.memory.min_mib + context_mib} MiB{f' × {role.count}' if role.count > 1 else ''} ({role.name})"
+        for role in roles[:_MOST_ROLES]
+        if role.memory is not None
+    ]
+    more = [f"{len(roles) - _MOST_ROLES} more roles"] if len(roles) > _MOST_ROLES else []
+    return f"needs {' + '.join(told + more)}"
+
+
+def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:
+    """Return who holds the devices, those of which most is held: `GPU 2 has 6334 MiB free, 9318 MiB held by ...`."""
+    by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
+    taken = [budget for budget in by_held if budget.leased_mib or budget.foreign_mib or budget.taken]
+    told = [
+        f"GPU {budget.device.label} has {format_mib(budget.plannable_mib)} free, {held(budget, leases, began, now)}"
+        for budget in taken[:_MOST_DEVICES]
+    ]
+    more = len(taken) - len(told)
+    return "; ".join([*told, f"and {more} more"] if more else told)
+
+
+def never_line(submission: Submission, grounds: Sequence[Budget], excluded: Sequence[str], context_mib: int) -> str:
+    """Return why the job does not fit however long it waits: what it needs, and what there is when all is idle."""
+    idle = sorted((budget.idle.plannable_mib for budget in grounds), reverse=True)
+    there = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {format_mib(idle[0])}" if idle else "no GPU"
+    needs = what_it_needs(submission, grounds, context_mib)
+    return "; ".join([f"{needs}, and there is {there} for it even when all are idle", *excluded[:_MOST_DEVICES]])
+
+
+def would_delay(head: str) -> str:
+    """Return why a job that has a place waits all the same."""
+    return f"there is room for it, but {head}, which is before it, could then start later; a --time-limit may let it by"
+
+
+def no_place_left(live: int, most: int) -> str:
+    """Return why nothing more may start, whatever it needs."""
+    return f"{live} jobs run and at most {most} may (most_jobs in the configuration)"
+
+
+def place_kept(head: str, most: int) -> str:
+    """Return why the last place among the live jobs is not given away."""
+    return f"the last of {most} places for running jobs is kept for {head}, which is before it"
+
+
+def _part(submission: Submission, grounds: Sequence[Budget]) -> str:
+    """Return how much a part of a device is, where all devices agree."""
+    fraction = submission.command.fraction if submission.command else None
+    sizes = {budget.idle.plannable_mib for budget in grounds}
+    if fraction is None or len(sizes) != 1:
+        return ""
+    whole = sizes.pop()
+    return f", {portion(whole, fraction)} of {whole} MiB" if 0 < fraction < FRACTION_ONE else ""

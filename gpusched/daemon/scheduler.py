@@ -1,0 +1,283 @@
+"""Which waiting jobs start now, and why the others wait: a pure function of a snapshot.
+
+Jobs are looked at by priority, then age. Each machine (this host, and every described one) has a queue of its own; the
+number of jobs that live at a time is one bound for all. The first job of a machine that does not fit now is its head:
+those behind it start only if it does not start later for it (see `backfill`). A job that could not start however long
+it waited holds up nobody.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.backfill import Prospect, things_of
+from gpusched.daemon.job import Job
+from gpusched.daemon.plans import chosen_devices, could_be_on, fits, need_of, needs_devices, plan_for
+from gpusched.daemon.reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
+from gpusched.errors import DoesNotFit, HostFault, NeverFits, UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan
+from gpusched.planner.budget import Budget, budgets, left_out
+from gpusched.planner.holders import Began
+from gpusched.settings import Settings
+from gpusched.supervisor.lease_files import leases_of_plan
+
+__all__ = ["Decision", "Ground", "Running", "Start", "schedule"]
+
+_MOST_PLANNED: Final = 32
+"""Jobs behind one head that are planned in vain in one pass; those after them wait for a later one."""
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine as it is: its devices, and every live lease on them, whoever holds it."""
+
+    inventory: Inventory
+    leases: tuple[Lease, ...] = ()
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one."""
+
+    id: str
+    ends_at: float | None = None
+    run_dir: str = ""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that starts now, and what it gets."""
+
+    id: str
+    plan: Plan
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What starts, in this order; why each of the others waits; and which could not start however long they waited."""
+
+    starts: tuple[Start, ...] = ()
+    why: dict[str, str]
+    never: dict[str, DoesNotFit]
+
+
+def schedule(
+    waiting: Sequence[Job],
+    running: Sequence[Running],
+    grounds: Mapping[str | None, Ground],
+    blocked: Mapping[str, str],
+    settings: Settings,
+    now: float,
+    began: Began = lambda _: None,
+) -> Decision:
+    """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
+
+    `blocked` are the jobs that may not start whatever is free, with the reason. `began` says when a process of others
+    began; it is asked only for those that are told of. `now` in Unix seconds.
+
+    500 waiting jobs of different needs beside 64 running ones, where nothing fits, take 12 ms (2.1 GHz Xeon).
+    """
+    one_pass = _Pass(running, grounds, settings, now, began)
+    for job in sorted(waiting, key=_turn):
+        if job.id in blocked:
+            one_pass.why[job.id] = blocked[job.id]
+        elif job.submission is not None:
+            one_pass.consider(job, job.submission)
+    return one_pass.decision()
+
+
+def _turn(job: Job) -> tuple[int, float, str]:
+    return -(job.submission.priority if job.submission else 0), job.created, job.id
+
+
+class _Fit(Enum):
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
+
+
+class _Machine:
+    """One ground during a pass: what starts is leased at once. `ends`: see `things_of`."""
+
+    def __init__(self, ground: Ground, ends: dict[tuple[str, str], float | None], settings: Settings) -> None:
+        self.inventory = ground.inventory
+        self.leases = ground.leases
+        self.head: str | None = None
+        self.prospect: Prospect | None = None
+        self.in_vain = 0
+        self._ends = ends
+        self._settings = settings
+        self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
+        self._held: dict[frozenset[str] | None, str] = {}
+
+    def devices(self, submission: Submission) -> tuple[Budget, ...]:
+        """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
+        only = chosen_devices(submission, self.inventory)
+        return tuple(budget for budget in self._grounds if only is None or budget.device.uuid in only)
+
+    def fit(self, submission: Submission) -> _Fit:
+        """Return whether the job fits now, or would if all were idle. Raises GpuschedError for one nobody can plan."""
+        if not needs_devices(submission):
+            return _Fit.NOW
+        grounds = self.devices(submission)
+        if not self.inventory.devices:
+            return _Fit.NEVER if submission.command is not None else _Fit.NOW
+        if fits(submission, grounds, self._settings):
+            return _Fit.NOW
+        idle = [budget.emptied for budget in grounds]
+        return _Fit.LATER if fits(submission, idle, self._settings) else _Fit.NEVER
+
+    def plan(self, submission: Submission, avoid: frozenset[str]) -> Plan | None:
+        """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
+        if avoid:
+            grounds = [budget for budget in self.devices(submission) if budget.device.uuid not in avoid]
+            if not fits(submission, grounds, self._settings):
+                return None
+        return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
+
+    def take(self, leases: tuple[Lease, ...]) -> None:
+        """Lease what a job that starts gets."""
+        self.leases += leases
+        self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
+
+    def wait_at_head(self, job: str, submission: Submission) -> None:
+        """Let a job that fits later be the head, if there is none yet."""
+        if self.head is not None:
+            return
+        grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
+        self.head = job
+        self.prospect = Prospect(
+            grounds,
+            things_of(grounds, self.leases, self._ends),
+            lambda after: fits(submission, after, self._settings),
+        )
+
+    def why_later(self, submission: Submission, began: Began, now: float) -> str:
+        """Return what the job needs, and who holds the devices that it may use."""
+        grounds = self.devices(submission)
+        only = chosen_devices(submission, self.inventory)
+        if only not in self._held:
+            self._held[only] = who_holds(grounds, self.leases, began, now)
+        needs = what_it_needs(submission, grounds, self._settings.context_mib)
+        return "; ".join(filter(None, (needs, self._held[only])))
+
+    def why_never(self, submission: Submission) -> NeverFits:
+        """Return the error for a job that does not fit however long it waits."""
+        grounds, excluded = (
+            self.devices(submission),
+            left_out(self.inventory, chosen_devices(submission, self.inventory)),
+        )
+        line = never_line(submission, grounds, excluded, self._settings.context_mib)
+        return NeverFits(line, "mend or undrain the device, or stop the job and ask for less")
+
+
+class _Pass:
+    """One look at the queue, job by job."""
+
+    def __init__(
+        self,
+        running: Sequence[Running],
+        grounds: Mapping[str | None, Ground],
+        settings: Settings,
+        now: float,
+        began: Began,
+    ) -> None:
+        self.why: dict[str, str] = {}
+        self._ends = {(job.id, job.run_dir): job.ends_at for job in running}
+        self._machines = {name: _Machine(ground, self._ends, settings) for name, ground in grounds.items()}
+        self._settings = settings
+        self._now = now
+        self._began = began
+        self._live = len(running)
+        self._starts: list[Start] = []
+        self._never: dict[str, DoesNotFit] = {}
+        self._later: list[tuple[str, Submission]] = []
+        self._answers: dict[Hashable, _Fit] = {}
+        self._in_vain: set[Hashable] = set()
+
+    def consider(self, job: Job, submission: Submission) -> None:
+        """Start the job, or say why it waits."""
+        machine = self._machines.get(submission.machine)
+        if machine is None:
+            self.why[job.id] = f"machine {submission.machine} cannot be read now"
+        elif self._live >= self._settings.most_jobs:
+            self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
+        else:
+            try:
+                self._decide(job, submission, machine)
+            except DoesNotFit as error:
+                self._give_up(job.id, error)
+            except UsageError as error:
+                self._give_up(job.id, NeverFits(error.message, error.hint))
+            except HostFault as error:
+                self.why[job.id] = error.message
+
+    def decision(self) -> Decision:
+        """Return what was decided. Why jobs wait is told last, so that those that start now are named as holders."""
+        for job, submission in self._later:
+            machine = self._machines[submission.machine]
+            self.why[job] = machine.why_later(submission, self._began, self._now)
+        return Decision(starts=tuple(self._starts), why=self.why, never=self._never)
+
+    def _decide(self, job: Job, submission: Submission, machine: _Machine) -> None:
+        need = need_of(submission)
+        answer = self._answers.get(need)
+        if answer is None:
+            answer = machine.fit(submission)
+        if answer is not _Fit.NOW:  # leases only grow in a pass, so that this holds for the rest of it
+            self._answers[need] = answer
+        if answer is _Fit.NEVER:
+            self._give_up(job.id, machine.why_never(submission))
+        elif answer is _Fit.LATER:
+            machine.wait_at_head(job.id, submission)
+            self._later.append((job.id, submission))
+        elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
+            self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
+        elif machine.prospect is None or not needs_devices(submission):
+            self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
+        else:
+            self._pass_by(job, submission, machine, machine.prospect)
+
+    def _pass_by(self, job: Job, submission: Submission, machine: _Machine, prospect: Prospect) -> None:
+        """Start a job that fits behind the head if the head does not start later for it."""
+        limit, by = submission.time_limit_s, prospect.starts_by()
+        in_time = limit is not None and by is not None and self._now + limit <= by
+        question = (need_of(submission), in_time)
+        if question not in self._in_vain and machine.in_vain < _MOST_PLANNED:
+            for avoid in (frozenset[str](), prospect.devices):
+                plan = machine.plan(submission, avoid)
+                if plan is None:
+                    break
+                harmless = prospect.harmless(leases_of_plan(plan, job.id))
+                if harmless or in_time:
+                    self._start(job, machine, plan, harmless=harmless)
+                    return
+            machine.in_vain += 1
+            self._in_vain.add(question)
+        self.why[job.id] = would_delay(machine.head or "")
+
+    def _start(self, job: Job, machine: _Machine, plan: Plan, *, harmless: bool = True) -> None:
+        leases = leases_of_plan(plan, job.id)
+        limit = job.submission.time_limit_s if job.submission else None
+        ends_at = None if limit is None else self._now + limit
+        machine.take(leases)
+        if machine.prospect is not None:
+            machine.prospect.admit(leases, ends_at, harmless=harmless)
+        self._ends[job.id, ""] = ends_at
+        self._starts.append(Start(id=job.id, plan=plan))
+        self._live += 1
+
+    def _give_up(self, job: str, error: DoesNotFit) -> None:
+        self._never[job] = error
+        self.why[job] = error.message
+
+    def _places_kept(self) -> int:
+        """Return how many heads may start without the end of a job of ours: each must find a place among the live."""
+        heads = [machine.prospect for machine in self._machines.values() if machine.prospect is not None]
+        if self._live + 1 + len(heads) <= self._settings.most_jobs:
+            return 0
+        return sum(prospect.waits_for_others_only() for prospect in heads)
+
+    def _first_head(self) -> str:
+        return next((machine.head for machine in self._machines.values() if machine.head), "")
