@@ -133,5 +133,6 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path:
     """Return where sockets live; short, because a socket's path is limited to 107 bytes (unix(7))."""
     if environ.get("GPUSCHED_RUNTIME_DIR"):
         return Path(environ["GPUSCHED_RUNTIME_DIR"]).absolute()
-    base = _absolute(environ, "XDG_RUNTIME_DIR")
+    login = Path(f"/run/user/{os.getuid()}")  # of which cron and sudo do not tell (pam_systemd(8))
+    base = _absolute(environ, "XDG_RUNTIME_DIR") or (login if os.access(login, os.W_OK) else None)
     return base / "gpusched" if base else Path("/tmp") / f"gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)
