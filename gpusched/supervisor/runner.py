@@ -68,6 +68,7 @@ class Runner:
 
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
+        self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -159,14 +160,14 @@ class Runner:
     def _spawn(self) -> None:
         spawns, self._spawns = self._spawns, []
         for one in spawns:
-            spec = self._specs[one.replica]
+            spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
             env = child_environment(
                 self._effects.environ,
                 spec.env,
-                attempt_environment(one.attempt),
+                attempt_environment(attempt),
                 {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
             )
-            streams = self._output.streams(one.replica, one.attempt, self._effects.clock.unix(self._now()))
+            streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
             try:
                 pid = self._effects.spawner.spawn(spec, env, streams)
             except SpawnError as error:

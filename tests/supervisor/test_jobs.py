@@ -304,6 +304,12 @@ def test_a_job_is_stopped_and_fails_when_its_time_limit_is_over(host: Host) -> N
     one.wait_gone()
 
 
+def test_a_replica_of_a_job_that_is_started_again_does_not_take_itself_for_new(host: Host) -> None:
+    one = host.start(replica("part.0", ("sh", "-c", "echo I am $GPUSCHED_ATTEMPT; exit 1")), attempt=2)
+    one.wait_ended()
+    assert [line for line in one.output("part.0").splitlines() if "I am" in line] == ["I am 2", "I am 3", "I am 4"]
+
+
 def test_the_status_tells_which_attempt_of_the_job_it_is_and_when_it_began(host: Host) -> None:
     shares = (DeviceShare(device_index=1, device_uuid="GPU-b", share_mib=100),)
     plain = replica("part.0", STAY, device="GPU-a")
