@@ -1,6 +1,5 @@
 """What others are told of a job: what the daemon knows, joined with what its supervisor wrote."""
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -59,14 +58,11 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         return status
     return msgspec.structs.replace(
         status,
-        name=asked.name or _command(asked.workload.roles[0].command if asked.command else ()),
+        name=asked.name,
+        command=asked.workload.roles[0].command if asked.command else (),
         priority=asked.priority,
         held=job.held and job.state is JobState.QUEUED,
         after=asked.after,
         at=asked.at,
         time_limit_s=asked.time_limit_s,
     )
-
-
-def _command(argv: tuple[str, ...]) -> str | None:
-    return os.fsencode(" ".join(argv)).decode(errors="replace")[:200] or None

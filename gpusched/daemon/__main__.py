@@ -1,0 +1,18 @@
+"""`python -m gpusched.daemon [--background DESCRIPTOR]`: be the daemon.
+
+With `--background` it leaves its starter, and tells it over a pipe how that went: `ready`, `another`, or an error as
+JSON (see control/client.py).
+"""
+
+import os
+import sys
+
+if len(sys.argv) not in (1, 3) or sys.argv[1:2] not in ([], ["--background"]):
+    print("usage: python -m gpusched.daemon [--background DESCRIPTOR]", file=sys.stderr)
+    sys.exit(2)
+if len(sys.argv) == 3 and os.fork():  # noqa: PLR2004
+    os._exit(0)  # so that the daemon is nobody's child, and nobody has to wait for it
+
+from gpusched.daemon.main import Words, main
+
+sys.exit(main(Words(int(sys.argv[2]) if len(sys.argv) == 3 else None)))  # noqa: PLR2004

@@ -1,0 +1,67 @@
+"""Devices that take nothing new because a person said so, or because their hardware did."""
+
+import logging
+import time
+from typing import Final
+
+from gpusched.daemon.health import look
+from gpusched.daemon.parts import Parts
+from gpusched.errors import HostFault
+from gpusched.model.device import Device, Inventory
+from gpusched.planner import select_devices
+from gpusched.probe.drained import Drained, lift
+from gpusched.probe.nvml_events import DeviceEvent
+from gpusched.supervisor.kernel import boot_id
+
+__all__ = ["drain", "drain_the_ill", "undrain"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def drain(parts: Parts, device: str, reason: str) -> dict[str, str]:
+    """Place nothing new on a device, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
+    more = {one.uuid: Drained(reason=reason or "drained by hand", since=time.time()) for one in _meant(parts, device)}
+    parts.devices.drain({**parts.devices.drained, **more})
+    return _changed(parts)
+
+
+def undrain(parts: Parts, device: str) -> dict[str, str]:
+    """Use a device again, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
+    drained = parts.devices.drained
+    for one in _meant(parts, device):
+        drained = lift(drained, one)
+    parts.devices.drain(drained)
+    return _changed(parts)
+
+
+def drain_the_ill(parts: Parts, inventory: Inventory, events: list[DeviceEvent]) -> None:
+    """Drain the devices that a reading or events tell hardware trouble of. What cannot be saved is told."""
+    findings = look(inventory, events, parts.devices.drained, time.time(), boot_id())
+    for note in findings.notes:
+        _LOG.warning("%s", note)
+        parts.book.note(None, "device", note)
+    if not findings.drains:
+        return
+    for uuid, why in findings.drains.items():
+        _LOG.error("%s takes nothing new: %s", uuid, why.reason)
+        parts.book.note(None, "drained", f"{uuid}: {why.reason}")
+    try:
+        parts.devices.drain({**parts.devices.drained, **findings.drains})
+        parts.problems.pop("drained", None)
+    except HostFault as error:
+        parts.devices.drained = {**parts.devices.drained, **findings.drains}
+        parts.problems["drained"] = str(error)
+    parts.changed()
+
+
+def _meant(parts: Parts, device: str) -> list[Device]:
+    inventory = parts.devices.known()
+    if inventory is None:
+        raise HostFault("the devices have not been read yet", "try again in a second")
+    named = select_devices(inventory, device, None) or frozenset()
+    return [one for one in inventory.devices if one.uuid in named]
+
+
+def _changed(parts: Parts) -> dict[str, str]:
+    parts.changed()
+    return parts.devices.drained_reasons()

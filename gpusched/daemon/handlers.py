@@ -1,0 +1,198 @@
+"""What each request of the control link means. A handler changes the book; the answer goes out once that is saved."""
+
+import logging
+import os
+from functools import partial
+from typing import Final
+
+import msgspec
+
+import gpusched
+from gpusched.control.messages import (
+    Answer,
+    Await,
+    Done,
+    Drain,
+    Drained,
+    Hold,
+    Jobs,
+    ListJobs,
+    Ping,
+    Pong,
+    Release,
+    Shutdown,
+    Stop,
+    Submit,
+    Submitted,
+    Turn,
+    TurnIs,
+    Undrain,
+)
+from gpusched.daemon.accept import Acceptance
+from gpusched.daemon.course import call_off, cancel
+from gpusched.daemon.drain import drain, undrain
+from gpusched.daemon.job import Job
+from gpusched.daemon.parts import Parts
+from gpusched.daemon.reconcile import Adoption
+from gpusched.daemon.server import Asked, Server, refusal
+from gpusched.daemon.view import told
+from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.model.status import JOB_TERMINAL, JobState
+
+__all__ = ["Handlers"]
+
+_LOG: Final = logging.getLogger(__name__)
+_STOPPED: Final = "stopped by gpusched stop"
+
+
+class Handlers:
+    """Answers requests. Those that wait for something are left with `parts.waiting`."""
+
+    def __init__(self, parts: Parts, server: Server, adoption: Adoption) -> None:
+        self._parts, self._server, self._adoption = parts, server, adoption
+        self._acceptance = Acceptance(parts)
+        self._unread: list[Asked] = []
+
+    def handle(self, asked: Asked, now: float) -> Answer | None:
+        """Return the answer to a request, None if it comes later. It raises nothing."""
+        try:
+            return self._handle(asked, now)
+        except GpuschedError as error:
+            return refusal(error)
+        except Exception as error:  # noqa: BLE001 (a request must not end the daemon)
+            _LOG.exception("a request could not be handled: %s", type(asked.request).__name__)
+            return refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
+
+    def left_over(self) -> list[Asked]:
+        """Return the submissions that waited for the first reading of the devices, once it is there."""
+        if not self._unread or self._parts.devices.known() is None:
+            return []
+        unread, self._unread = self._unread, []
+        return unread
+
+    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911 (one line for each request)
+        match asked.request:
+            case Ping():
+                return self._pong()
+            case Submit():
+                return self._submit(asked, asked.request, now)
+            case ListJobs():
+                return self._list(asked.request)
+            case Turn():
+                self._turn(asked, asked.request, now)
+            case Await():
+                self._await(asked, asked.request, now)
+            case Stop():
+                return self._stop(asked.request, now)
+            case Hold():
+                return self._hold(asked.request.ids, held=True)
+            case Release():
+                return self._hold(asked.request.ids, held=False)
+            case Drain():
+                return Drained(devices=drain(self._parts, asked.request.device, asked.request.reason))
+            case Undrain():
+                return Drained(devices=undrain(self._parts, asked.request.device))
+            case Shutdown():
+                self._parts.over = True
+                return Done(told=("the daemon ends; jobs go on",))
+        return None
+
+    def _pong(self) -> Pong:
+        parts, states = self._parts, [job.state for job in self._parts.book.live.values()]
+        queued = sum(state is JobState.QUEUED for state in states)
+        drained = [f"{uuid} takes nothing new: {why}" for uuid, why in parts.devices.drained_reasons().items()]
+        problems = [*([parts.book.problem] if parts.book.problem else []), *parts.problems.values(), *drained]
+        return Pong(
+            version=gpusched.__version__,
+            pid=os.getpid(),
+            started=parts.started,
+            state_dir=str(parts.settings.state_dir),
+            queued=queued,
+            running=len(states) - queued,
+            malformed=self._server.malformed,
+            problems=tuple(problems),
+        )
+
+    def _submit(self, asked: Asked, request: Submit, now: float) -> Answer | None:
+        if self._parts.book.problem is not None:
+            raise HostFault(self._parts.book.problem, "no new job is taken until this is mended; jobs go on")
+        host = self._parts.devices.known()
+        if host is None:
+            self._parts.devices.fresh(now, 0.0)
+            self._unread.append(asked)
+            return None
+        if any(self._parts.book.state(earlier) is None for earlier in request.job.after):
+            self._adoption.look()
+        return Submitted(id=self._acceptance.accept(request.job, host).id)
+
+    def _list(self, request: ListJobs) -> Jobs:
+        self._adoption.look()
+        if request.ids:
+            jobs = [self._parts.book.job(job_id) for job_id in request.ids]
+        else:
+            jobs = [*self._parts.book.live.values(), *self._parts.book.ended(request.ended)]
+        return Jobs(jobs=tuple(told(job, self._parts.why.get(job.id)) for job in jobs))
+
+    def _turn(self, asked: Asked, request: Turn, now: float) -> None:
+        job = self._parts.book.job(request.id)
+        if job.submission is None or job.submission.launcher is None:
+            raise UsageError(f"{job.id} is started by the daemon", f"follow it with: gpusched logs -f {job.id}")
+        if not self._parts.waiting.is_interested(job.id, now):
+            self._parts.changed()
+        self._parts.waiting.interested(job.id, now + request.wait_s)
+        self._parts.waiting.add(asked, now + request.wait_s, partial(self._look_at_turn, job.id))
+
+    def _look_at_turn(self, job_id: str, late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
+        job = self._parts.book.job(job_id)
+        come = self._parts.starts.may_begin(job_id)
+        if not (come or late) and job.state in (JobState.QUEUED, JobState.STARTING):
+            return None
+        return TurnIs(come=come, job=told(job, self._parts.why.get(job_id)))
+
+    def _await(self, asked: Asked, request: Await, now: float) -> None:
+        for job_id in request.ids:
+            self._known(job_id)
+        self._parts.waiting.add(asked, now + request.wait_s, partial(self._look_at_ends, request.ids))
+
+    def _look_at_ends(self, ids: tuple[str, ...], late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
+        if not late and any(job_id in self._parts.book.live for job_id in ids):
+            return None
+        jobs = [self._parts.book.job(job_id) for job_id in ids]
+        return Jobs(jobs=tuple(told(job, self._parts.why.get(job.id)) for job in jobs))
+
+    def _stop(self, request: Stop, now: float) -> Done:
+        self._adoption.look()
+        ids = tuple(self._parts.book.live) if request.everything else request.ids
+        jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
+        return Done(told=tuple(self._stop_one(job, now, kill=request.kill) for job in jobs))
+
+    def _stop_one(self, job: Job, now: float, *, kill: bool) -> str:
+        if job.state in JOB_TERMINAL:
+            return f"{job.id} is over: {job.state}"
+        if job.state is JobState.QUEUED or (job.id in self._parts.starts and call_off(self._parts, job, now)):
+            cancel(self._parts, job, _STOPPED)
+            return f"{job.id} is cancelled"
+        self._parts.book.change(msgspec.structs.replace(job, stop_asked=True), "stop asked")
+        if job.id in self._parts.starts:
+            self._parts.kills[job.id] = kill
+        else:
+            self._parts.orders.append((job.id, kill))
+        return f"{job.id} is stopping"
+
+    def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
+        jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
+        for job in jobs:
+            if job.state is not JobState.QUEUED:
+                verb = "held" if held else "released"
+                raise UsageError(f"{job.id} is {job.state}: only a queued job can be {verb}", "see gpusched ps")
+        for job in jobs:
+            if job.held is not held:
+                self._parts.book.change(msgspec.structs.replace(job, held=held), "held" if held else "released")
+        self._parts.changed()
+        return Done(told=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
+
+    def _known(self, job_id: str) -> Job:
+        """Return a job; one that a launch started just now may not have been found yet. Raises NotFound."""
+        if job_id not in self._parts.book.known:
+            self._adoption.look()
+        return self._parts.book.job(job_id)

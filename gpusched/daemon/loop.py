@@ -1,0 +1,209 @@
+"""The daemon's one loop of named steps. Signals only set a flag; nothing in it waits but `_sleep`.
+
+An answer goes out when what it promises is on disk: all that arrived in one turn is one transaction.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import zmq
+
+from gpusched.control.messages import Answer, Submitted
+from gpusched.daemon.course import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
+from gpusched.daemon.handlers import Handlers
+from gpusched.daemon.notify import Notifier
+from gpusched.daemon.parts import Parts
+from gpusched.daemon.queue import Queue
+from gpusched.daemon.reconcile import Adoption, reconcile
+from gpusched.daemon.sentry import Sentry
+from gpusched.daemon.server import Asked, Server, refusal
+from gpusched.errors import GpuschedError, HostFault
+
+__all__ = ["Loop"]
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_AT_ONCE: Final = 128
+_LONGEST_SLEEP_S: Final = 1.0
+_OWN_EVERY_S: Final = 3.0
+_STOPPED: Final = "stopped by gpusched stop"
+
+
+class Signals:
+    """SIGTERM and SIGINT ask for the end; SIGCHLD wakes. `wakeup` is readable after a signal."""
+
+    def __init__(self) -> None:
+        self.asked_to_end = False
+        self.wakeup, outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        for number in (signal.SIGCHLD, signal.SIGHUP):
+            signal.signal(number, lambda _number, _frame: None)
+
+    def clear(self) -> None:
+        """Empty the pipe that woke the loop."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.wakeup, 4096):
+                pass
+
+    def _end(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked_to_end = True
+
+
+class Loop:
+    """Turns until it is asked to end, or until `is_own` says that this daemon's place was taken away from it."""
+
+    def __init__(
+        self, parts: Parts, server: Server, sentry: Sentry, notifier: Notifier, is_own: Callable[[], bool]
+    ) -> None:
+        self._parts, self._server, self._sentry = parts, server, sentry
+        self._notifier, self._is_own = notifier, is_own
+        self._signals = Signals()
+        self._adoption = Adoption(parts)
+        self._handlers = Handlers(parts, server, self._adoption)
+        self._queue = Queue(parts)
+        self._pending: list[tuple[Asked, Answer]] = []
+        self._next_own = 0.0
+        self._told = set[str]()
+
+    def begin(self) -> None:
+        """Find out what happened while nobody listened. Raises HostFault where that cannot be written down."""
+        reconcile(self._parts, time.monotonic())
+        self._adoption.look()
+        self._parts.book.save(time.monotonic())
+        if self._parts.book.problem is not None:
+            raise HostFault(self._parts.book.problem)
+        self._notifier.ready()
+
+    def run(self) -> None:
+        """Receive, apply, watch, look at the devices and at the queue, start, answer, sleep; and again."""
+        steps = (
+            self._receive,
+            self._save_and_answer,
+            self._reap,
+            self._watch,
+            self._devices,
+            self._look_at_queue,
+            self._save_and_act,
+            self._answer_waiting,
+            self._look_after_itself,
+        )
+        while not (self._parts.over or self._signals.asked_to_end):
+            for step in steps:
+                self._guarded(step)
+            self._sleep()
+        self._notifier.stopping()
+        self._save_and_act()
+        self._answer_waiting()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Run one step. A fault of ours in it is told, and the daemon goes on with what it can do."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 (the last line of defence)
+            what = f"{step.__name__.strip('_')}: {type(error).__name__}: {error}"
+            self._parts.problems[step.__name__] = f"internal error in {what}; see daemon.log"
+            if what not in self._told:
+                self._told.add(what)
+                _LOG.exception("internal error in %s", what)
+
+    def _receive(self) -> None:
+        now = time.monotonic()
+        for asked in [*self._handlers.left_over(), *self._server.receive(_MOST_AT_ONCE)]:
+            answer = self._handlers.handle(asked, now)
+            if answer is not None:
+                self._pending.append((asked, answer))
+
+    def _save_and_answer(self) -> None:
+        refused = {job.id: job for job in self._parts.book.save(time.monotonic())}
+        pending, self._pending = self._pending, []
+        for asked, answer in pending:
+            if isinstance(answer, Submitted) and answer.id in refused:
+                self._server.answer(asked, refusal(self._not_taken()))
+                discard(refused[answer.id])
+            else:
+                self._server.answer(asked, answer)
+
+    def _reap(self) -> None:
+        """Learn which guards among our children have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._parts.starts.guard_ended(pid)
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        look_at_starts(self._parts, now)
+        look_at_running(self._parts, now)
+        if now >= self._adoption.due():
+            self._adoption.look()
+
+    def _devices(self) -> None:
+        self._sentry.look(time.monotonic())
+
+    def _look_at_queue(self) -> None:
+        self._queue.look(time.monotonic())
+
+    def _save_and_act(self) -> None:
+        """Save; then do what must not be done before it is saved."""
+        self._parts.book.save(time.monotonic())
+        if self._parts.book.unsaved:
+            return
+        spawn_prepared(self._parts, time.monotonic())
+        orders, self._parts.orders = self._parts.orders, []
+        for job_id, kill in orders:
+            job = self._parts.book.live.get(job_id)
+            if job is not None:
+                order_stop(job, _STOPPED, kill=kill)
+
+    def _answer_waiting(self) -> None:
+        for asked, answer in self._parts.waiting.ready(time.monotonic()):
+            self._server.answer(asked, answer)
+
+    def _look_after_itself(self) -> None:
+        self._notifier.ping()
+        now = time.monotonic()
+        if now < self._next_own:
+            return
+        self._next_own = now + _OWN_EVERY_S
+        if not self._is_own():
+            _LOG.warning("the state directory is gone, or another daemon has it: this one ends")
+            self._parts.over = True
+            return
+        try:
+            self._server.mend()
+            self._parts.problems.pop("socket", None)
+        except HostFault as error:
+            self._parts.problems["socket"] = str(error)
+
+    def _sleep(self) -> None:
+        now = time.monotonic()
+        moments = (
+            self._parts.starts.due(now),
+            self._parts.watch.due(),
+            self._parts.waiting.due(),
+            self._queue.due(),
+            self._adoption.due(),
+            self._sentry.due(),
+        )
+        until = min([now + _LONGEST_SLEEP_S, *(moment for moment in moments if moment is not None)])
+        if self._notifier.longest_sleep_s is not None:
+            until = min(until, now + self._notifier.longest_sleep_s)
+        poller: Any = zmq.Poller()
+        poller.register(self._server.socket, zmq.POLLIN)
+        guards = list(self._parts.watch.descriptors())
+        for descriptor in (self._signals.wakeup, self._parts.devices.finished, *guards):
+            poller.register(descriptor, zmq.POLLIN)
+        for ready, _ in poller.poll(max(0.0, 1000 * (until - now))):
+            if ready == self._signals.wakeup:
+                self._signals.clear()
+            elif ready in guards:
+                self._parts.watch.readable(ready, time.monotonic())
+
+    def _not_taken(self) -> GpuschedError:
+        return HostFault(self._parts.book.problem or "the job could not be saved", "no job is taken until it is mended")

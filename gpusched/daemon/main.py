@@ -1,0 +1,160 @@
+"""The daemon as a process: one for a user and a state directory, from its lock to its end."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gpusched.control.place import control_socket, private_directory
+from gpusched.daemon.book import Book
+from gpusched.daemon.devices import Devices
+from gpusched.daemon.loop import Loop
+from gpusched.daemon.notify import Notifier
+from gpusched.daemon.parts import Parts
+from gpusched.daemon.sentry import Sentry
+from gpusched.daemon.server import Server
+from gpusched.daemon.starter import starter
+from gpusched.daemon.starts import Starts
+from gpusched.daemon.store import Store
+from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.probe.nvml import NvmlProbe
+from gpusched.probe.nvml_events import NvmlEvents
+from gpusched.settings import Settings, load_settings
+from gpusched.supervisor.filelock import lock
+from gpusched.supervisor.lease_files import LeaseDirectory, lease_directory
+
+__all__ = ["AnotherDaemon", "main", "serve"]
+
+_LOG: Final = logging.getLogger(__name__)
+_LONGEST_LOG: Final = 1 << 20
+
+
+class AnotherDaemon(UsageError):
+    """There is a daemon for this state directory already."""
+
+
+class Lock:
+    """STATE_DIR/daemon.lock, held: whoever holds it is the daemon. Raises AnotherDaemon, HostFault."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "daemon.lock"
+        try:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if not lock(self._descriptor, 0):
+                pid = self._path.read_text().strip()
+                os.close(self._descriptor)
+                raise AnotherDaemon(f"a daemon runs for {state_dir}: process {pid}", "see: gpusched daemon status")
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            hint = "make it writable, or set GPUSCHED_STATE_DIR to another directory"
+            raise HostFault(f"{self._path}: {error.strerror}", hint) from None
+
+    def is_own(self) -> bool:
+        """Return whether the file that others find is still the one that is locked."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Let another daemon begin."""
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+
+
+def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None:
+    """Be the daemon until asked to end. Raises AnotherDaemon, and HostFault or UsageError if it cannot begin."""
+    socket = control_socket(settings)
+    private_directory(settings.runtime_dir)
+    with ExitStack() as stack:
+        own = Lock(settings.state_dir)
+        stack.callback(own.release)
+        book = Book(Store.open(settings.state_dir / "gpusched.db"))
+        stack.callback(book.close)
+        server = Server(socket)
+        stack.callback(server.close)
+        probe, events = NvmlProbe(), NvmlEvents()
+        stack.callback(events.close)
+        devices = Devices(settings, probe.read)
+        devices.load()
+        parts = Parts(
+            settings=settings,
+            book=book,
+            devices=devices,
+            starts=Starts(settings, starter(environ)),
+            leases=partial(_leases, settings),
+        )
+        loop = Loop(parts, server, Sentry(parts, events), Notifier(environ), own.is_own)
+        loop.begin()
+        tell.ready()
+        _LOG.info("the daemon serves %s", settings.state_dir)
+        loop.run()
+        _LOG.info("the daemon ends")
+
+
+class Words:
+    """What is told to whoever started the daemon and waits, over the pipe `descriptor`; None: nobody waits."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def ready(self) -> None:
+        """Say that the daemon answers."""
+        self._say(b"ready")
+
+    def another(self) -> None:
+        """Say that another daemon does."""
+        self._say(b"another")
+
+    def failed(self, error: GpuschedError) -> None:
+        """Say why there is none."""
+        self._say(json.dumps({"code": error.code, "message": error.message, "hint": error.hint}).encode())
+
+    def _say(self, words: bytes) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, words)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def main(words: Words) -> int:
+    """Run the daemon in this process and return its exit code."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
+    try:
+        settings = load_settings(os.environ)
+        _shorten(settings.state_dir / "daemon.log")
+        serve(settings, dict(os.environ), words)
+    except AnotherDaemon as error:
+        words.another()
+        _LOG.info("%s", error.message)
+        return error.exit_code
+    except GpuschedError as error:
+        _LOG.error("%s", error)
+        words.failed(error)
+        return error.exit_code
+    return 0
+
+
+def _leases(settings: Settings, simulated: bool) -> LeaseDirectory:  # noqa: FBT001 (see Parts)
+    return lease_directory(settings, simulated=simulated)
+
+
+def _shorten(log: Path) -> None:
+    """Keep the log from growing over the years: the older part is dropped when a daemon begins."""
+    with suppress(OSError):
+        if log.stat().st_size > _LONGEST_LOG:
+            log.replace(log.with_name("daemon.log.1"))

@@ -1,0 +1,216 @@
+"""The queue: which jobs may start at all, which of them do, and why the others wait.
+
+Devices are read before the lease directory is locked, so that a driver that hangs keeps no other user from planning.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from gpusched.daemon.course import begin, cancel
+from gpusched.daemon.job import Job
+from gpusched.daemon.parts import Parts
+from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
+from gpusched.daemon.view import current_status
+from gpusched.errors import GpuschedError, HostFault
+from gpusched.model.device import Inventory
+from gpusched.model.job import Submission
+from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.probe.base import require_usable
+from gpusched.supervisor.kernel import start_time
+from gpusched.supervisor.lease_files import LeaseDirectory
+from gpusched.supervisor.lease_processes import with_processes
+
+__all__ = ["Queue"]
+
+_FRESH_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 2.0
+_LOCKED_AGAIN_S: Final = 0.1
+_REST: Final = 4  # times as long as a look took, so that a long queue leaves the daemon its ears
+_STARTING_PER_CPU: Final = 2
+_TRY_AGAIN_S: Final = 5.0
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Queue:
+    """Looks at the queue when something changed, and every two seconds while somebody waits. Times are monotonic."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._next = self._rested = 0.0
+        self._awaits_reading = False
+        self._most_starting = _STARTING_PER_CPU * len(os.sched_getaffinity(0))
+
+    def due(self) -> float | None:
+        """Return when to look at the queue, None while nobody waits."""
+        if self._awaits_reading or not self._queued():
+            return None
+        return self._rested if self._parts.look_at_queue else max(self._rested, self._next)
+
+    def look(self, now: float) -> None:
+        """Prepare the jobs whose turn has come; they are spawned once that is saved."""
+        due = self.due()
+        if not self._awaits_reading and (due is None or now < due):
+            return
+        queued = self._queued()
+        if not queued or self._parts.book.problem is not None:
+            self._awaits_reading = False
+            return
+        host = None
+        if any(_on_this_host(job) for job in queued):
+            host = self._parts.devices.fresh(now, _FRESH_S)
+            self._awaits_reading = host is None
+            if host is None:  # the reading that has begun wakes us
+                return
+        self._parts.look_at_queue = False
+        self._next = now + _LOOK_AGAIN_S
+        try:
+            self._decide(queued, host, now)
+        except HostFault as error:
+            self._parts.why.update({job.id: str(error) for job in queued})
+            self._parts.look_at_queue = True
+            self._next = now + _LOCKED_AGAIN_S
+        ended = time.monotonic()
+        self._rested = max(self._rested, ended + min(_LOOK_AGAIN_S, _REST * (ended - now)))
+        if self._parts.look_at_queue:
+            self._rested = max(self._rested, self._next)
+
+    def _queued(self) -> list[Job]:
+        return [job for job in self._parts.book.live.values() if job.state is JobState.QUEUED]
+
+    def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> None:
+        blocked = dict(self._blocked(queued, host, now))
+        waiting = [job for job in queued if job.id in self._parts.book.live]
+        with self._grounds(waiting, host) as (grounds, directories):
+            decision = schedule(
+                waiting, self._running(), grounds, blocked, self._parts.settings, time.time(), began=_began
+            )
+            self._parts.why = dict(decision.why)
+            self._start(decision, {job.id: job for job in waiting}, directories, now)
+
+    def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
+        """Yield the jobs that must not start now, each with the reason; cancel those that never may."""
+        trouble = _trouble(host)
+        for job in queued:
+            asked = job.submission
+            if asked is None:
+                continue
+            over = self._can_never_start(asked)
+            if over is not None:
+                cancel(self._parts, job, over)
+                continue
+            reason = self._reason(job, asked, now)
+            if reason is None and trouble and _on_this_host(job) and not _needs_no_device(asked):
+                reason = trouble
+            if reason is not None:
+                yield job.id, reason
+
+    def _can_never_start(self, asked: Submission) -> str | None:
+        launcher = asked.launcher
+        if launcher is not None and start_time(launcher.pid) != launcher.start:
+            return "whoever ran it is gone"
+        for earlier in asked.after:
+            state = self._parts.book.state(earlier)
+            if state in JOB_TERMINAL and state is not JobState.SUCCEEDED:
+                return f"{earlier}, which it was to follow, is {state}"
+        return None
+
+    def _reason(self, job: Job, asked: Submission, now: float) -> str | None:
+        if job.held:
+            return f"held; let it go with: gpusched release {job.id}"
+        if asked.at is not None and asked.at > time.time():
+            return f"starts at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(asked.at))}"
+        unfinished = [one for one in asked.after if self._parts.book.state(one) is not JobState.SUCCEEDED]
+        if unfinished:
+            return f"waits for the end of {', '.join(unfinished[:5])}{' and others' if len(unfinished) > 5 else ''}"  # noqa: PLR2004
+        pause_s = self._parts.not_before.get(job.id, 0.0) - now
+        if pause_s > 0:
+            self._next = min(self._next, now + pause_s)
+            return f"{job.message or 'it could not be started'}; tried again in {pause_s:.0f} s"
+        if asked.launcher is not None and not self._parts.waiting.is_interested(job.id, now):
+            return "the command that asked for it is stopped: bring it back with fg"
+        return None
+
+    @contextmanager
+    def _grounds(
+        self, waiting: list[Job], host: Inventory | None
+    ) -> Iterator[tuple[Mapping[str | None, Ground], Mapping[bool, LeaseDirectory]]]:
+        """Give what to plan on, while nobody else plans there. Raises HostFault if somebody else does just now."""
+        machines = {job.submission.machine for job in waiting if job.submission}
+        grounds: dict[str | None, Ground] = {}
+        directories: dict[bool, LeaseDirectory] = {}
+        with ExitStack() as locks:
+            for simulated in sorted({machine is not None for machine in machines}):
+                directories[simulated] = self._parts.leases(simulated)
+                locks.enter_context(directories[simulated].locked(patience_s=0))
+            if host is not None:
+                jobs = [status for job in self._parts.book.live.values() if (status := current_status(job)) is not None]
+                grounds[None] = Ground(inventory=host, leases=with_processes(directories[False].read(), host, jobs))
+            described = directories[True].read() if True in directories else ()
+            for machine in machines - {None}:
+                inventory, saved = self._parts.devices.machine(str(machine))
+                grounds[machine] = Ground(inventory=inventory, leases=(*saved, *described))
+            yield grounds, directories
+
+    def _running(self) -> list[Running]:
+        found = []
+        for job in self._parts.book.live.values():
+            if job.state is not JobState.QUEUED:
+                limit = job.submission.time_limit_s if job.submission else None
+                known = job.started is not None and limit is not None
+                found.append(
+                    Running(
+                        id=job.id, run_dir=job.run_dir, ends_at=(job.started or 0.0) + (limit or 0.0) if known else None
+                    )
+                )
+        return found
+
+    def _start(
+        self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
+    ) -> None:
+        for start in decision.starts:
+            if len(self._parts.starts) >= self._most_starting:
+                self._parts.why[start.id] = f"its turn has come; {len(self._parts.starts)} others are just starting"
+                self._parts.look_at_queue = True
+            else:
+                self._prepare(start, jobs[start.id], directories, now)
+
+    def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:
+        simulated = job.submission is not None and job.submission.machine is not None
+        try:
+            self._parts.starts.prepare(job, start.plan, directories[simulated], now)
+        except GpuschedError as error:
+            self._parts.not_before[job.id] = now + _TRY_AGAIN_S
+            self._parts.why[job.id] = str(error)
+        else:
+            self._parts.why.pop(job.id, None)
+            begin(self._parts, job)
+
+
+def _on_this_host(job: Job) -> bool:
+    return job.submission is not None and job.submission.machine is None
+
+
+def _needs_no_device(asked: Submission) -> bool:
+    return asked.command is not None and asked.command.devices == 0
+
+
+def _trouble(host: Inventory | None) -> str | None:
+    """Return why this host's devices cannot be used: its jobs are not to run without them for that."""
+    if host is None:
+        return None
+    try:
+        require_usable(host)
+    except HostFault as error:
+        return error.message
+    return None
+
+
+def _began(pid: int) -> float | None:
+    """Return when a process began, in Unix seconds; None if it is gone."""
+    ticks = start_time(pid)
+    if ticks is None:
+        return None
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / _TICKS

@@ -1,0 +1,122 @@
+"""What happened while nobody listened: jobs that went on, ended or never began; and jobs that others started.
+
+A `launch` in the foreground starts its job itself; the daemon finds it by its directory and treats it as its own.
+"""
+
+import os
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.course import adopt_running, cancel, ended, is_worked_on, queue_again
+from gpusched.daemon.job import Job
+from gpusched.daemon.parts import Parts
+from gpusched.daemon.view import current_status
+from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, read_job
+from gpusched.supervisor.kernel import start_time
+from gpusched.supervisor.start import guard_alive, has_begun
+
+__all__ = ["Adoption", "reconcile"]
+
+_LOOK_EVERY_S: Final = 1.0
+_MOST_AT_ONCE: Final = 200
+_CLOCK_STEP_NS: Final = 50_000_000
+
+
+def reconcile(parts: Parts, now: float) -> None:
+    """Find every job of the book again, when the daemon starts."""
+    for job in list(parts.book.live.values()):
+        if job.state is JobState.QUEUED:
+            launcher = job.submission.launcher if job.submission else None
+            if launcher is not None and start_time(launcher.pid) != launcher.start:
+                cancel(parts, job, "whoever ran it is gone")
+        else:
+            _find(parts, job, now)
+
+
+def _find(parts: Parts, job: Job, now: float) -> None:
+    """Find out what became of a job that was worked on; see starts.py for what a kill -9 leaves at each step."""
+    directory = JobDirectory(Path(job.run_dir))
+    status = current_status(job)
+    if status is not None and is_worked_on(job, status):
+        adopt_running(parts, job, status, now)
+    elif status is not None:
+        ended(parts, job, now)
+    elif not parts.starts.call_off(job):
+        parts.starts.take_over(job.id, now)
+    elif has_begun(directory) or job.state is not JobState.STARTING:
+        ended(parts, job, now)
+    else:
+        queue_again(parts, job, "the daemon ended before it had started")
+
+
+class Adoption:
+    """Finds jobs that were started without the daemon, by their directories."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._jobs = parts.settings.state_dir / "jobs"
+        self._seen_at = -1
+        self._young: dict[str, float] = {}
+        self._next = 0.0
+
+    def due(self) -> float:
+        """Return when to look by the clock (monotonic)."""
+        return self._next
+
+    def look(self) -> None:
+        """Take in the jobs that are there by now; it costs next to nothing while no directory came or went."""
+        now = time.monotonic()
+        self._next = now + _LOOK_EVERY_S
+        try:
+            self._list(now)
+        except OSError:  # no jobs yet, or the directory cannot be read at present
+            return
+        for name in list(islice(self._young, _MOST_AT_ONCE)):
+            until = self._young.pop(name)
+            if name not in self._parts.book.known and not self._adopted(self._jobs / name, now) and now < until:
+                self._young[name] = until
+        if len(self._young) > _MOST_AT_ONCE:
+            self._next = now
+
+    def _list(self, now: float) -> None:
+        changed = self._jobs.stat().st_mtime_ns
+        if changed == self._seen_at:
+            return
+        names = {entry.name for entry in os.scandir(self._jobs)}
+        settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
+        self._seen_at = changed if settled else -1
+        for name in names - self._parts.book.known - self._young.keys():
+            self._young[name] = now + START_PATIENCE_S
+
+    def _adopted(self, path: Path, now: float) -> bool:
+        """Take in the job of a directory, if there is one that has been started."""
+        if not (path / "spec.json").exists():
+            return False
+        directory = JobDirectory(path)
+        status = read_job(path)
+        unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
+        if unseen and not guard_alive(directory) and not has_begun(directory):
+            return False
+        job = Job(
+            id=path.name,
+            run_dir=str(path),
+            created=status.created,
+            state=JobState.RUNNING,
+            attempt=status.attempt,
+            started=status.started,
+        )
+        if status.state in JOB_TERMINAL:
+            over = msgspec.structs.replace(
+                job, state=status.state, ended=status.ended or status.created, message=status.message, last=status
+            )
+            self._parts.book.adopt(over)
+            return True
+        self._parts.book.adopt(job)
+        adopt_running(self._parts, job, status, now)
+        self._parts.changed()
+        return True
