@@ -21,7 +21,7 @@ class Notifier:
 
     def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        name = environ.get("NOTIFY_SOCKET", "")
+        name = environ.get("NOTIFY_SOCKET", "") if _is_addressed(environ, "SYSTEMD_EXEC_PID") else ""
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self._period_s = _watchdog_s(environ) / 2 if self._address else 0.0
         self._due = clock()
@@ -61,8 +61,11 @@ class Notifier:
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:
-    """Return how long this process may be silent; 0 without limit, or if another process is meant."""
-    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return 0.0
-    microseconds = environ.get("WATCHDOG_USEC", "")
+    """Return how long this process may be silent; 0 without limit."""
+    microseconds = environ.get("WATCHDOG_USEC", "") if _is_addressed(environ, "WATCHDOG_PID") else ""
     return int(microseconds) / 1e6 if microseconds.isascii() and microseconds.isdigit() else 0.0
+
+
+def _is_addressed(environ: Mapping[str, str], variable: str) -> bool:
+    """Return whether the variables are this process's own, and not inherited from a process that started it."""
+    return environ.get(variable, str(os.getpid())) == str(os.getpid())

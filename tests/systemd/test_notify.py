@@ -66,6 +66,14 @@ def test_without_a_watchdog_of_this_process_there_is_nothing_to_feed(
     assert notifier.longest_sleep_s is None
 
 
+def test_a_daemon_that_a_command_inside_a_unit_started_does_not_speak_in_the_name_of_that_unit(
+    manager: tuple[socket.socket, str],
+) -> None:
+    one, name = manager
+    Notifier({"NOTIFY_SOCKET": name, "SYSTEMD_EXEC_PID": "1"}).ready()
+    assert heard(one) == []
+
+
 @pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "/nowhere/at/all"}])
 def test_a_manager_that_is_not_there_changes_nothing(environ: dict[str, str]) -> None:
     notifier = Notifier(environ | {"WATCHDOG_USEC": "1000000"})
