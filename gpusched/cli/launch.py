@@ -1,12 +1,9 @@
 """`gpusched launch`: plan a workload, start its processes under a supervisor, and follow them to the end."""
 
-import fcntl
-import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,12 +15,13 @@ from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
 from gpusched.cli.screen import can_redraw
 from gpusched.cli.workloads import load_workload, read_options
-from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
-from gpusched.model.plan import Plan, Replica
+from gpusched.errors import HostFault, JobFailed, NotFound
+from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, load_settings
 from gpusched.supervisor.jobdir import JobDirectory, create, last_lines
+from gpusched.supervisor.lease_files import Hold
 from gpusched.supervisor.spec import JobSpec
 
 __all__ = ["launch"]
@@ -31,6 +29,7 @@ __all__ = ["launch"]
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
 _GUARD_PATIENCE_S: Final = 5.0
+_PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
 _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
@@ -55,24 +54,24 @@ def launch(
 
     Example: gpusched launch snake --procs 4 --network small
     """
+    from gpusched.supervisor.expand_job import job_socket, require_short_socket
+
     loaded = load_workload(workload)
     options = read_options(loaded, context.args)
     _require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     settings = load_settings(os.environ)
-    _require_short_paths(loaded, settings)
+    require_short_socket(loaded, settings)
     with ExitStack() as until_the_end:
-        with _one_at_a_time(settings.state_dir):
-            plan = wish.plan(loaded, settings)
-            directory = create(settings.state_dir, loaded.name)
-            requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
-            _start(directory, _spec(directory, loaded, options, plan, settings), watch=watch)
+        directory, plan, hold = _commit(wish, loaded, settings)
+        requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
+        _start(directory, _spec(directory, loaded, options, plan, settings), hold, watch=watch)
         if not as_json:
             _introduce(directory, plan, loaded)
         live = can_redraw() and not as_json
         status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
         _wait_for_guard(directory)
-        _remove_socket(_socket(settings, directory.path))
+        _remove_socket(job_socket(settings, directory.path))
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -99,22 +98,6 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _require_short_paths(workload: Workload, settings: Settings) -> None:
-    """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
-    longest = contract.LONGEST_SOCKET_PATH
-    if len(os.fsencode(_socket(settings, settings.state_dir / f"{workload.name}-99999"))) > longest:
-        raise UsageError(
-            f"{settings.runtime_dir}: sockets in this directory would have paths of over {longest} bytes",
-            "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
-        )
-
-
-def _socket(settings: Settings, directory: Path) -> Path:
-    """Return the path of a job's socket; two state directories may both have a snake-1."""
-    mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
-    return settings.runtime_dir / f"{directory.name}-{mark}.sock"
-
-
 def _remove_socket(path: Path) -> None:
     """Remove what a learner leaves that was killed; the job is over, so nobody holds it."""
     for left in (path, path.with_name(f"{path.name}.lock")):
@@ -122,13 +105,37 @@ def _remove_socket(path: Path) -> None:
             left.unlink()
 
 
-def _start(directory: JobDirectory, spec: JobSpec, *, watch: bool) -> None:
-    from gpusched.supervisor.start import start
+def _commit(wish: Wish, workload: Workload, settings: Settings) -> tuple[JobDirectory, Plan, Hold]:
+    """Plan beside what is leased and take what is planned, with nobody else doing so in between.
+
+    Raises what planning raises, and HostFault. The devices are read before: a driver that hangs holds up nobody else.
+    """
+    from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
+    from gpusched.supervisor.lease_processes import current_leases
+
+    inventory, saved = wish.look(settings)
+    leases = lease_directory(settings, simulated=inventory.simulated)
+    with leases.locked(_PLANNING_PATIENCE_S):
+        plan = wish.plan_beside((*saved, *current_leases(leases, inventory)), workload, inventory, settings)
+        directory = create(settings.state_dir, workload.name)
+        job = directory.path.name
+        return directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path)
+
+
+def _start(directory: JobDirectory, spec: JobSpec, hold: Hold, *, watch: bool) -> None:
+    from gpusched.supervisor.start import call_off, start
 
     if watch:
         with suppress(OSError):  # then no game is drawn; what else fails in this directory, start tells
             (directory.path / "watched").touch()
-    start(directory, spec, os.environ)
+    try:
+        start(directory, spec, os.environ)
+    except BaseException:
+        if call_off(directory):
+            hold.withdraw()
+        raise
+    finally:
+        hold.let_go()
 
 
 def _wait_for_guard(directory: JobDirectory) -> None:
@@ -142,55 +149,19 @@ def _wait_for_guard(directory: JobDirectory) -> None:
             time.sleep(0.01)
 
 
-@contextmanager
-def _one_at_a_time(state_dir: Path) -> Iterator[None]:
-    """Hold the state directory's lock, so that two launches do not plan the same memory."""
-    with ExitStack() as stack:
-        try:
-            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = stack.enter_context((state_dir / "launch.lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            hint = "make it writable, or set GPUSCHED_STATE_DIR to another directory"
-            raise HostFault(f"{state_dir}: {error.strerror}", hint) from None
-        yield
-
-
 def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Plan, settings: Settings) -> JobSpec:
-    from gpusched.planner import replica_specs
+    from gpusched.supervisor.expand_job import job_spec
     from gpusched.supervisor.start import this_process
 
-    job = directory.path.name
-    counts = {role.name: role.count for role in plan.request.roles}
-    endpoint = f"ipc://{_socket(settings, directory.path)}"
-
-    def identity(replica: Replica) -> dict[str, str]:
-        return contract.identity_environment(
-            replica,
-            job=job,
-            role_count=counts[replica.role],
-            endpoint=endpoint,
-            run_dir=str(directory.path),
-            settings=options,
-        )
-
-    return JobSpec(
-        id=job,
-        workload=workload.name,
-        replicas=replica_specs(
-            plan,
-            workload,
-            python=sys.executable,
-            cwd=str(Path.cwd()),
-            xla_variable=xla_variable(),
-            identity=identity,
-        ),
-        restart={role.name: role.restart for role in workload.roles},
-        leader=workload.leader,
-        stop_grace_s=workload.stop_grace_s,
-        counts=plan.counts,
-        simulated=plan.inventory.simulated,
-        machine=plan.inventory.host if plan.inventory.simulated else "",
+    return job_spec(
+        directory,
+        workload,
+        plan,
+        options=options,
+        python=sys.executable,
+        cwd=str(Path.cwd()),
+        xla_variable=xla_variable(),
+        settings=settings,
         launcher=this_process(),
         created=time.time(),
     )

@@ -5,11 +5,23 @@ from typing import Annotated, NamedTuple
 import typer
 
 from gpusched import contract
+from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
 
-__all__ = ["ActorMemory", "ExcludeGpus", "Gpus", "LearnerMemory", "Policy", "Procs", "Wish", "xla_variable"]
+__all__ = [
+    "ActorMemory",
+    "ExcludeGpus",
+    "Gpus",
+    "LearnerMemory",
+    "Policy",
+    "Procs",
+    "Wish",
+    "without_drained",
+    "xla_variable",
+]
 
 Procs = Annotated[
     str | None,
@@ -51,24 +63,36 @@ class Wish(NamedTuple):
     policy: str = "balanced"
 
     def plan(self, workload: Workload, settings: Settings) -> Plan:
-        """Return the plan for `workload`, beside the live jobs of this host if it is for this host.
+        """Return the plan for `workload`, beside what is leased on this host if it is for this host.
 
         Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
         """
-        from gpusched.planner import Rules, counted_role, plan, request_for, select_devices
+        inventory, leases = self.look(settings)
+        if self.machine is None:
+            from gpusched.supervisor.lease_files import lease_directory
+            from gpusched.supervisor.lease_processes import current_leases
+
+            leases = current_leases(lease_directory(settings, simulated=False), inventory)
+        return self.plan_beside(leases, workload, inventory, settings)
+
+    def look(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
+        """Return the machine that is meant, without what is drained here, and the leases that were saved with it.
+
+        Raises UsageError for an unknown machine, and HostFault for a driver that does not work.
+        """
         from gpusched.probe.base import read_inventory, require_usable
 
-        request = request_for(workload, self.procs, self.learner_memory, self.actor_memory)
         inventory, leases = read_inventory(self.machine)
         require_usable(inventory)
-        if self.machine is None:
-            from gpusched.cli.snapshot import with_descendants
-            from gpusched.probe.drained import mark, read_drained
-            from gpusched.supervisor.jobdir import leases_of, list_jobs
-            from gpusched.supervisor.kernel import boot_id
+        return (without_drained(inventory, settings) if self.machine is None else inventory), leases
 
-            inventory = mark(inventory, read_drained(settings.state_dir, boot_id()))
-            leases = with_descendants(inventory, leases_of(list_jobs(settings.state_dir)))
+    def plan_beside(
+        self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
+    ) -> Plan:
+        """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
+        from gpusched.planner import Rules, counted_role, plan, request_for, select_devices
+
+        request = request_for(workload, self.procs, self.learner_memory, self.actor_memory)
         rules = Rules(
             policy=self.policy,
             context_mib=settings.context_mib,
@@ -77,6 +101,14 @@ class Wish(NamedTuple):
         )
         maximise = counted_role(workload) if self.procs == "max" else None
         return plan(request, inventory, leases, rules, maximise)
+
+
+def without_drained(inventory: Inventory, settings: Settings) -> Inventory:
+    """Return the inventory of this host with the devices marked that take nothing new. Raises HostFault."""
+    from gpusched.probe.drained import mark, read_drained
+    from gpusched.supervisor.kernel import boot_id
+
+    return mark(inventory, read_drained(settings.state_dir, boot_id()))
 
 
 def xla_variable() -> str:

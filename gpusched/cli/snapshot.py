@@ -15,8 +15,9 @@ from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
+from gpusched.settings import Settings
 
-__all__ = ["Snapshot", "document", "reader_of", "with_descendants"]
+__all__ = ["Snapshot", "document", "reader_of"]
 
 _RECENT_S: Final = 3600.0
 
@@ -36,7 +37,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     load: float | None = None
 
 
-def reader_of(machine: str | None, state_dir: Path) -> Callable[[], Snapshot]:
+def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]:
     """Return what reads `machine` (see read_inventory) and its jobs, again and again; None is this host.
 
     For a saved status, the jobs are those saved with it. For a described machine they are the simulated ones on it.
@@ -46,8 +47,8 @@ def reader_of(machine: str | None, state_dir: Path) -> Callable[[], Snapshot]:
         from gpusched.probe.nvml import NvmlProbe
 
         probe = NvmlProbe()
-        return lambda: _of_this_host(probe.read(), state_dir)
-    return lambda: _of_another(machine, state_dir)
+        return lambda: _of_this_host(probe.read(), settings)
+    return lambda: _of_another(machine, settings.state_dir)
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:
@@ -58,33 +59,19 @@ def document(snapshot: Snapshot) -> dict[str, object]:
     return told | {"time": snapshot.time, "jobs": [msgspec.to_builtins(job) for job in snapshot.jobs]}
 
 
-def with_descendants(inventory: Inventory, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
-    """Return `leases`, and one with a share of 0 for every other process on a device that belongs to their processes.
+def _of_this_host(inventory: Inventory, settings: Settings) -> Snapshot:
+    from gpusched.cli.planning import without_drained
+    from gpusched.supervisor.jobdir import list_jobs
+    from gpusched.supervisor.lease_files import lease_directory
+    from gpusched.supervisor.lease_processes import with_processes
 
-    A process belongs to one that it descends from, or shares the process group with.
-    """
-    from gpusched.probe.host import ancestor_among
-
-    roots = {lease.pid: lease for lease in leases if lease.pid is not None}
-    others = {process.pid for device in inventory.devices for process in device.processes} - set(roots)
-    found = {pid: ancestor_among(pid, roots) for pid in sorted(others)}
-    return leases + tuple(
-        msgspec.structs.replace(roots[root], share_mib=0, pid=pid) for pid, root in found.items() if root is not None
-    )
-
-
-def _of_this_host(inventory: Inventory, state_dir: Path) -> Snapshot:
-    from gpusched.probe.drained import mark, read_drained
-    from gpusched.supervisor.jobdir import leases_of, list_jobs
-    from gpusched.supervisor.kernel import boot_id
-
-    inventory = mark(inventory, read_drained(state_dir, boot_id()))
     now = time.time()
-    jobs = list_jobs(state_dir)
-    leases = with_descendants(inventory, leases_of(jobs))
+    held = lease_directory(settings, simulated=False).read()
+    jobs = list_jobs(settings.state_dir, now - _RECENT_S)
+    leases = with_processes(held, inventory, jobs)
     by_pid = holders(leases)
     return Snapshot(
-        inventory=inventory,
+        inventory=without_drained(inventory, settings),
         jobs=tuple(_with_use(job, inventory, by_pid) for job in _recent(jobs, now)),
         leases=leases,
         holders=by_pid,
@@ -105,7 +92,9 @@ def _of_another(machine: str, state_dir: Path) -> Snapshot:
 
         here = {device.uuid for device in inventory.devices}
         jobs = tuple(
-            job for job in _recent(list_jobs(state_dir), now) if any(one.device_uuid in here for one in job.replicas)
+            job
+            for job in _recent(list_jobs(state_dir, now - _RECENT_S), now)
+            if any(one.device_uuid in here for one in job.replicas)
         )
     return Snapshot(inventory=inventory, jobs=jobs, leases=leases, holders=holders(leases), time=now)
 
@@ -129,20 +118,21 @@ def _with_use(job: JobStatus, inventory: Inventory, by_pid: dict[int, Lease]) ->
         replicas=tuple(
             replica
             if replica.state in REPLICA_TERMINAL or replica.device_uuid is None
-            else msgspec.structs.replace(replica, used_mib=_use(job.id, replica, inventory, by_pid))
+            else msgspec.structs.replace(replica, used_mib=_use(job, replica, inventory, by_pid))
             for replica in job.replicas
         ),
     )
 
 
-def _use(job: str, replica: ReplicaStatus, inventory: Inventory, by_pid: dict[int, Lease]) -> int | None:
+def _use(job: JobStatus, replica: ReplicaStatus, inventory: Inventory, by_pid: dict[int, Lease]) -> int | None:
     """Return what NVML tells for the replica's processes on its device; None if it lists none of them, or no amount."""
     amounts = [
         process.memory_mib
         for device in inventory.devices
         if device.uuid == replica.device_uuid
         for process in device.processes
-        if (lease := by_pid.get(process.pid)) is not None and (lease.job, lease.replica) == (job, replica.name)
+        if (lease := by_pid.get(process.pid)) is not None
+        and (lease.user, lease.run_dir, lease.replica) == (None, job.run_dir, replica.name)
     ]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None

@@ -41,7 +41,7 @@ def status(
         raise UsageError("--interval belongs to --watch", "add --watch, or leave it out")
     if interval is not None and not 0.1 <= interval <= 3600:  # noqa: PLR2004 (NaN fails this comparison too)
         raise UsageError(f"--interval: {interval} s is out of range", "give a number of seconds from 0.1 to 3600")
-    read = reader_of(machine, load_settings(os.environ).state_dir)
+    read = reader_of(machine, load_settings(os.environ))
     if as_json:
         import json
 

@@ -49,14 +49,16 @@ def lock_directory(directory: str, patience_s: float) -> int:
         except PermissionError:  # who makes it has not opened it to everybody yet
             if late:
                 raise
-        else:
-            if _is_locked_now(descriptor, path):
-                return descriptor
-            holder = _holder(descriptor) if late else 0
-            os.close(descriptor)
+            time.sleep(_LOOK_EVERY_S)
+            continue
+        if _is_locked_now(descriptor, path):
+            return descriptor
+        try:
             if late:
-                raise LockHeldError(path, holder)
-        time.sleep(_LOOK_EVERY_S)
+                raise LockHeldError(path, _holder(descriptor))
+            time.sleep(_LOOK_EVERY_S)
+        finally:
+            os.close(descriptor)
 
 
 def take_over(link: str, patience_s: float) -> tuple[str, int] | None:

@@ -28,7 +28,6 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.model.lease import Lease
 from gpusched.model.status import (
     JOB_TERMINAL,
     REPLICA_TERMINAL,
@@ -47,7 +46,6 @@ __all__ = [
     "is_alive",
     "last_lines",
     "last_progress",
-    "leases_of",
     "list_jobs",
     "lost",
     "parse_report",
@@ -191,31 +189,22 @@ def lost(status: JobStatus, message: str, ended: float | None = None) -> JobStat
     return msgspec.structs.replace(status, state=JobState.LOST, replicas=replicas, message=message, ended=ended)
 
 
-def list_jobs(state_dir: Path) -> tuple[JobStatus, ...]:
+def list_jobs(state_dir: Path, ended_since: float = 0.0) -> tuple[JobStatus, ...]:
     """Return all jobs that have a spec, oldest first, each with its last line of progress.
 
     A job whose supervisor is gone without a last word is shown as lost, and so is one whose files cannot be read. Only
-    a state directory that cannot be listed raises HostFault.
+    a state directory that cannot be listed raises HostFault. Jobs that ended before `ended_since`, in Unix seconds, may
+    be missing: this spares reading thousands of them.
     """
     jobs = state_dir / "jobs"
     try:
-        paths = [path for path in jobs.iterdir() if _has_spec(path)]
+        with os.scandir(jobs) as entries:
+            paths = [Path(entry) for entry in entries if _is_listed(entry.path, ended_since)]
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise HostFault(f"{jobs}: {error.strerror}", "make it readable, or set GPUSCHED_STATE_DIR") from None
     return tuple(sorted(map(read_job, paths), key=lambda job: (job.created, job.id)))
-
-
-def leases_of(jobs: Iterable[JobStatus]) -> tuple[Lease, ...]:
-    """Return the shares that live jobs hold on real devices: one for every replica that has not ended for good."""
-    return tuple(
-        Lease(device_uuid=one.device_uuid, share_mib=one.share_mib, job=job.id, replica=one.name, pid=one.pid)
-        for job in jobs
-        if job.state not in JOB_TERMINAL and not job.simulated
-        for one in job.replicas
-        if one.device_uuid is not None and one.state not in REPLICA_TERMINAL
-    )
 
 
 def last_progress(path: Path) -> dict[str, object] | None:
@@ -289,11 +278,20 @@ def is_alive(status: JobStatus) -> bool:
     return pid is not None and start is not None and status.boot_id == boot_id() and start_time(pid) == start
 
 
-def _has_spec(path: Path) -> bool:
+def _is_listed(path: str, ended_since: float) -> bool:
+    """Return whether a job's directory has a spec, and its job has not ended long ago.
+
+    The last word of a supervisor changes the directory, and nothing for temporary files is left in it then.
+    """
     try:
-        return (path / "spec.json").exists()
+        if os.stat(path).st_mtime < ended_since and "tmp" not in os.listdir(path):  # noqa: PTH116, PTH208 (thousands)
+            return False
+        os.stat(f"{path}/spec.json")  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:  # it may not be looked into: read_job will say so
         return True
+    return True
 
 
 def _changed(path: Path) -> float:

@@ -5,6 +5,7 @@ A process that uses a lease is not foreign: what it holds is counted once, as th
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -12,11 +13,25 @@ import msgspec
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
+from gpusched.supervisor.jobdir import read_job
 from gpusched.supervisor.kernel import owner, parent
+from gpusched.supervisor.lease_files import LeaseDirectory
 
-__all__ = ["with_processes"]
+__all__ = ["current_leases", "with_processes"]
 
 _MOST_ANCESTORS: Final = 64
+
+
+def current_leases(directory: LeaseDirectory, inventory: Inventory) -> tuple[Lease, ...]:
+    """Return what to plan beside on `inventory`: the leases that are held now, with the processes that use them.
+
+    Raises HostFault.
+    """
+    leases = directory.read()
+    if inventory.simulated or not inventory.devices:
+        return leases
+    ours = sorted({lease.run_dir for lease in leases if lease.user is None})
+    return with_processes(leases, inventory, [read_job(Path(run_dir)) for run_dir in ours])
 
 
 def with_processes(leases: Sequence[Lease], inventory: Inventory, jobs: Iterable[JobStatus]) -> tuple[Lease, ...]:

@@ -1,7 +1,9 @@
 """The command line as a person has it: a real process, with its own state and runtime directories."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +23,7 @@ class Command:
         self.state = home / "state"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
         self.env |= {"GPUSCHED_STATE_DIR": str(self.state), "GPUSCHED_RUNTIME_DIR": str(home / "run")}
-        self.env |= {"HOME": str(home), **(env or {})}
+        self.env |= {"GPUSCHED_LEASE_DIR": str(home / "leases"), "HOME": str(home), **(env or {})}
 
     def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -78,6 +80,21 @@ class Command:
             for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
             if self._is_ours(pid)
         ]
+
+    def daemon(self) -> int:
+        """The daemon that runs, started if there is none."""
+        told = self.run("daemon", "start")
+        assert told.returncode == 0, told.stdout + told.stderr
+        return int((self.state / "daemon.lock").read_text())
+
+    def end(self) -> None:
+        """Kill every process that this test has left, the daemon among them."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := self.running()) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
     def _is_ours(self, pid: int) -> bool:
         mark = f"GPUSCHED_STATE_DIR={self.state}".encode()

@@ -1,6 +1,5 @@
 """`gpusched launch`, as a real process with real supervisors and replicas."""
 
-import fcntl
 import json
 import os
 import re
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpusched.supervisor.lease_files import LeaseDirectory
 from tests.cli.command import TOYS, Command, until
 
 P3 = ("--machine", "p3.8xlarge")
@@ -259,22 +259,22 @@ def test_launch_returns_when_the_directory_of_its_job_is_removed(command: Comman
 
 
 def test_ctrl_c_ends_a_launch_that_waits_for_another_one(command: Command) -> None:
-    command.state.mkdir()
-    with (command.state / "launch.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with LeaseDirectory(command.home / "leases").locked():
         waiting = command.start("launch", command.toy("for_ever.py"))
-        until(lambda: "launch.lock" in opened_by(waiting.pid), "it waits for the lock")
+        until(lambda: asks_for_the_lock(waiting.pid), "it waits for the lock")
 
         waiting.send_signal(signal.SIGINT)
 
         assert waiting.wait(20) == 130
+        assert list((command.state / "jobs").glob("*")) == []
 
 
-def opened_by(pid: int) -> set[str]:
+def asks_for_the_lock(pid: int) -> bool:
+    """The lock is tried again and again, with the file open in between."""
     try:
-        return {entry.readlink().name for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        return "lock" in {entry.readlink().name for entry in Path(f"/proc/{pid}/fd").iterdir()}
     except FileNotFoundError:  # one that was closed in this moment
-        return set()
+        return False
 
 
 def test_settings_may_refuse_what_their_types_allow(command: Command) -> None:
@@ -311,3 +311,4 @@ def test_nothing_is_left_in_the_runtime_directory(command: Command) -> None:
 
     assert done.returncode == 1
     assert [path.name for path in runtime.iterdir()] == []
+    assert [path.name for path in (command.home / "leases").iterdir()] == ["lock"]

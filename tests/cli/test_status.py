@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from tests.stand_in.library import EIGHT_A100, FOUR_V100, MIXED, SIXTY_FOUR, StandIn, StandInHost
 
 STATUS = ["-m", "gpusched", "status"]
@@ -76,7 +78,10 @@ def replica(number: int, device: int | None, pid: int | None, **changes: object)
 
 
 def save_job(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus], **changes: object) -> None:
-    """Write a job's directory as a supervisor does; this process stands for the supervisor, so the job lives."""
+    """Write a job's directory as a supervisor does; this process stands for the supervisor, so the job lives.
+
+    It has no leases: see hold_leases.
+    """
     folder = state_dir / "jobs" / job
     folder.mkdir(parents=True)
     fields: dict[str, object] = {
@@ -96,8 +101,24 @@ def save_job(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus], **cha
     (folder / "progress.jsonl").write_text('{"time": 3, "step": 1200, "steps_per_s": 400, "score": 7.25}\n')
 
 
+def hold_leases(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus]) -> Hold:
+    """Commit what the replicas of a saved job have; it lasts until the hold is withdrawn."""
+    leases = [
+        Lease(device_uuid=one.device_uuid, share_mib=one.share_mib, job=job, replica=one.name)
+        for one in replicas
+        if one.device_uuid is not None
+    ]
+    directory = LeaseDirectory(state_dir / "leases")
+    with directory.locked():
+        return directory.commit(job, leases, state_dir / "jobs" / job)
+
+
+def places(state_dir: Path) -> dict[str, str]:
+    return {"GPUSCHED_STATE_DIR": str(state_dir), "GPUSCHED_LEASE_DIR": str(state_dir / "leases")}
+
+
 def told(host: StandInHost, state_dir: Path, *options: str, **env: str) -> str:
-    result = host.run([*STATUS, *options], env={"GPUSCHED_STATE_DIR": str(state_dir), **env})
+    result = host.run([*STATUS, *options], env={**places(state_dir), **env})
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""
     return result.stdout
@@ -161,18 +182,17 @@ def test_a_slow_device_costs_its_own_fields_only(stand_in: StandIn, tmp_path: Pa
 
 
 @pytest.fixture
-def shared_host(stand_in: StandIn, tmp_path: Path, sleepers: list[subprocess.Popen[bytes]]) -> StandInHost:
+def shared_host(stand_in: StandIn, tmp_path: Path, sleepers: list[subprocess.Popen[bytes]]) -> Iterator[StandInHost]:
     """A host where two actors of snake-4 hold GPU 1, one of them through its child, beside a foreign process."""
     first, second, foreign = sleepers
     assert second.stdout is not None
     child = int(second.stdout.readline())
-    save_job(
-        tmp_path,
-        "snake-4",
-        [replica(0, 1, first.pid), replica(1, 1, second.pid, restarts=2), replica(2, 2, None)],
-    )
+    replicas = [replica(0, 1, first.pid), replica(1, 1, second.pid, restarts=2), replica(2, 2, None)]
+    save_job(tmp_path, "snake-4", replicas)
+    hold = hold_leases(tmp_path, "snake-4", replicas)
     lists = f"process 1 C {first.pid} 1700\nprocess 1 C {child} 812\nprocess 1 G {foreign.pid} 487\n"
-    return stand_in.host(f"{FOUR_V100}{lists}set 1 used 2999\nset 1 reserved 100\n")
+    yield stand_in.host(f"{FOUR_V100}{lists}set 1 used 2999\nset 1 reserved 100\n")
+    hold.withdraw()
 
 
 def test_processes_are_matched_to_replicas_by_pid_and_by_ancestor(shared_host: StandInHost, tmp_path: Path) -> None:
@@ -214,7 +234,7 @@ def test_a_saved_status_may_come_through_a_pipe(shared_host: StandInHost, tmp_pa
 
 def test_a_plan_counts_the_memory_of_a_replicas_child_as_its_replicas(shared_host: StandInHost, tmp_path: Path) -> None:
     words = ["-m", "gpusched", "plan", "--procs", "1", "--json"]
-    here = shared_host.json(words, env={"GPUSCHED_STATE_DIR": str(tmp_path)})
+    here = shared_host.json(words, env=places(tmp_path))
     assert here["devices"][1]["memory_plannable_mib"] == 16160 - 100 - 323 - 487 - 2 * 1583
     assert not any("812" in line for line in here["warnings"])
     saved = tmp_path / "saved.json"
@@ -336,7 +356,7 @@ def test_a_job_whose_supervisor_is_gone_is_lost_and_an_old_one_is_not_shown(stan
 def test_a_wrong_command_line_is_one_message_and_exit_code_2(
     stand_in: StandIn, tmp_path: Path, options: list[str], words: str
 ) -> None:
-    result = stand_in.host(FOUR_V100).run([*STATUS, *options], env={"GPUSCHED_STATE_DIR": str(tmp_path)})
+    result = stand_in.host(FOUR_V100).run([*STATUS, *options], env=places(tmp_path))
     assert result.returncode == 2
     assert words in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
@@ -349,5 +369,5 @@ def test_neither_json_nor_one_line_pays_for_the_drawing(stand_in: StandIn, tmp_p
     )
     host = stand_in.host(FOUR_V100)
     for option in ("--json", "--oneline"):
-        result = host.run(["-c", code.format(option)], env={"GPUSCHED_STATE_DIR": str(tmp_path)})
+        result = host.run(["-c", code.format(option)], env=places(tmp_path))
         assert result.returncode == 0, result.stderr

@@ -17,7 +17,6 @@ from gpusched.supervisor.jobdir import (
     create,
     last_lines,
     last_progress,
-    leases_of,
     list_jobs,
     parse_report,
     queued,
@@ -26,9 +25,9 @@ from gpusched.supervisor.kernel import boot_id, start_time
 from tests.supervisor.specs import job, replica
 
 
-def running(directory: JobDirectory, *, simulated: bool = False) -> JobStatus:
+def running(directory: JobDirectory) -> JobStatus:
     """The status of a job whose supervisor is this very process."""
-    spec = msgspec.structs.replace(job(replica("learner.0", device="GPU-a"), replica("actor.0")), simulated=simulated)
+    spec = job(replica("learner.0", device="GPU-a"), replica("actor.0"))
     directory.write_spec(spec)
     status = msgspec.structs.replace(
         queued(directory, spec),
@@ -105,7 +104,7 @@ def test_a_live_job_is_listed_with_its_last_whole_line_of_progress(tmp_path: Pat
     assert (listed.state, listed.progress) == (JobState.RUNNING, {"score": 2.5})
 
 
-def test_a_job_whose_supervisor_is_gone_is_lost_and_holds_no_lease(tmp_path: Path) -> None:
+def test_a_job_whose_supervisor_is_gone_is_lost(tmp_path: Path) -> None:
     directory = create(tmp_path, "snake")
     status = running(directory)
     for wrong in ({"supervisor_start": 1}, {"boot_id": "another"}, {"supervisor_pid": 2**22 + 1}):
@@ -114,7 +113,6 @@ def test_a_job_whose_supervisor_is_gone_is_lost_and_holds_no_lease(tmp_path: Pat
         assert listed.state is JobState.LOST
         assert listed.message is not None
         assert {(one.state, one.exit) for one in listed.replicas} == {(ReplicaState.EXITED, ExitReason(kind="lost"))}
-        assert leases_of([listed]) == ()
 
 
 def test_a_finished_job_needs_no_living_supervisor(tmp_path: Path) -> None:
@@ -140,7 +138,6 @@ def test_a_job_that_starts_is_queued_and_lost_if_it_never_does(tmp_path: Path) -
     spec = job(replica("actor.0", device="GPU-a"))
     directory.write_spec(spec)
     assert [one.state for one in list_jobs(tmp_path)] == [JobState.QUEUED]
-    assert [one.replica for one in leases_of(list_jobs(tmp_path))] == ["actor.0"]
     created = time.time() - jobdir.START_PATIENCE_S - 1
     directory.write_spec(msgspec.structs.replace(spec, created=created))
     assert [one.state for one in list_jobs(tmp_path)] == [JobState.LOST]
@@ -155,15 +152,6 @@ def test_an_unreadable_status_is_told_and_hides_no_other_job(tmp_path: Path) -> 
     assert found["snake-1"].state is JobState.RUNNING
     assert found["snake-2"].state is JobState.LOST
     assert "status.json" in str(found["snake-2"].message)
-
-
-def test_only_live_replicas_with_a_real_device_hold_leases(tmp_path: Path) -> None:
-    status = running(create(tmp_path, "snake"))
-    (lease,) = leases_of([status])
-    assert (lease.device_uuid, lease.share_mib, lease.job, lease.replica) == ("GPU-a", 1450, "snake-1", "learner.0")
-    assert leases_of([msgspec.structs.replace(status, simulated=True)]) == ()
-    ended = tuple(msgspec.structs.replace(one, state=ReplicaState.FAILED) for one in status.replicas)
-    assert leases_of([msgspec.structs.replace(status, replicas=ended)]) == ()
 
 
 def test_no_jobs_where_there_is_no_state_directory_yet(tmp_path: Path) -> None:
