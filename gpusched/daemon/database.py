@@ -21,6 +21,14 @@ __all__ = ["Database", "damaged"]
 _PATIENCE_S: Final = 0.25
 _LONGEST_WAL: Final = 4 << 20
 _GO_ON: Final = "running jobs go on"
+_UNWRITABLE: Final = (" cannot be written: {}", "make it and its directory writable")
+_MEANINGS: Final = {
+    sqlite3.SQLITE_FULL: (" cannot be written: the disk is full", "make room there"),
+    sqlite3.SQLITE_READONLY: _UNWRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
+    sqlite3.SQLITE_PERM: _UNWRITABLE,
+    sqlite3.SQLITE_IOERR: (" cannot be read or written: {}", "look at your quota and at the kernel's log (dmesg)"),
+}
 _SETTINGS: Final = (
     "locking_mode=EXCLUSIVE",
     "synchronous=FULL",
@@ -52,19 +60,19 @@ class Database:
             for setting in _SETTINGS:
                 self.run(f"PRAGMA {setting}")
             with self.transaction():  # takes the lock, and tells whether the file can be written at all
-                self.run("SELECT count(*) FROM sqlite_schema")
+                self.number("SELECT count(*) FROM sqlite_schema")
         except BaseException:
             self.close()
             raise
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows that a statement yields."""
-        if (
-            self._inside and not self._connection.in_transaction
-        ):  # SQLite rolled it back by itself: never write the rest
+        if self._inside and not self._connection.in_transaction:  # SQLite itself rolled it back: not the rest alone
             raise HostFault(f"{self.path}: what was to be written together could not be", _GO_ON)
         try:
             return self._connection.execute(statement, values).fetchall()
+        except UnicodeDecodeError as error:  # the name of something, in the error itself
+            raise damaged(self.path, str(error)) from None
         except sqlite3.Error as error:
             raise _fault(error, self.path) from None
 
@@ -72,6 +80,12 @@ class Database:
         """Return the number that a statement yields, 0 for none."""
         rows = self.run(statement, values)
         return int(rows[0][0] or 0) if rows else 0
+
+    def check(self) -> None:
+        """Look through the whole file for damage, in a millisecond for each MiB."""
+        found = self.run("PRAGMA quick_check(1)")
+        if found != [("ok",)]:
+            raise damaged(self.path, " ".join(str(found[0][0]).split()) if found else "it cannot be looked through")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -144,16 +158,13 @@ def _touch(path: Path) -> None:
 
 def _fault(error: sqlite3.Error, path: Path) -> HostFault:
     """Say what an error of SQLite means to a person; see sqlite.org/rescode.html."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest tells more than is needed here
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None and isinstance(error, sqlite3.OperationalError):  # of Python's module: a text that is no UTF-8
+        return damaged(path, str(error))
+    code = (code or sqlite3.SQLITE_ERROR) & 0xFF  # the other bits tell more than is needed here
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return HostFault(f"{path} is in use by another process", f"see which one, and end it: fuser -v {path}")
-    if code == sqlite3.SQLITE_FULL:
-        return HostFault(f"{path} cannot be written: the disk is full", f"make room there; {_GO_ON}")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return HostFault(f"{path} cannot be written: {error}", f"make it and its directory writable; {_GO_ON}")
-    if code == sqlite3.SQLITE_IOERR:
-        hint = f"look at your quota and at the kernel's log (dmesg); {_GO_ON}"
-        return HostFault(f"{path} cannot be read or written: {error}", hint)
-    return HostFault(f"{path}: {error}", f"it was not done; {_GO_ON}")
+    what, hint = _MEANINGS.get(code, (": {}", "it was not done"))
+    return HostFault(f"{path}{what.format(error)}", f"{hint}; {_GO_ON}")

@@ -30,6 +30,7 @@ def migrate(database: Database) -> None:
             f"{database.path} was written by a newer gpusched (its form is {version}, this one knows {VERSION})",
             "start the newer gpusched, or move the file away and lose the list of jobs; running jobs go on",
         )
+    database.check()
     if 0 < version < VERSION:
         database.copy(database.path.with_name(f"{database.path.name}.v{version}.bak"))
     for number, step in enumerate(_STEPS[version:], start=version + 1):
