@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["logs"]
 
 _LOOK_EVERY_S: Final = 0.1
-_QUEUE_LOOK_S: Final = 1.0
+_QUEUE_LOOK_S: Final = 0.3
 _MOST_NAMES: Final = 12
 
 
@@ -58,12 +58,12 @@ def logs(
 def _until_begun(link: Link, job: "JobStatus") -> "JobStatus":
     """Return the job when it no longer waits; tell on stderr what it waits for, each time that changes."""
     from gpusched.cli.job_words import printable
-    from gpusched.model.status import JobState
+    from gpusched.model.status import JOB_TERMINAL, JobState
 
     told = None
-    while job.state is JobState.QUEUED:
-        why = "it is held" if job.held else job.why or "its turn"
-        if why != told:
+    while not job.replicas and job.state not in JOB_TERMINAL:
+        why = "it is held" if job.held else job.why or "its turn has not come"
+        if why != told and job.state is JobState.QUEUED:
             print(f"{job.id} waits: {printable(why)}", file=sys.stderr)
             told = why
         time.sleep(_QUEUE_LOOK_S)
@@ -99,9 +99,12 @@ def _is_over(settings: Settings, job: str) -> bool:
 
 def _tails(job: "JobStatus", replica: str | None, lines: int | None, *, as_json: bool) -> list[LogTail]:
     """Return what reads the logs of the replicas that are asked for. Raises NotFound where there are none."""
+    from gpusched.model.status import JOB_TERMINAL
+
     names = [one.name for one in job.replicas]
     if not names:
-        raise NotFound(f"{job.id} has no log: it is {job.state}", "follow it from its start: gpusched logs -f")
+        hint = "" if job.state in JOB_TERMINAL else f"follow it from its start: gpusched logs -f {job.id}"
+        raise NotFound(f"{job.id} has no log: it is {job.state}", hint)
     if replica is not None and replica not in names:
         there = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES))
         raise NotFound(f"{job.id} has no replica {replica!r}", f"there is: {there}")

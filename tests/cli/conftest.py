@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -6,5 +7,7 @@ from tests.cli.command import Command
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
-    return Command(tmp_path)
+def command(tmp_path: Path) -> Iterator[Command]:
+    one = Command(tmp_path)
+    yield one
+    one.end()
