@@ -214,10 +214,14 @@ def last_progress(path: Path) -> dict[str, object] | None:
 
 
 def parse_report(line: bytes) -> dict[str, object] | None:
-    """Return the JSON object that a line of a progress file holds, NaN and infinity as None; None if it holds none."""
+    """Return the JSON object that a line of a progress file holds, NaN and infinity as None.
+
+    None if it holds none, or one that cannot be sent on, such as with half a surrogate pair or a number over 64 bits.
+    """
     try:
         report = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
-    except (ValueError, RecursionError):
+        msgspec.msgpack.encode(report)
+    except (ValueError, RecursionError, OverflowError):
         return None
     return report if isinstance(report, dict) else None
 
@@ -264,7 +268,7 @@ def _checked(directory: JobDirectory) -> JobStatus:
     status = directory.read_status()
     if status is None:
         status = queued(directory, directory.read_spec())
-        age = abs(time.time() - status.created)  # a clock that was set back makes it negative
+        age = abs(time.time() - _changed(directory.spec))  # a clock that was set back makes it negative
         return lost(status, "it was never started") if age > START_PATIENCE_S else status
     if is_alive(status):
         return status
@@ -295,7 +299,7 @@ def _is_listed(path: str, ended_since: float) -> bool:
 
 
 def _changed(path: Path) -> float:
-    """Return when a directory of which nothing else is known was changed, in Unix seconds; 0 if that is unknown too."""
+    """Return when a file or directory was changed, in Unix seconds; 0 if that is unknown."""
     try:
         return path.lstat().st_mtime
     except OSError:
