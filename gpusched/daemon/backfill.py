@@ -22,9 +22,6 @@ from gpusched.planner.budget import Budget
 
 __all__ = ["Prospect", "Thing", "amounts_of", "things_of"]
 
-_MOST_LOOKS: Final = 1000
-"""Sets of ends that are looked at for one head in one pass."""
-
 _Amounts = tuple[tuple[int, int], ...]
 
 
@@ -44,17 +41,21 @@ class Thing(NamedTuple):
 class Prospect:
     """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` says if it is there.
 
-    `things` are all that is on them.
+    `things` are all that is on them. `looks` bounds how many sets of ends are looked at.
     """
 
     def __init__(
-        self, grounds: Sequence[Budget], things: Iterable[Thing], fits: Callable[[Sequence[Budget]], bool]
+        self,
+        grounds: Sequence[Budget],
+        things: Iterable[Thing],
+        fits: Callable[[Sequence[Budget]], bool],
+        looks: int,
     ) -> None:
         self.devices = frozenset(budget.device.uuid for budget in grounds)
         self._grounds = tuple(grounds)
         self._fits = fits
         self._things = list(things)
-        self._looks = _MOST_LOOKS
+        self._looks = looks
         self._smallest: list[tuple[Thing, ...]] | None = None
         self._starts_by: float | _Unknown | None = _UNKNOWN
         self._harmless: dict[_Amounts, bool] = {}

@@ -3,6 +3,7 @@
 It owns which of the planner's two ways a submission takes, a workload's roles or one command.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 
 from gpusched.errors import NeverFits
@@ -17,7 +18,7 @@ from gpusched.planner.fit import request_fits, with_count
 from gpusched.probe.base import require_usable
 from gpusched.settings import Settings
 
-__all__ = ["chosen_devices", "could_be_on", "fits", "need_of", "needs_devices", "plan_for", "request_of"]
+__all__ = ["chosen_devices", "could_be_on", "fits", "need_of", "needs_devices", "plan_for", "request_of", "ways"]
 
 
 def plan_for(
@@ -104,3 +105,11 @@ def need_of(submission: Submission) -> Hashable:
         submission.exclude_gpus,
         submission.only,
     )
+
+
+def ways(submission: Submission) -> int:
+    """Return what one answer of `fits` costs: in how many ways the roles but the largest can be on one device."""
+    if submission.command is not None:
+        return 1
+    counts = sorted(role.count + 1 for role in request_of(submission).roles if role.memory is not None and role.count)
+    return math.prod(counts[:-1])

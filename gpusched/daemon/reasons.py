@@ -9,7 +9,7 @@ from gpusched.model.lease import Lease
 from gpusched.planner.budget import Budget
 from gpusched.planner.command import needed
 from gpusched.planner.holders import Began, held
-from gpusched.units import FRACTION_ONE, format_mib, portion
+from gpusched.units import FRACTION_ONE, portion
 
 __all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_holds", "would_delay"]
 
@@ -32,11 +32,12 @@ def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib
 
 
 def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:
-    """Return who holds the devices, those of which most is held: `GPU 2 has 6334 MiB free, 9318 MiB held by ...`."""
+    """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
     by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
     taken = [budget for budget in by_held if budget.leased_mib or budget.foreign_mib or budget.taken]
     told = [
-        f"GPU {budget.device.label} has {format_mib(budget.plannable_mib)} free, {held(budget, leases, began, now)}"
+        f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, "
+        f"{held(budget, leases, began, now)}"
         for budget in taken[:_MOST_DEVICES]
     ]
     more = len(taken) - len(told)
@@ -46,9 +47,9 @@ def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, 
 def never_line(submission: Submission, grounds: Sequence[Budget], excluded: Sequence[str], context_mib: int) -> str:
     """Return why the job does not fit however long it waits: what it needs, and what there is when all is idle."""
     idle = sorted((budget.idle.plannable_mib for budget in grounds), reverse=True)
-    there = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {format_mib(idle[0])}" if idle else "no GPU"
+    gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
     needs = what_it_needs(submission, grounds, context_mib)
-    return "; ".join([f"{needs}, and there is {there} for it even when all are idle", *excluded[:_MOST_DEVICES]])
+    return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
 
 
 def would_delay(head: str) -> str:

@@ -52,6 +52,16 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(room, most=1) if self.alone else room
 
     @property
+    def unseen_mib(self) -> int:
+        """What is used by nobody that can be seen from here."""
+        return self.foreign_mib - sum(process.memory_mib or 0 for process in self.foreign)
+
+    @property
+    def drivers_mib(self) -> int:
+        """What nobody seen uses, where that is so little that it is the driver's own."""
+        return self.unseen_mib if self.unseen_mib <= self.total_mib // 100 else 0
+
+    @property
     def emptied(self) -> "Budget":
         """The device when every lease and every process of others has ended."""
         return msgspec.structs.replace(self, foreign_mib=0, leased_mib=0, foreign=(), taken=False)

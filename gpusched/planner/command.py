@@ -122,10 +122,15 @@ def _is_whole(budget: Budget) -> bool:
 
 
 def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
-    """Return the share that the command would have of this device, in MiB."""
+    """Return the share that the command would have of this device, in MiB.
+
+    A part is of the idle device. The few MiB that the driver then takes as soon as somebody computes come off the last
+    part, or 0.5 and 0.5 would not fit.
+    """
     if need.memory_mib is not None:
         return need.memory_mib + context_mib
-    return portion(budget.idle.plannable_mib, need.fraction or 0)
+    wanted = portion(budget.idle.plannable_mib, need.fraction or 0)
+    return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
 
 
 def _replica(pieces: Sequence[_Piece], cpus: tuple[int, ...], context_mib: int) -> Replica:
@@ -186,7 +191,7 @@ def _refusal(
     # There is no clock here: leases of the same half a day are told without a date.
     latest = max((lease.since for lease in leases), default=0.0)
     told = [
-        f"GPU {budget.device.label}: {holding}"
+        f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, {holding}"
         for budget in grounds
         if (holding := held(budget, leases, lambda _: None, latest))
     ]

@@ -74,9 +74,10 @@ def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence
         )
     lines += [f"{line}, which could be freed" for line in foreign_lines(grounds)]
     for budget in grounds:
-        unseen = budget.foreign_mib - sum(process.memory_mib or 0 for process in budget.foreign)
-        if unseen > budget.total_mib // 100:  # a driver's own few MiB are no news
-            lines.append(f"GPU {budget.device.label}: {unseen} MiB are held by processes that cannot be seen from here")
+        if budget.unseen_mib > budget.drivers_mib:
+            lines.append(
+                f"GPU {budget.device.label}: {budget.unseen_mib} MiB are held by processes that cannot be seen from here"
+            )
     return tuple(lines)
 
 

@@ -17,20 +17,20 @@ __all__ = ["Began", "clock", "held"]
 Began = Callable[[int], float | None]
 """When the process of this pid began, in Unix seconds; None if nobody can tell."""
 
-_MOST_HOLDERS: Final = 3
+_MOST_HOLDERS: Final = 2
 _HALF_A_DAY_S: Final = 43_200.0
 
 
 def held(budget: Budget, leases: Iterable[Lease], began: Began, now: float) -> str:
-    """Return `6334 of 15837 MiB leased to run-3 since 09:12, 9318 MiB held by pid 4711 of user bob`; "" if nothing is.
+    """Return `6334 MiB leased to run-3 since 09:12, 9318 MiB held by pid 4711 of user bob`, "" if nothing is held.
 
-    `leases` may be those of other devices too. The parts that nobody can be named for are told as what they are.
+    `leases` may be those of other devices too. Memory that nobody can be named for is told as such. `now`: see `clock`.
     """
     here = [lease for lease in leases if lease.device_uuid == budget.device.uuid]
-    holders = sorted([*_leased(budget, here, now), *_foreign(budget, began, now)], key=lambda holder: -holder[0])
+    holders = sorted([*_leased(here, now), *_foreign(budget, began, now)], key=lambda holder: -holder[0])
     told = [text for _, text in holders[:_MOST_HOLDERS]]
     more = len(holders) - len(told)
-    return ", ".join([*told, f"and {more} more"] if more else told)
+    return ", ".join([*told, f"the rest by {more} more"] if more else told)
 
 
 def clock(moment: float, now: float) -> str:
@@ -40,17 +40,16 @@ def clock(moment: float, now: float) -> str:
     return time.strftime("%H:%M" if 0 <= now - moment < _HALF_A_DAY_S else "%d %b %H:%M", time.localtime(moment))
 
 
-def _leased(budget: Budget, leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
+def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
     """Yield what each job holds, and how that is said."""
     jobs: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
         jobs.setdefault((lease.job_label, lease.run_dir), []).append(lease)
-    whole = budget.idle.plannable_mib
     for (label, _), mine in jobs.items():
         mib = sum(lease.share_mib for lease in mine)
         if mib:
             since = min((lease.since for lease in mine if lease.since), default=0.0)
-            yield mib, f"{mib} of {whole} MiB leased to {label}{_since(since, now)}"
+            yield mib, f"{mib} MiB leased to {label}{_since(since, now)}"
 
 
 def _foreign(budget: Budget, began: Began, now: float) -> Iterator[tuple[int, str]]:
@@ -60,9 +59,8 @@ def _foreign(budget: Budget, began: Began, now: float) -> Iterator[tuple[int, st
             yield 0, f"used by {_process(process, began, now)}"
         elif process.memory_mib:
             yield process.memory_mib, f"{format_mib(process.memory_mib)} held by {_process(process, began, now)}"
-    unseen = budget.foreign_mib - sum(process.memory_mib or 0 for process in budget.foreign)
-    if unseen > budget.total_mib // 100:  # a driver's own few MiB are no news
-        yield unseen, f"{format_mib(unseen)} held by processes that cannot be seen from here"
+    if budget.unseen_mib > budget.drivers_mib:
+        yield budget.unseen_mib, f"{format_mib(budget.unseen_mib)} held by processes that cannot be seen from here"
 
 
 def _process(process: DeviceProcess, began: Began, now: float) -> str:

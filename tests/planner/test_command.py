@@ -1,0 +1,269 @@
+"""One command: whole devices, an amount, or a part; the textbook cases, and what holds for every host."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpusched import contract
+from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
+from gpusched.model.device import Device, DeviceProcess, Inventory
+from gpusched.model.job import CommandNeed
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan
+from gpusched.planner import Rules
+from gpusched.planner.command import plan_command
+from gpusched.supervisor.lease_files import leases_of_plan
+from tests.planner.building import host
+
+EXACT = Rules(context_mib=1, headroom=0)
+
+
+def planned(need: CommandNeed, inventory: Inventory, *leases: Lease, rules: Rules = EXACT) -> Plan:
+    return plan_command(need, inventory, leases, rules, "run")
+
+
+def whole(number: int) -> CommandNeed:
+    return CommandNeed(devices=number)
+
+
+def part(fraction: float) -> CommandNeed:
+    return CommandNeed(fraction=round(fraction * 10_000))
+
+
+def memory(mib: int) -> CommandNeed:
+    return CommandNeed(memory_mib=mib)
+
+
+def lease(device: int, share: int, job: str = "run-3", **fields: object) -> Lease:
+    return replace(Lease(device_uuid=f"GPU-{device}", share_mib=share, job=job, replica="command.0"), **fields)
+
+
+def busy(inventory: Inventory, device: int, *processes: DeviceProcess) -> Inventory:
+    devices = list(inventory.devices)
+    devices[device] = replace(devices[device], processes=processes)
+    return replace(inventory, devices=tuple(devices))
+
+
+def places(found: Plan) -> list[int | None]:
+    (replica,) = found.replicas
+    return [replica.device_index, *(share.device_index for share in replica.further)]
+
+
+def test_two_programs_at_two_fifths_of_one_device_run_and_a_third_waits() -> None:
+    inventory, rules = host(16160), Rules()
+    first = planned(part(0.4), inventory, rules=rules)
+    second = planned(part(0.4), inventory, *leases_of_plan(first, "run-1"), rules=rules)
+    held = (*leases_of_plan(first, "run-1"), *leases_of_plan(second, "run-2"))
+    assert first.replicas[0].share_mib == 15837 * 4 // 10
+    assert first.replicas[0].limit_mib == 15837 * 4 // 10 - 450
+    with pytest.raises(NotNow, match=r"needs 0.4 of one GPU; GPU 0: 3169 of 15837 MiB free, 6334 MiB leased to run-1"):
+        planned(part(0.4), inventory, *held, rules=rules)
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.3333, 0.3333, 0.3333), (0.9, 0.1), (1.0,)])
+def test_parts_that_add_up_to_one_fit_on_one_device(fractions: tuple[float, ...]) -> None:
+    held: tuple[Lease, ...] = ()
+    for number, fraction in enumerate(fractions):
+        held += leases_of_plan(planned(part(fraction), host(16161), *held, rules=Rules()), f"run-{number}")
+    assert sum(one.share_mib for one in held) <= 15838
+
+
+def test_a_driver_that_takes_a_few_mib_keeps_no_second_half_waiting() -> None:
+    first = planned(part(0.5), host(16160), rules=Rules())
+    second = planned(part(0.5), host(16160, used=[40]), *leases_of_plan(first, "run-1"), rules=Rules())
+    assert second.replicas[0].share_mib == 15837 - 40 - 7918
+    with pytest.raises(NotNow):
+        planned(part(0.51), host(16160, used=[40]), *leases_of_plan(first, "run-1"), rules=Rules())
+
+
+def test_a_part_that_holds_no_more_than_the_context_never_fits_and_the_hint_does() -> None:
+    with pytest.raises(NeverFits) as raised:
+        planned(part(0.01), host(16160), rules=Rules())
+    assert "0.01 of it is 158 MiB, and the context alone takes 450 MiB" in raised.value.message
+    (least,) = re.findall(r"at least (0\.\d+)", raised.value.hint)
+    planned(part(float(least)), host(16160), rules=Rules())
+
+
+def test_an_amount_is_a_limit_with_the_context_on_top() -> None:
+    (replica,) = planned(memory(6144), host(16160), rules=Rules()).replicas
+    assert (replica.limit_mib, replica.context_mib, replica.share_mib) == (6144, 450, 6594)
+
+
+def test_an_amount_that_no_device_has_never_fits_and_the_hint_does() -> None:
+    with pytest.raises(NeverFits) as raised:
+        planned(memory(200), host(100, 150))
+    assert raised.value.message == (
+        "needs 201 MiB of one GPU, 200 + 1 MiB of context; the most that can be planned on one device is "
+        "150 of 150 MiB on GPU 1"
+    )
+    assert raised.value.hint == "ask for at most 149 MiB"
+    planned(memory(149), host(100, 150))
+
+
+def test_whole_devices_are_seen_by_the_command_and_planned_to_the_last_mib() -> None:
+    found = planned(whole(2), host(100, 100, 100))
+    assert list(found.counts) == [1, 1, 0]
+    assert [device.replicas for device in found.devices] == [("command.0",), ("command.0",), ()]
+    assert [device.planned_mib for device in found.devices] == [100, 100, 0]
+    environment = contract.resource_environment(found.replicas[0], "XLA_CLIENT_MEM_FRACTION")
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+    assert sum(one.share_mib for one in leases_of_plan(found, "run-1")) == 200
+
+
+def test_one_limit_holds_for_each_of_several_unlike_devices() -> None:
+    found = planned(whole(2), host(100, 60, 80))
+    (replica,) = found.replicas
+    assert places(found) == [2, 0]
+    assert (replica.limit_mib, replica.fraction) == (79, 7900)
+    assert [device.planned_mib for device in found.devices] == [100, 0, 80]
+
+
+@pytest.mark.parametrize("kind", ["C", "C+G"])
+def test_a_device_on_which_others_compute_is_not_whole(kind: str) -> None:
+    inventory = busy(host(100, 100, used=[1]), 0, DeviceProcess(pid=4711, user="bob", memory_mib=1, kind=kind))
+    assert places(planned(whole(1), inventory)) == [1]
+    with pytest.raises(
+        NotNow, match="needs 2 whole GPUs; GPU 0: 99 of 100 MiB free, 1 MiB held by pid 4711 of user bob"
+    ):
+        planned(whole(2), inventory)
+
+
+def test_a_desktop_is_taken_off_a_whole_device() -> None:
+    inventory = busy(host(100, used=[20]), 0, DeviceProcess(pid=1, memory_mib=20, kind="G"))
+    assert planned(whole(1), inventory).devices[0].planned_mib == 80
+
+
+def test_a_device_of_which_more_than_half_is_used_by_nobody_in_sight_is_not_whole() -> None:
+    assert planned(whole(1), host(100, used=[50])).devices[0].planned_mib == 50
+    with pytest.raises(NotNow, match="51 MiB held by processes that cannot be seen from here"):
+        planned(whole(1), host(100, used=[51]))
+
+
+def test_a_device_with_a_lease_is_not_whole_and_its_holder_is_named() -> None:
+    other = lease(1, 10, job="snake-4", user="alice")
+    with pytest.raises(NotNow) as raised:
+        planned(whole(1), host(100, 100), lease(0, 40), other)
+    assert raised.value.message == (
+        "needs 1 whole GPU; GPU 0: 60 of 100 MiB free, 40 MiB leased to run-3; "
+        "GPU 1: 90 of 100 MiB free, 10 MiB leased to alice/snake-4"
+    )
+    assert raised.value.hint == "wait, or ask for at most --memory 89MiB"
+    planned(memory(89), host(100, 100), lease(0, 40), other)
+
+
+def test_more_devices_than_there_are_never_fit() -> None:
+    with pytest.raises(
+        NeverFits, match="needs 3 whole GPUs, and of GPU 0 and 1 at most 2 can be had at once"
+    ) as raised:
+        planned(whole(3), host(100, 100))
+    assert raised.value.hint == "ask for --gpus 2 at most"
+
+
+def test_when_fewer_devices_are_free_the_hint_says_how_many() -> None:
+    with pytest.raises(NotNow) as raised:
+        planned(whole(3), host(100, 100, 100), lease(1, 10))
+    assert raised.value.hint == "wait, or ask for --gpus 2 at most"
+
+
+def test_a_process_gets_one_mig_instance_at_most() -> None:
+    instances = tuple(
+        Device(index=0, mig_index=i, uuid=f"MIG-{i}", name="1g", memory_total_mib=100, memory_used_mib=0)
+        for i in range(2)
+    )
+    inventory = replace(host(), devices=instances)
+    assert places(planned(whole(1), inventory)) == [0]
+    with pytest.raises(NeverFits, match="a process sees one MIG instance at the most"):
+        planned(whole(2), inventory)
+
+
+def test_no_device_is_asked_for_with_0_and_a_host_without_any_says_so() -> None:
+    (replica,) = planned(whole(0), host(100, cpus=3)).replicas
+    assert (replica.device_uuid, replica.limit_mib, replica.cpus) == (None, 0, (0, 1, 2))
+    assert list(planned(whole(0), host()).counts) == []
+    with pytest.raises(NeverFits, match="has no GPU") as raised:
+        planned(whole(1), host())
+    assert "--gpus 0" in raised.value.hint
+
+
+def test_a_piece_goes_where_no_device_stops_being_whole_and_the_least_is_left() -> None:
+    inventory = host(100, 100, 100)
+    assert places(planned(memory(9), inventory)) == [0]
+    assert places(planned(memory(9), inventory, lease(1, 10))) == [1]
+    assert places(planned(memory(9), inventory, lease(1, 10), lease(2, 50))) == [2]
+    assert places(planned(memory(59), inventory, lease(1, 50), lease(2, 50))) == [0]
+
+
+def test_an_exclusive_device_takes_one_command_at_a_time() -> None:
+    inventory = host(100, mode="exclusive_process")
+    planned(part(0.4), inventory)
+    with pytest.raises(NotNow, match="EXCLUSIVE_PROCESS"):
+        planned(part(0.4), inventory, lease(0, 40))
+
+
+def test_devices_that_take_nothing_are_told_of() -> None:
+    inventory = host(100)
+    lost = replace(inventory, devices=(replace(inventory.devices[0], health="lost"),))
+    with pytest.raises(NeverFits, match="no device takes a command: GPU 0 takes no replica: it is lost"):
+        planned(whole(1), lost)
+
+
+def test_a_need_says_exactly_one_thing() -> None:
+    with pytest.raises(UsageError):
+        planned(CommandNeed(), host(100))
+    with pytest.raises(UsageError):
+        planned(CommandNeed(devices=1, memory_mib=5), host(100))
+
+
+needs = st.one_of(
+    st.integers(0, 4).map(whole),
+    st.integers(1, 120).map(memory),
+    st.integers(1, 10_000).map(lambda share: CommandNeed(fraction=share)),
+)
+hosts = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 60)), min_size=1, max_size=4)
+held_amounts = st.lists(st.integers(0, 60), max_size=4)
+
+
+def tried(need: CommandNeed, machine: Inventory, leases: list[Lease]) -> Plan | None:
+    try:
+        return planned(need, machine, *leases)
+    except DoesNotFit:
+        return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(needs, hosts, held_amounts)
+def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
+    need: CommandNeed, devices: list[tuple[int, int]], amounts: list[int]
+) -> None:
+    machine = host(*(total for total, _ in devices), used=[used for _, used in devices])
+    leases = [lease(i, mib) for i, mib in enumerate(amounts[: len(devices)]) if mib]
+    found = tried(need, machine, leases)
+    assert found == tried(need, machine, leases)
+    if found is None:
+        return
+    (replica,) = found.replicas
+    shares = {share.device_uuid: share.share_mib for share in replica.further}
+    if replica.device_uuid is not None:
+        shares[replica.device_uuid] = replica.share_mib
+        assert replica.limit_mib > 0
+    for device in found.devices:
+        assert device.planned_mib == shares.pop(device.uuid, 0) <= device.plannable_mib
+        assert bool(device.planned_mib) == (device.replicas == ("command.0",))
+    assert not shares
+    assert sum(found.counts) == (need.devices if need.devices is not None else 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(needs, hosts, held_amounts, st.integers(0, 3))
+def test_what_fits_still_fits_when_something_ends(
+    need: CommandNeed, devices: list[tuple[int, int]], amounts: list[int], ends: int
+) -> None:
+    totals, used = [total for total, _ in devices], [used for _, used in devices]
+    leases = [lease(i, mib) for i, mib in enumerate(amounts[: len(devices)]) if mib]
+    if tried(need, host(*totals, used=used), leases) is not None:
+        left = [one for one in leases if one.device_uuid != f"GPU-{ends}"]
+        freed = [0 if i == ends else mib for i, mib in enumerate(used)]
+        assert tried(need, host(*totals, used=freed), left) is not None
