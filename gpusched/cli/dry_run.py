@@ -6,16 +6,21 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 
-from gpusched.cli.planning import xla_variable
+from gpusched.cli.planning import Wish, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.planner import document, replica_specs
+from gpusched.settings import Settings
 
 __all__ = ["show_dry_run"]
 
 
-def show_dry_run(plan: Plan, workload: Workload, *, as_json: bool) -> None:
-    """Print the plan as `plan` does, and the command line of every replica; that there is a plan means: it fits now."""
+def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json: bool) -> None:
+    """Print the plan as `plan` does, and the command line of every replica.
+
+    Raises what a launch would raise at this moment: NeverFits, NotNow, UsageError, HostFault.
+    """
+    plan = _plan(wish, workload, settings)
     specs = replica_specs(
         plan,
         workload,
@@ -40,6 +45,16 @@ def show_dry_run(plan: Plan, workload: Workload, *, as_json: bool) -> None:
     for line in _command_lines(specs):
         print(line)
     print("nothing has been started")
+
+
+def _plan(wish: Wish, workload: Workload, settings: Settings) -> Plan:
+    """Return the plan that a launch would follow, beside what others hold: also of a machine that is not here."""
+    from gpusched.supervisor.lease_files import lease_directory
+    from gpusched.supervisor.lease_processes import current_leases
+
+    inventory, saved = wish.look(settings)
+    leases = current_leases(lease_directory(settings, simulated=inventory.simulated), inventory)
+    return wish.plan_beside((*saved, *leases), workload, inventory, settings)
 
 
 def _command_lines(specs: tuple[ReplicaSpec, ...]) -> Iterator[str]:

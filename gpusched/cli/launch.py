@@ -6,23 +6,26 @@ import time
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from gpusched import contract
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
+from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.screen import can_redraw
 from gpusched.cli.workloads import load_workload, read_options
-from gpusched.errors import HostFault, JobFailed, NotFound
+from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, load_settings
 from gpusched.supervisor.jobdir import JobDirectory, create, last_lines
-from gpusched.supervisor.lease_files import Hold
 from gpusched.supervisor.spec import JobSpec
+
+if TYPE_CHECKING:
+    from gpusched.supervisor.lease_files import Hold as LeaseHold
 
 __all__ = ["launch"]
 
@@ -46,22 +49,64 @@ def launch(
     actor_memory: ActorMemory = None,
     policy: Policy = "balanced",
     watch: Annotated[bool, typer.Option("--watch", help="Draw a game while it is played.")] = False,
+    detach: Detach = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Start nothing: show the plan and the commands, or why it cannot start now."),
+    ] = False,
+    name: Name = None,
+    priority: Priority = 0,
+    after: After = None,
+    at: At = None,
+    time_limit: TimeLimit = None,
+    hold: Hold = False,
+    requeue: Requeue = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the ended job, as JSON.")] = False,
 ) -> None:
     """Start a workload's processes and follow them until they end; Ctrl-C stops them.
 
-    Options that launch does not know are the workload's own: gpusched launch snake -- --help
+    With -d it waits in the queue for its turn instead, and goes on without a terminal. Options that launch does not
+    know are the workload's own: gpusched launch snake -- --help
 
     Example: gpusched launch snake --procs 4 --network small
     """
-    from gpusched.supervisor.expand_job import job_socket, require_short_socket
+    from gpusched.supervisor.expand_job import require_short_socket
 
+    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
+    _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     loaded = load_workload(workload)
     options = read_options(loaded, context.args)
     _require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     settings = load_settings(os.environ)
     require_short_socket(loaded, settings)
+    if dry_run:
+        from gpusched.cli.dry_run import show_dry_run
+
+        show_dry_run(wish, loaded, settings, as_json=as_json)
+    elif detach:
+        from gpusched.cli.submit import submit_detached, workload_submission
+
+        submit_detached(workload_submission(loaded, options, wish, queue), settings, as_json=as_json)
+    else:
+        _in_the_foreground(loaded, options, wish, settings, watch=watch, as_json=as_json)
+
+
+def _require_one_way(queue: QueueWish, *, detach: bool, dry_run: bool, watch: bool) -> None:
+    """Raises UsageError for options that belong to another way of launching."""
+    if detach and (dry_run or watch):
+        raise UsageError(f"-d and {'--dry-run' if dry_run else '--watch'} exclude each other", "leave one of them out")
+    if not detach and queue.given():
+        hint = "add -d to put the job into the queue, or leave it out: without -d a launch starts now or not at all"
+        raise UsageError(f"{' and '.join(queue.given())} belongs to a job in the queue", hint)
+
+
+def _in_the_foreground(
+    loaded: Workload, options: bytes, wish: Wish, settings: Settings, *, watch: bool, as_json: bool
+) -> None:
+    """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed."""
+    from gpusched.supervisor.expand_job import job_socket
+
     with ExitStack() as until_the_end:
         directory, plan, hold = _commit(wish, loaded, settings)
         requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
@@ -105,7 +150,7 @@ def _remove_socket(path: Path) -> None:
             left.unlink()
 
 
-def _commit(wish: Wish, workload: Workload, settings: Settings) -> tuple[JobDirectory, Plan, Hold]:
+def _commit(wish: Wish, workload: Workload, settings: Settings) -> tuple[JobDirectory, Plan, "LeaseHold"]:
     """Plan beside what is leased and take what is planned, with nobody else doing so in between.
 
     Raises what planning raises, and HostFault. The devices are read before: a driver that hangs holds up nobody else.
@@ -122,7 +167,7 @@ def _commit(wish: Wish, workload: Workload, settings: Settings) -> tuple[JobDire
         return directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path)
 
 
-def _start(directory: JobDirectory, spec: JobSpec, hold: Hold, *, watch: bool) -> None:
+def _start(directory: JobDirectory, spec: JobSpec, hold: "LeaseHold", *, watch: bool) -> None:
     from gpusched.supervisor.start import call_off, start
 
     if watch:

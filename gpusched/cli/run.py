@@ -61,7 +61,7 @@ def run(
 
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
-    from gpusched.cli.submit import command_need, command_submission, tell_queued
+    from gpusched.cli.submit import command_need, command_submission, submit_detached
     from gpusched.supervisor.start import this_process
 
     queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
@@ -73,10 +73,10 @@ def run(
     if not queue.after:  # what goes before may still make the program
         _require_program(command[0])
     submission = command_submission(command, need, machine, queue, None if detach else this_process())
-    with Link(settings, starts=True, lasting=not detach) as link:
-        if detach:
-            tell_queued(link, link.submit(submission), as_json=as_json)
-            return
+    if detach:
+        submit_detached(submission, settings, as_json=as_json)
+        return
+    with Link(settings, starts=True, lasting=True) as link:
         code = _in_the_foreground(link, submission)
     raise typer.Exit(code)
 

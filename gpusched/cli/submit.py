@@ -14,9 +14,10 @@ from gpusched.cli.queue_options import QueueWish
 from gpusched.errors import HostFault, UsageError
 from gpusched.model.job import CommandNeed, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
+from gpusched.settings import Settings
 from gpusched.units import parse_count, parse_fraction, parse_mib
 
-__all__ = ["command_need", "command_submission", "tell_queued", "workload_submission"]
+__all__ = ["command_need", "command_submission", "submit_detached", "workload_submission"]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
@@ -85,13 +86,15 @@ def command_need(gpus: str | None, memory: str | None, fraction: str | None) -> 
     return CommandNeed(devices=1 if gpus is None else _devices(gpus))
 
 
-def tell_queued(link: Link, name: str, *, as_json: bool) -> None:
-    """Tell of a job that has just been queued: its id, and how to follow it."""
-    if as_json:
-        import msgspec
+def submit_detached(submission: Submission, settings: Settings, *, as_json: bool) -> None:
+    """Put a job into the queue of the daemon, which is started if there is none; print its id, or it as JSON."""
+    with Link(settings, starts=True) as link:
+        name = link.submit(submission)
+        if as_json:
+            import msgspec
 
-        print(msgspec.json.encode(link.job(name)).decode())
-        return
+            print(msgspec.json.encode(link.job(name)).decode())
+            return
     print(name)
     print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
 
