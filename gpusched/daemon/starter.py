@@ -7,8 +7,8 @@ gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Else
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 from gpusched.errors import HostFault
@@ -23,13 +23,16 @@ Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 _PATIENCE_S: Final = 2.0
 """How long the service manager may take; the daemon answers nobody meanwhile, and a client waits 2.5 s."""
 
+_PAUSE_S: Final = 10.0
+"""How long a service manager that did not answer is not asked again: one silence is enough for many jobs."""
+
 _STOP_MARGIN_S: Final = 15
 """What guard and supervisor may take on top of the grace of the replicas."""
 
 
 def starter(environ: Mapping[str, str]) -> Spawn:
     """Return what starts guards for a daemon with the environment `environ`."""
-    return partial(_start_unit, environ) if _is_unit(environ) else spawn
+    return _Units(environ) if _is_unit(environ) else spawn
 
 
 def _is_unit(environ: Mapping[str, str]) -> bool:
@@ -41,28 +44,36 @@ def _is_unit(environ: Mapping[str, str]) -> bool:
     return "INVOCATION_ID" in environ and me in (environ.get("SYSTEMD_EXEC_PID"), environ.get("WATCHDOG_PID"))
 
 
-def _start_unit(own: Mapping[str, str], directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> None:
-    """Start a guard in a unit of its own, with nothing of the daemon's environment `own`. Raises HostFault.
+class _Units:
+    """Starts guards in units of their own, with nothing of the daemon's environment `own`."""
 
-    After a HostFault the manager may still start it later: call the attempt off.
-    """
-    write_environ(directory, environ)
-    wanted = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")
-    try:
-        told = subprocess.run(
-            _command(directory, nonce),
-            env={name: own[name] for name in wanted if name in own},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _refused(directory, f"no answer within {_PATIENCE_S:.0f} s") from None
-    except OSError as error:
-        raise _refused(directory, f"systemd-run: {error.strerror}") from None
-    if told.returncode != 0:
-        raise _refused(directory, told.stderr.decode(errors="replace").strip() or f"exit code {told.returncode}")
+    def __init__(self, own: Mapping[str, str]) -> None:
+        wanted = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")
+        self._own = {name: own[name] for name in wanted if name in own}
+        self._ask_again = 0.0
+
+    def __call__(self, directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> None:
+        """Start a guard. Raises HostFault; after that the manager may still start it later: call the attempt off."""
+        if time.monotonic() < self._ask_again:
+            raise _refused(directory, "it did not answer a moment ago")
+        write_environ(directory, environ)
+        try:
+            told = subprocess.run(
+                _command(directory, nonce),
+                env=self._own,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self._ask_again = time.monotonic() + _PAUSE_S
+            raise _refused(directory, f"no answer within {_PATIENCE_S:.0f} s") from None
+        except OSError as error:
+            raise _refused(directory, f"systemd-run: {error.strerror}") from None
+        if told.returncode != 0:
+            why = told.stderr.decode(errors="replace").strip()
+            raise _refused(directory, why or f"systemd-run ended with code {told.returncode}")
 
 
 def _command(directory: JobDirectory, nonce: str) -> list[str]:
