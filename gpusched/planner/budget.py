@@ -17,9 +17,13 @@ __all__ = ["Budget", "budgets", "left_out"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
 
+_Holder = tuple[str | None, str, str, str]
+
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """One device that may take replicas; memory in MiB. `foreign` are the processes of others that were seen on it.
+
+    `beyond_mib`: the part of `foreign_mib` that holders of leases use beyond them.
 
     `alone`: its compute mode lets only one process in. `taken`: it is alone and somebody is in.
     """
@@ -28,6 +32,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     total_mib: int
     reserved_mib: int
     foreign_mib: int
+    beyond_mib: int
     leased_mib: int
     headroom_mib: int
     foreign: tuple[DeviceProcess, ...]
@@ -54,7 +59,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unseen_mib(self) -> int:
         """What is used by nobody that can be seen from here."""
-        return self.foreign_mib - sum(process.memory_mib or 0 for process in self.foreign)
+        seen = sum(process.memory_mib or 0 for process in self.foreign) + self.beyond_mib
+        return max(0, self.foreign_mib - seen)
 
     @property
     def drivers_mib(self) -> int:
@@ -64,7 +70,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def emptied(self) -> "Budget":
         """The device when every lease and every process of others has ended."""
-        return msgspec.structs.replace(self, foreign_mib=0, leased_mib=0, foreign=(), taken=False)
+        return msgspec.structs.replace(self, foreign_mib=0, beyond_mib=0, leased_mib=0, foreign=(), taken=False)
 
     @property
     def _idle_mib(self) -> int:
@@ -112,14 +118,17 @@ def _unusable(device: Device) -> str | None:
 
 
 def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> Budget:
-    own = {lease.pid: lease.share_mib for lease in leases if lease.pid is not None}
+    own = {lease.pid: _holder(lease) for lease in leases if lease.pid is not None}
     foreign = tuple(process for process in device.processes if process.pid not in own)
+    within, beyond = _used_on_leases(device, leases, own)
+    seen = sum(process.memory_mib or 0 for process in foreign)
     alone = device.compute_mode in _ONE_PROCESS
     return Budget(
         device=device,
         total_mib=total,
         reserved_mib=device.memory_reserved_mib or 0,
-        foreign_mib=_foreign_mib(device, own, foreign),
+        foreign_mib=max(seen, (device.memory_used_mib or 0) - within),
+        beyond_mib=beyond,
         leased_mib=sum(lease.share_mib for lease in leases),
         headroom_mib=portion(total, headroom),
         foreign=foreign,
@@ -128,15 +137,22 @@ def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) 
     )
 
 
-def _foreign_mib(device: Device, own: Mapping[int, int], foreign: Sequence[DeviceProcess]) -> int:
-    """Return what others use: all that is used less what our own processes use, but at least what was seen of others.
+def _holder(lease: Lease) -> _Holder:
+    """Return whose share it is: a replica's, or a job's where nobody can tell its replicas' processes apart."""
+    return lease.user, lease.run_dir, lease.job, lease.replica if lease.user is None else ""
 
-    An own process whose memory the driver does not tell (None, as in a container) counts with its whole share.
+
+def _used_on_leases(device: Device, leases: Sequence[Lease], own: Mapping[int, _Holder]) -> tuple[int, int]:
+    """Return what the holders of leases use within their shares, and what they use beyond: that is as good as foreign.
+
+    A process whose memory the driver does not tell (None, as in a container) uses its whole share.
     """
-    ours = sum(
-        own[process.pid] if process.memory_mib is None else process.memory_mib
-        for process in device.processes
-        if process.pid in own
-    )
-    seen = sum(process.memory_mib or 0 for process in foreign)
-    return max(seen, (device.memory_used_mib or 0) - ours)
+    left: dict[_Holder, int] = {}
+    for lease in leases:
+        left[_holder(lease)] = left.get(_holder(lease), 0) + lease.share_mib
+    shares = sum(left.values())
+    for process in device.processes:
+        if process.pid in own:
+            holder = own[process.pid]
+            left[holder] -= max(0, left[holder]) if process.memory_mib is None else process.memory_mib
+    return shares - sum(max(0, each) for each in left.values()), sum(max(0, -each) for each in left.values())

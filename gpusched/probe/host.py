@@ -5,11 +5,8 @@ It must not know about devices. psutil's errors end here: what cannot be read is
 
 import os
 import socket
-from collections.abc import Collection
 
-__all__ = ["ancestor_among", "host_name", "memory_mib", "process_owner", "usable_cpus"]
-
-_MOST_ANCESTORS = 64
+__all__ = ["host_name", "memory_mib", "process_owner", "usable_cpus"]
 
 
 def host_name() -> str:
@@ -47,24 +44,3 @@ def process_owner(pid: int) -> tuple[str | None, str | None]:
     except (psutil.Error, OSError, ValueError):
         pass  # it ended, or it is another user's: what was read so far stands
     return user, command
-
-
-def ancestor_among(pid: int, roots: Collection[int]) -> int | None:
-    """Return the pid of `roots` that `pid` is, descends from, or shares a process group with; None if there is none."""
-    if not roots:
-        return None
-    import psutil
-
-    seen = pid
-    try:
-        for _ in range(_MOST_ANCESTORS):
-            if seen in roots:
-                return seen
-            seen = psutil.Process(seen).ppid()
-    except (psutil.Error, ValueError):
-        pass  # it ended, or it has no parent; its group may still tell
-    try:
-        group = os.getpgid(pid)
-    except OSError:
-        return None
-    return group if group in roots else None

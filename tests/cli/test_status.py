@@ -235,7 +235,7 @@ def test_a_saved_status_may_come_through_a_pipe(shared_host: StandInHost, tmp_pa
 def test_a_plan_counts_the_memory_of_a_replicas_child_as_its_replicas(shared_host: StandInHost, tmp_path: Path) -> None:
     words = ["-m", "gpusched", "plan", "--procs", "1", "--json"]
     here = shared_host.json(words, env=places(tmp_path))
-    assert here["devices"][1]["memory_plannable_mib"] == 16160 - 100 - 323 - 487 - 2 * 1583
+    assert here["devices"][1]["memory_plannable_mib"] == 16160 - 100 - 323 - 487 - 2 * 1583 - (1700 - 1583)
     assert not any("812" in line for line in here["warnings"])
     saved = tmp_path / "saved.json"
     saved.write_text(told(shared_host, tmp_path, "--json"))

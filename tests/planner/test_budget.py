@@ -40,6 +40,21 @@ def test_an_own_process_whose_memory_is_unknown_counts_with_its_share() -> None:
     assert plannable(used, lease(300, pid=7)) == 1000 - 300 - 50
 
 
+def test_what_a_replica_uses_beyond_its_share_cannot_be_planned_either() -> None:
+    processes = (DeviceProcess(pid=7, memory_mib=450), DeviceProcess(pid=8, memory_mib=100))
+    used = changed(host(1000), memory_used_mib=550, processes=processes)
+    further = replace(lease(300, pid=8), share_mib=0)
+    found = plan(ask(actor=(1, 1)), used, (lease(300, pid=7), further), EXACT)
+    assert found.devices[0].plannable_mib == 1000 - 300 - (450 + 100 - 300)
+    assert not any("cannot be seen" in line for line in found.warnings)
+
+
+def test_a_lease_hides_no_more_of_another_users_processes_than_its_shares() -> None:
+    alice = replace(lease(1), user="alice", replica="")
+    used = changed(host(1000), memory_used_mib=800, processes=(DeviceProcess(pid=7, memory_mib=800),))
+    assert plannable(used, alice, replace(alice, share_mib=0, pid=7)) == 1000 - 800
+
+
 def test_foreign_processes_count_even_if_the_total_used_is_stale() -> None:
     used = changed(host(1000), memory_used_mib=0, processes=(DeviceProcess(pid=9, memory_mib=400),))
     assert plannable(used) == 600
