@@ -1,0 +1,127 @@
+"""Collects what the operating system tells: limits, control groups, the clock, and directories."""
+
+import ctypes
+import os
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from gpusched.doctor.facts import HostFacts, Place, PlaceFacts
+from gpusched.errors import GpuschedError
+from gpusched.settings import Settings
+
+__all__ = ["host_facts", "place_facts"]
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_UNLIMITED: Final = 1 << 60  # version 1 says no limit as a number near 2^63
+_TIMEX_BYTES: Final = 256  # struct timex has 208, adjtimex(2)
+_TIMEX_STATUS: Final = 40
+_UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC
+
+
+def host_facts() -> HostFacts:
+    """Return limits and the clock of this host, as they are for this process. Raises OSError."""
+    version, memory, threads = _cgroup()
+    files, files_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    locked = _finite(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+    return HostFacts(
+        cgroup=version,
+        memory_limit_mib=None if memory is None else memory >> 20,
+        threads_limit=threads,
+        open_files=_finite(files),
+        open_files_hard=_finite(files_hard),
+        processes=None if os.getuid() == 0 else _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0]),
+        locked_kib=None if locked is None else locked >> 10,
+        synchronised=_synchronised(),
+    )
+
+
+def place_facts(settings: Settings) -> PlaceFacts:
+    """Return the directories of `settings`. Raises OSError."""
+    from gpusched.control.place import control_socket
+
+    problem = None
+    try:
+        control_socket(settings)
+    except GpuschedError as error:
+        problem = error.message
+    return PlaceFacts(
+        user=os.getuid(),
+        state=_place(settings.state_dir),
+        runtime=_place(settings.runtime_dir),
+        leases=_place(settings.lease_dir),
+        control_problem=problem,
+    )
+
+
+def _place(path: Path) -> Place:
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    about, room = there.stat(), os.statvfs(there)
+    exists = there == path
+    return Place(
+        path=str(path),
+        mode=about.st_mode if exists else None,
+        owner=about.st_uid if exists else None,
+        writable=os.access(there, os.W_OK | os.X_OK),
+        free_mib=room.f_bavail * room.f_frsize >> 20,
+        filesystem=_filesystem(there),
+    )
+
+
+def _filesystem(path: Path) -> str:
+    """Return the kind of file system that `path` is on, such as ext4 or nfs4 (proc(5), mounts)."""
+    real = os.path.realpath(path)
+    found, kind = "", ""
+    for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
+        _, mounted, fstype, *_ = line.split(" ")
+        mounted = mounted.replace("\\040", " ")
+        if len(mounted) >= len(found) and (real + "/").startswith(mounted.rstrip("/") + "/"):
+            found, kind = mounted, fstype
+    return kind
+
+
+def _finite(limit: int) -> int | None:
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _cgroup() -> tuple[int, int | None, int | None]:
+    """Return the version of control groups, and the least limits of memory in bytes and threads from here up."""
+    try:
+        lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return 0, None, None
+    paths = {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
+    if (_CGROUPS / "cgroup.controllers").exists():
+        here = paths.get("", "/")
+        return 2, _least(_CGROUPS, here, "memory.max"), _least(_CGROUPS, here, "pids.max")
+    memory = _least(_CGROUPS / "memory", paths.get("memory", "/"), "memory.limit_in_bytes")
+    return 1 if paths else 0, memory, _least(_CGROUPS / "pids", paths.get("pids", "/"), "pids.max")
+
+
+def _least(root: Path, path: str, name: str) -> int | None:
+    """Return the least number in the files `name` from `path` up to the root; "max" and what is missing is no limit."""
+    return min(_numbers(root / path.lstrip("/"), root, name), default=None)
+
+
+def _numbers(folder: Path, root: Path, name: str) -> Iterable[int]:
+    for each in (folder, *folder.parents):
+        try:
+            number = int((each / name).read_text())
+        except (OSError, ValueError):
+            number = _UNLIMITED
+        if number < _UNLIMITED:
+            yield number
+        if each == root:
+            return
+
+
+def _synchronised() -> bool | None:
+    """Return whether somebody, such as chrony, keeps the clock to the time of the world, as far as the kernel knows."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)
+    if ctypes.CDLL(None).adjtimex(timex) < 0:
+        return None
+    status = int.from_bytes(timex.raw[_TIMEX_STATUS : _TIMEX_STATUS + 4], "little")
+    return not status & _UNSYNCHRONISED

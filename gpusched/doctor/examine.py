@@ -1,0 +1,83 @@
+"""Makes findings of facts: every check in the order in which a person reads them, and none is the end of the others."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from gpusched.doctor import check_devices, check_gpusched, check_host, check_software
+from gpusched.doctor.facts import Facts, Finding, error, warning
+
+__all__ = ["examine"]
+
+Check = Callable[..., Finding | Iterable[Finding]]
+
+_OF_DEVICES: Final[tuple[Check, ...]] = (
+    check_devices.check_health,
+    check_devices.check_ecc,
+    check_devices.check_compute_mode,
+    check_devices.check_persistence,
+    check_devices.check_mig,
+    check_devices.check_device_order,
+    check_devices.check_foreign,
+)
+"""Checks that a host without devices passes by."""
+
+_CHECKS: Final[tuple[tuple[tuple[str, ...], tuple[Check, ...]], ...]] = (
+    (
+        ("devices",),
+        (
+            check_devices.check_driver,
+            check_devices.check_cuda_node,
+            *_OF_DEVICES,
+            check_devices.check_visible_devices,
+            check_devices.check_mps,
+        ),
+    ),
+    (
+        ("host",),
+        (
+            check_host.check_cgroup,
+            check_host.check_memory,
+            check_host.check_processes,
+            check_host.check_open_files,
+            check_host.check_locked_memory,
+            check_host.check_clock,
+        ),
+    ),
+    (("places",), (check_gpusched.check_state, check_gpusched.check_runtime, check_gpusched.check_leases)),
+    (("daemon",), (check_gpusched.check_daemon, check_gpusched.check_linger)),
+    (("software",), (check_software.check_python, check_software.check_zmq, check_software.check_nvml_binding)),
+    (
+        ("software", "devices"),
+        (check_software.check_tensorflow, check_software.check_torch, check_software.check_jax),
+    ),
+    (("hook",), (check_software.check_hook,)),
+)
+
+
+def examine(facts: Facts) -> tuple[Finding, ...]:
+    """Return all findings. What could not be looked at, and a check that fails, is a finding too; it raises nothing."""
+    findings = [
+        warning(section, f"could not be looked at: {why}", "gpusched doctor  # once more, when the host is less busy")
+        for section, why in facts.failed.items()
+    ]
+    if facts.settings_problem is not None:
+        message, hint = facts.settings_problem
+        findings.insert(0, error("settings", message, hint))
+    without_devices = facts.devices is not None and not facts.devices.inventory.devices
+    for sections, checks in _CHECKS:
+        known = [getattr(facts, section) for section in sections]
+        if any(section is None for section in known):
+            continue
+        for check in checks:
+            if not (without_devices and check in _OF_DEVICES):
+                findings += _findings(check, known)
+    return tuple(findings)
+
+
+def _findings(check: Check, known: list[Any]) -> list[Finding]:
+    try:
+        told = check(*known)
+        return [told] if isinstance(told, Finding) else list(told)
+    except Exception as failure:  # noqa: BLE001 (a doctor says what is wrong, also with itself)
+        name = getattr(check, "__name__", "check").removeprefix("check_").replace("_", "-")
+        return [warning(name, f"the check failed: {type(failure).__name__}: {failure}", "please report it")]

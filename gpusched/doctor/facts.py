@@ -1,0 +1,153 @@
+"""What a doctor looks at, as values, one section for each thing that can fail to be looked at by itself."""
+
+from typing import Literal
+
+import msgspec
+
+from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
+
+__all__ = [
+    "DaemonFacts",
+    "DeviceFacts",
+    "Facts",
+    "Finding",
+    "HostFacts",
+    "Place",
+    "PlaceFacts",
+    "SoftwareFacts",
+    "error",
+    "ok",
+    "warning",
+]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer: what was looked at, how it is, what was found, and what a person can type or edit ("": nothing)."""
+
+    check: str
+    state: Literal["ok", "warning", "error"]
+    found: str
+    cure: str = ""
+
+
+def ok(check: str, found: str, cure: str = "") -> Finding:
+    """Return that nothing is to be done; `cure` may say how to have it otherwise."""
+    return Finding(check=check, state="ok", found=found, cure=cure)
+
+
+def warning(check: str, found: str, cure: str) -> Finding:
+    """Return what may surprise, slow down or fail later."""
+    return Finding(check=check, state="warning", found=found, cure=cure)
+
+
+def error(check: str, found: str, cure: str) -> Finding:
+    """Return what keeps jobs from running, or harms them."""
+    return Finding(check=check, state="error", found=found, cure=cure)
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices, with what is drained marked, and who holds leases on them.
+
+    `module_version` and `library_version` are the driver's two halves, None if unknown. `on_bus` counts the devices of
+    NVIDIA on the PCI bus. `variables` are CUDA's own in this shell. `uvm_missing`: /dev has the driver, but not the
+    node that CUDA needs beside it. `drained_problem`: why it is not known what is drained. `mps` are the pids of the
+    control daemons of CUDA MPS.
+    """
+
+    inventory: Inventory
+    drained_problem: str | None = None
+    leases: tuple[Lease, ...] = ()
+    module_version: str | None = None
+    library_version: str | None = None
+    on_bus: int = 0
+    variables: dict[str, str] = {}
+    uvm_missing: bool = False
+    mps: tuple[int, ...] = ()
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of this process, None where there is none, and the clock. `locked_kib` is memory that may be locked.
+
+    `cgroup` is the version of control groups, 0 without any. `synchronised` is None where the kernel does not tell.
+    """
+
+    cgroup: int
+    memory_limit_mib: int | None = None
+    threads_limit: int | None = None
+    open_files: int | None = None
+    open_files_hard: int | None = None
+    processes: int | None = None
+    locked_kib: int | None = None
+    synchronised: bool | None = None
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A directory, or if it is missing (`mode` None) what can be said of the nearest one above it."""
+
+    path: str
+    mode: int | None = None
+    owner: int | None = None
+    writable: bool = True
+    free_mib: int | None = None
+    filesystem: str = ""
+
+
+class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where gpusched keeps its files, and as whom. `control_problem` says why the control socket cannot be there."""
+
+    user: int
+    state: Place
+    runtime: Place
+    leases: Place
+    control_problem: str | None = None
+
+
+class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon, as it answered. `silence` says why it did not, None if it did or if there is none (`pid` None).
+
+    `log` is its log file, `unit` the systemd unit that it runs in. `systemd`: it runs this host. `lingers`: the user's
+    service manager does not end with the last login.
+    """
+
+    version: str
+    log: str
+    user_name: str
+    is_root: bool
+    pid: int | None = None
+    silence: str | None = None
+    silence_cure: str = ""
+    daemon_version: str = ""
+    problems: tuple[str, ...] = ()
+    malformed: int = 0
+    unit: str | None = None
+    systemd: bool = False
+    lingers: bool = False
+
+
+class SoftwareFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """This interpreter and what is installed for it: versions by the name of the distribution, installed ones only."""
+
+    python: str
+    executable: str
+    gpusched: str
+    installed: dict[str, str]
+    libzmq: str
+    variables: dict[str, str] = {}
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All sections; one that could not be looked at is None, and `failed` says why. `hook`: "" if the hook works.
+
+    `settings_problem` is what is wrong with the configuration, as an error's message and hint; sections that need it
+    are missing then.
+    """
+
+    settings_problem: tuple[str, str] | None = None
+    devices: DeviceFacts | None = None
+    host: HostFacts | None = None
+    places: PlaceFacts | None = None
+    daemon: DaemonFacts | None = None
+    software: SoftwareFacts | None = None
+    hook: str | None = None
+    failed: dict[str, str] = {}
