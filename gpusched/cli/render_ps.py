@@ -8,8 +8,9 @@ import shutil
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import Final, NamedTuple, TextIO
+from typing import Final, TextIO
 
 from gpusched.cli.job_words import cell_width, cut, printable, span, state_words, what
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
@@ -34,13 +35,13 @@ _RIGHT: Final = ("PROCS", "MEMORY", "TIME", "AGE")
 _FIRST_TO_GO: Final = ("AGE", "PROCS", "MEMORY")
 
 
-class _Column(NamedTuple):
+class _Column:
     """One column: its title, its cells from the first job to the last, its width."""
 
-    title: str
-    cells: list[str]
+    def __init__(self, title: str, cells: list[str]) -> None:
+        self.title, self.cells = title, cells
 
-    @property
+    @cached_property
     def width(self) -> int:
         return max(map(cell_width, (self.title, *self.cells)))
 
