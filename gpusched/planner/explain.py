@@ -75,9 +75,8 @@ def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence
     lines += [f"{line}, which could be freed" for line in foreign_lines(grounds)]
     for budget in grounds:
         if budget.unseen_mib > budget.drivers_mib:
-            lines.append(
-                f"GPU {budget.device.label}: {budget.unseen_mib} MiB are held by processes that cannot be seen from here"
-            )
+            unseen = f"{budget.unseen_mib} MiB are held by processes that cannot be seen from here"
+            lines.append(f"GPU {budget.device.label}: {unseen}")
     return tuple(lines)
 
 
