@@ -3,10 +3,10 @@
 Numbers only: it must not know terminals or colours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
-from gpusched.cli.snapshot import Snapshot
+from gpusched.cli.snapshot import Snapshot, is_of
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
 
@@ -16,11 +16,12 @@ __all__ = ["Part", "cell_widths", "memory_parts"]
 class Part(NamedTuple):
     """One part of a device's memory in MiB. Only jobs' parts have a `job`, its place among the snapshot's jobs.
 
-    `used` and `leased` (not used yet) of one job are two parts; `replicas` counts those that hold the lease. `foreign`
-    is what processes of no job use, `other` what is used without NVML telling by whom.
+    `used` and `leased` (not used yet) of one job are two parts; `replicas` counts those that hold the lease. `others`
+    is what jobs elsewhere hold and do not use yet: other users', mostly. `foreign` is what processes of none of these
+    jobs use, `other` what is used without NVML telling by whom.
     """
 
-    kind: Literal["used", "leased", "foreign", "other", "reserved", "free"]
+    kind: Literal["used", "leased", "others", "foreign", "other", "reserved", "free"]
     mib: int
     job: int | None = None
     replicas: int = 0
@@ -43,9 +44,11 @@ def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
     total = device.memory_total_mib
     if total is None:
         return []
-    held = [_held(number, job, device) for number, job in enumerate(snapshot.jobs) if job.state not in JOB_TERMINAL]
+    live = {number: job for number, job in enumerate(snapshot.jobs) if job.state not in JOB_TERMINAL}
+    held = [_held(number, job, device, snapshot) for number, job in live.items()]
     held = [each for each in held if each.replicas]
-    foreign = sum(each.memory_mib or 0 for each in device.processes if each.pid not in snapshot.holders)
+    ours = {pid for pid, lease in snapshot.holders.items() if any(is_of(lease, job) for job in live.values())}
+    foreign = sum(each.memory_mib or 0 for each in device.processes if each.pid not in ours)
     rest = max(0, (device.memory_used_mib or 0) - foreign - sum(each.used_mib for each in held))
     parts: list[Part] = []
     for each in held:
@@ -54,6 +57,7 @@ def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
         used = each.used_mib + unknown
         parts.append(Part("used", used, each.job, each.replicas))
         parts.append(Part("leased", max(0, each.share_mib - used), each.job, each.replicas))
+    parts.append(Part("others", _left_to_others(device, snapshot, list(live.values()))))
     parts.append(Part("foreign", foreign))
     parts.append(Part("other", rest))
     parts.append(Part("reserved", device.memory_reserved_mib or 0))
@@ -61,15 +65,33 @@ def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
     return parts
 
 
-def _held(number: int, job: JobStatus, device: Device) -> _Held:
-    holding = [one for one in job.replicas if one.device_uuid == device.uuid and one.state not in REPLICA_TERMINAL]
+def _held(number: int, job: JobStatus, device: Device, snapshot: Snapshot) -> _Held:
+    first = [one for one in job.replicas if one.device_uuid == device.uuid and one.state not in REPLICA_TERMINAL]
+    further = [
+        share.share_mib
+        for one in job.replicas
+        for share in one.further
+        if share.device_uuid == device.uuid and one.state not in REPLICA_TERMINAL
+    ]
+    pids = {pid for pid, lease in snapshot.holders.items() if is_of(lease, job)}
     return _Held(
         job=number,
-        replicas=len(holding),
-        share_mib=sum(one.share_mib for one in holding),
-        used_mib=sum(one.used_mib or 0 for one in holding),
-        all_known=all(one.used_mib is not None for one in holding),
+        replicas=len(first) + len(further),
+        share_mib=sum(one.share_mib for one in first) + sum(further),
+        used_mib=_used(device, pids) if further else sum(one.used_mib or 0 for one in first),
+        all_known=all(one.used_mib is not None for one in first),
     )
+
+
+def _left_to_others(device: Device, snapshot: Snapshot, live: Sequence[JobStatus]) -> int:
+    """Return what is leased to jobs that are not in the snapshot, beyond what their processes use."""
+    theirs = [lease for lease in snapshot.leases if not any(is_of(lease, job) for job in live)]
+    shares = sum(lease.share_mib for lease in theirs if lease.device_uuid == device.uuid)
+    return max(0, shares - _used(device, {lease.pid for lease in theirs if lease.pid is not None}))
+
+
+def _used(device: Device, pids: Collection[int]) -> int:
+    return sum(each.memory_mib or 0 for each in device.processes if each.pid in pids)
 
 
 def cell_widths(amounts: Sequence[int], cells: int) -> list[int]:

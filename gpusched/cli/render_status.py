@@ -23,9 +23,16 @@ __all__ = ["print_status", "status_lines"]
 
 _WIDTH_OF_A_PIPE: Final = 140
 _MOST_BLOCKS: Final = 16
-_PART_COLOURS: Final = {"foreign": "yellow", "other": "white", "reserved": "bright_black", "free": "bright_black"}
-_BLOCKS: Final = {"used": "█", "leased": "▒", "foreign": "▓", "other": "▓", "reserved": "░", "free": "·"}
-_LETTERS: Final = {"foreign": "#", "other": "+", "reserved": "%", "free": "."}
+_PART_COLOURS: Final = {
+    "others": "yellow",
+    "foreign": "yellow",
+    "other": "white",
+    "reserved": "bright_black",
+    "free": "bright_black",
+}
+_BLOCKS: Final = {"used": "█", "leased": "▒", "others": "▒", "foreign": "▓", "other": "▓", "reserved": "░", "free": "·"}
+_PART_WORDS: Final = {"others": "leased by others"}
+_LETTERS: Final = {"others": "=", "foreign": "#", "other": "+", "reserved": "%", "free": "."}
 _HOT_C, _WARM_C = 90, 80
 
 
@@ -222,7 +229,9 @@ def _legend(parts: Sequence[Part], snapshot: Snapshot, paper: _Paper) -> Iterato
     for part in parts:
         if part.job is None:
             if part.mib:
-                yield Text.assemble((_glyph(part, paper), _colour(part)), f" {part.kind} {part.mib}")
+                yield Text.assemble(
+                    (_glyph(part, paper), _colour(part)), f" {_PART_WORDS.get(part.kind, part.kind)} {part.mib}"
+                )
         elif part.kind == "used":
             yield _job_legend(part, parts, snapshot, paper)
 

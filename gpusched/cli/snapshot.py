@@ -17,7 +17,7 @@ from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
 from gpusched.settings import Settings
 
-__all__ = ["Snapshot", "document", "reader_of"]
+__all__ = ["Snapshot", "document", "is_of", "reader_of"]
 
 _RECENT_S: Final = 3600.0
 
@@ -57,6 +57,11 @@ def document(snapshot: Snapshot) -> dict[str, object]:
 
     told = document_of(snapshot.inventory, snapshot.leases)
     return told | {"time": snapshot.time, "jobs": [msgspec.to_builtins(job) for job in snapshot.jobs]}
+
+
+def is_of(lease: Lease, job: JobStatus) -> bool:
+    """Return whether it is this job's lease, and not that of another user's or directory's job of the same name."""
+    return lease.user is None and lease.job == job.id and lease.run_dir in ("", job.run_dir)
 
 
 def _of_this_host(inventory: Inventory, settings: Settings) -> Snapshot:
@@ -131,8 +136,7 @@ def _use(job: JobStatus, replica: ReplicaStatus, inventory: Inventory, by_pid: d
         for device in inventory.devices
         if device.uuid == replica.device_uuid
         for process in device.processes
-        if (lease := by_pid.get(process.pid)) is not None
-        and (lease.user, lease.run_dir, lease.replica) == (None, job.run_dir, replica.name)
+        if (lease := by_pid.get(process.pid)) is not None and is_of(lease, job) and lease.replica == replica.name
     ]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None

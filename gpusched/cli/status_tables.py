@@ -9,6 +9,7 @@ from rich.text import Text
 from gpusched.cli.render_launch import format_duration, plain_progress, printable
 from gpusched.cli.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess
+from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 
 __all__ = ["JOB_COLOURS", "job_table", "process_table"]
@@ -76,24 +77,25 @@ class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _process_rows(snapshot: Snapshot) -> Iterator[_ProcessRow]:
+    shares = shares_used(snapshot.leases)
     for device in snapshot.inventory.devices:
         for process in device.processes:
-            yield _process_row(device, process, snapshot)
+            lease, share = snapshot.holders.get(process.pid), shares.get((process.pid, device.uuid))
+            yield _process_row(device, process, lease, share or None)
     if snapshot.inventory.simulated:
         yield from _simulated_rows(snapshot)
 
 
-def _process_row(device: Device, process: DeviceProcess, snapshot: Snapshot) -> _ProcessRow:
-    lease = snapshot.holders.get(process.pid)
+def _process_row(device: Device, process: DeviceProcess, lease: Lease | None, share_mib: int | None) -> _ProcessRow:
     return _ProcessRow(
         device=device.label,
         pid=process.pid,
         user=process.user or "-",
         kind=process.kind,
-        job=lease.job if lease else None,
-        replica=lease.replica if lease else "-",
+        job=lease.job_label if lease else None,
+        replica=(lease.replica if lease else "") or "-",
         used_mib=process.memory_mib,
-        share_mib=lease.share_mib if lease and lease.device_uuid == device.uuid else None,
+        share_mib=share_mib,
         command=_short(process.command),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["Lease", "holders"]
+__all__ = ["Lease", "holders", "shares_used"]
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,17 @@ def holders(leases: Iterable[Lease]) -> dict[int, Lease]:
     known = tuple(leases)
     shares = {_replica(lease): lease for lease in known if lease.share_mib}
     return {lease.pid: shares.get(_replica(lease), lease) for lease in known if lease.pid is not None}
+
+
+def shares_used(leases: Iterable[Lease]) -> dict[tuple[int, str], int]:
+    """Return by pid and device uuid the share that the process uses there, in MiB; 0 where it cannot be told."""
+    known = tuple(leases)
+    shares = {(_replica(lease), lease.device_uuid): lease.share_mib for lease in known if lease.share_mib}
+    return {
+        (lease.pid, lease.device_uuid): shares.get((_replica(lease), lease.device_uuid), 0)
+        for lease in known
+        if lease.pid is not None
+    }
 
 
 def _replica(lease: Lease) -> tuple[str | None, str, str, str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from gpusched.errors import HostFault, UsageError
 from gpusched.model.device import Device, Inventory, Source
-from gpusched.model.lease import Lease, holders
+from gpusched.model.lease import Lease, holders, shares_used
 
 __all__ = ["document_of", "read_saved"]
 
@@ -37,7 +37,7 @@ def document_of(inventory: Inventory, leases: tuple[Lease, ...] = ()) -> dict[st
 
     The leases tell whose process a pid is. Every key of docs/reference.md is there.
     """
-    by_pid = holders(leases)
+    by_pid, shares = holders(leases), shares_used(leases)
     return {
         "host": inventory.host,
         "source": inventory.source,
@@ -47,25 +47,26 @@ def document_of(inventory: Inventory, leases: tuple[Lease, ...] = ()) -> dict[st
         "problem": inventory.problem,
         "cpus": list(inventory.cpus),
         "memory_mib": inventory.memory_mib,
-        "devices": [_device(device, leases, by_pid) for device in inventory.devices],
+        "devices": [_device(device, leases, by_pid, shares) for device in inventory.devices],
         "leases": [msgspec.to_builtins(lease) for lease in leases],
         "jobs": [],
     }
 
 
-def _device(device: Device, leases: tuple[Lease, ...], by_pid: Mapping[int, Lease]) -> dict[str, object]:
+def _device(
+    device: Device, leases: tuple[Lease, ...], by_pid: Mapping[int, Lease], shares: Mapping[tuple[int, str], int]
+) -> dict[str, object]:
     document: dict[str, object] = msgspec.to_builtins(device)
     document["memory_leased_mib"] = sum(lease.share_mib for lease in leases if lease.device_uuid == device.uuid)
     processes: list[dict[str, object]] = []
     for process in device.processes:
         lease = by_pid.get(process.pid)
-        mine = lease is not None and lease.device_uuid == device.uuid
         processes.append(
             {
                 **msgspec.to_builtins(process),
-                "job": lease.job if lease else None,
-                "replica": lease.replica if lease else None,
-                "share_mib": lease.share_mib if lease and mine else None,
+                "job": lease.job_label if lease else None,
+                "replica": (lease.replica or None) if lease else None,
+                "share_mib": shares.get((process.pid, device.uuid)) or None,
             }
         )
     document["processes"] = processes

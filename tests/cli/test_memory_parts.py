@@ -1,5 +1,6 @@
 """A device's memory falls into parts that add up, and a bar shows every part of it."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,7 @@ from gpusched.cli.memory_parts import cell_widths, memory_parts
 from gpusched.cli.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
+from gpusched.model.plan import DeviceShare
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
 
 
@@ -42,7 +44,8 @@ def test_use_share_foreign_and_free_add_up_to_the_total() -> None:
     gpu = device(16160, 1300, 812, 487)
     lease = Lease(device_uuid="GPU-a", share_mib=1583, job="snake-1", replica="actor.0", pid=10)
     parts = memory_parts(gpu, snapshot(gpu, [actor(1583, 812)], {10: lease}))
-    told = {"used": 812, "leased": 771, "foreign": 487, "other": 1, "reserved": 0, "free": 16160 - 1583 - 488}
+    told = {"used": 812, "leased": 771, "others": 0, "foreign": 487, "other": 1, "reserved": 0}
+    told["free"] = 16160 - 1583 - 488
     assert amounts(parts) == told
 
 
@@ -50,6 +53,27 @@ def test_use_that_nvml_does_not_attribute_counts_for_the_job_up_to_its_share() -
     gpu = device(16160, 2000)
     told = amounts(memory_parts(gpu, snapshot(gpu, [actor(1583, None)], {})))
     assert (told["used"], told["leased"], told["foreign"], told["other"]) == (1583, 0, 0, 417)
+
+
+def test_what_another_user_has_leased_and_does_not_use_yet_is_not_free() -> None:
+    gpu = device(16160, 500, 500)
+    theirs = Lease(device_uuid="GPU-a", share_mib=2000, job="snake-1", replica="actor.0", user="alice")
+    using = msgspec.structs.replace(theirs, share_mib=0, pid=10)
+    shown = msgspec.structs.replace(snapshot(gpu, [], {10: using}), leases=(theirs, using))
+    told = amounts(memory_parts(gpu, shown))
+    assert (told["foreign"], told["others"], told["free"]) == (500, 1500, 16160 - 2000)
+
+
+def test_every_device_of_a_command_shows_its_part() -> None:
+    gpu = device(16160, 900, 900)
+    one = msgspec.structs.replace(
+        actor(16000, 800),
+        device_uuid="GPU-z",
+        further=(DeviceShare(device_index=0, device_uuid="GPU-a", share_mib=15000),),
+    )
+    lease = Lease(device_uuid="GPU-z", share_mib=16000, job="snake-1", replica="actor.0", pid=10)
+    told = amounts(memory_parts(gpu, snapshot(gpu, [one], {10: lease})))
+    assert (told["used"], told["leased"], told["foreign"]) == (900, 14100, 0)
 
 
 def test_a_device_that_does_not_tell_its_total_has_no_parts() -> None:
