@@ -13,7 +13,7 @@ from gpusched.doctor.facts import Finding
 __all__ = ["print_findings"]
 
 _WIDTH_OF_A_PIPE: Final = 120
-_LEAST_WIDTH: Final = 20
+_LEAST_WIDTH: Final = 16
 _MARKS: Final = {"ok": ("✓", "ok  "), "warning": ("!", "WARN"), "error": ("✗", "FAIL")}
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
