@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault
+from gpusched.files import replace_file
 from gpusched.model.status import (
     JOB_TERMINAL,
     REPLICA_TERMINAL,
@@ -82,7 +83,7 @@ class JobDirectory:
 
     def write_spec(self, spec: JobSpec) -> None:
         """Save what the supervisor is to start. Raises OSError."""
-        _replace(self.spec, msgspec.json.format(msgspec.json.encode(spec)))
+        replace_file(self.spec, msgspec.json.format(msgspec.json.encode(spec)))
 
     def read_spec(self) -> JobSpec:
         """Return what the supervisor is to start. Raises HostFault."""
@@ -95,7 +96,7 @@ class JobDirectory:
 
     def write_status(self, status: JobStatus) -> None:
         """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError."""
-        _replace(self.status, msgspec.json.encode(status))
+        replace_file(self.status, msgspec.json.encode(status))
 
     def read_status(self) -> JobStatus | None:
         """Return the saved status, or None before the first. Raises HostFault."""
@@ -317,13 +318,3 @@ def _made(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)
