@@ -21,7 +21,6 @@ __all__ = ["Link", "complete_job"]
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _COMPLETION_S: Final = 0.4
-_ALL: Final = 100_000
 
 SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
 
@@ -60,9 +59,16 @@ class Link:
 
     def jobs(self, ids: Sequence[str] = (), ended: int = 0) -> tuple["JobStatus", ...]:
         """Return the jobs `ids`, or all that live and the `ended` latest of the others."""
-        from gpusched.control.messages import Jobs, ListJobs
+        from gpusched.control.messages import MOST_ENDED, Jobs, ListJobs
 
-        return self._ask(ListJobs(ids=tuple(ids), ended=min(ended, _ALL)), Jobs).jobs
+        found = self._ask(ListJobs(ids=tuple(ids), ended=min(ended, MOST_ENDED)), Jobs).jobs
+        by_id, skip = {job.id: job for job in found}, MOST_ENDED
+        while found and skip < ended and not ids:
+            found = self._ask(ListJobs(ended=min(ended - skip, MOST_ENDED), skip=skip), Jobs).jobs
+            for job in found:  # what ends meanwhile moves the others on: they are told of again, and none is left out
+                by_id.setdefault(job.id, job)
+            skip += MOST_ENDED
+        return tuple(by_id.values())
 
     def job(self, name: str) -> "JobStatus":
         """Return one job."""

@@ -15,6 +15,7 @@ from gpusched.model.status import JobStatus
 
 __all__ = [
     "MAX_MESSAGE",
+    "MOST_ENDED",
     "PROTOCOL",
     "Answer",
     "Await",
@@ -45,6 +46,9 @@ PROTOCOL: Final = 1
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
+MOST_ENDED: Final = 500
+"""How many jobs that ended one answer holds: to tell of them takes the daemon some 20 ms, in which it hears nobody."""
+
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 JobIds = Annotated[tuple[JobId, ...], msgspec.Meta(max_length=10_000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
@@ -62,10 +66,14 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
 
 
 class ListJobs(msgspec.Struct, frozen=True, kw_only=True, tag="list-jobs"):
-    """The jobs `ids`, or with none named all that live and the `ended` latest that ended."""
+    """The jobs `ids`, or with none named all that live and the `ended` latest that ended.
+
+    With `skip`, those that ended after these many latest, and none that live: so all of them can be had in turn.
+    """
 
     ids: JobIds = ()
-    ended: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 20
+    ended: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENDED)] = 20
+    skip: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):

@@ -64,9 +64,9 @@ class Book:
                 self._states[job_id] = found.state
         return self._states.get(job_id)
 
-    def ended(self, limit: int) -> list[Job]:
-        """Return the latest jobs that ended, latest first."""
-        return self._store.ended(limit) if limit else []
+    def ended(self, limit: int, skip: int = 0) -> list[Job]:
+        """Return the latest jobs that ended after the `skip` latest, latest first."""
+        return self._store.ended(limit, skip) if limit else []
 
     def last_number(self, workload: str) -> int:
         """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""

@@ -130,7 +130,8 @@ class Handlers:
         if request.ids:
             jobs = [self._parts.book.job(job_id) for job_id in request.ids]
         else:
-            jobs = [*self._parts.book.live.values(), *self._parts.book.ended(request.ended)]
+            live = () if request.skip else self._parts.book.live.values()
+            jobs = [*live, *self._parts.book.ended(request.ended, request.skip)]
         return Jobs(jobs=tuple(told(job, self._parts.why.get(job.id)) for job in jobs))
 
     def _turn(self, asked: Asked, request: Turn, now: float) -> None:

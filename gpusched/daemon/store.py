@@ -95,11 +95,12 @@ class Store:
 
     def live(self) -> list[Job]:
         """Return all jobs that have not ended, oldest first. Jobs of the same environment share it."""
-        return self._jobs("WHERE ended IS NULL ORDER BY created, jobs.rowid")
+        return self._jobs("WHERE ended IS NULL ORDER BY created, rowid")
 
-    def ended(self, limit: int) -> list[Job]:
-        """Return the latest jobs that ended, latest first; they have no `environ` any more."""
-        return self._jobs("WHERE ended IS NOT NULL ORDER BY ended DESC, jobs.rowid DESC LIMIT ?", limit)
+    def ended(self, limit: int, skip: int = 0) -> list[Job]:
+        """Return the jobs that ended after the `skip` latest, latest first; they have no `environ` any more."""
+        latest = "SELECT rowid FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC, rowid DESC LIMIT ? OFFSET ?"
+        return self._jobs(f"WHERE rowid IN ({latest}) ORDER BY ended DESC, rowid DESC", limit, skip)
 
     def known_ids(self) -> list[str]:
         """Return the ids of all jobs, in no order."""

@@ -85,6 +85,7 @@ def test_jobs_are_told_in_their_order(store: Store) -> None:
     store.save(replace(queued(14), state=JobState.LOST))  # nobody saw its end: it counts as of now
     assert [one.id for one in store.live()] == ["run-1", "run-2", "run-3"]
     assert [one.id for one in store.ended(2)] == ["run-14", "run-13"]
+    assert [one.id for one in store.ended(5, skip=1)] == ["run-13", "run-12", "run-11"]
     assert [one.id for one in store.jobs(["run-12", "no", "run-3"])] == ["run-12", "run-3"]
     assert sorted(store.known_ids()) == ["run-1", "run-11", "run-12", "run-13", "run-14", "run-2", "run-3"]
     assert store.job("no") is None
