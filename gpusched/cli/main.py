@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "stop": "Stop jobs.",
     "hold": "Keep queued jobs from starting.",
     "release": "Let held jobs start.",
+    "daemon": "Run, start, stop and look at the process that holds the queue.",
     "doctor": "Say what is wrong with this host, and what to type.",
 }
 _PASSES_OPTIONS_ON: Final = {

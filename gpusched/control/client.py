@@ -19,7 +19,15 @@ from gpusched.control.place import control_socket, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.settings import Settings
 
-__all__ = ["Client", "connect_or_start", "control_socket", "daemon_pid", "spawn_daemon"]
+__all__ = [
+    "Client",
+    "connect_or_start",
+    "control_socket",
+    "daemon_pid",
+    "listener",
+    "somewhere_to_stay",
+    "spawn_daemon",
+]
 
 _START_HINT: Final = "start one: gpusched daemon start"
 _START_PATIENCE_S: Final = 10.0
@@ -121,7 +129,7 @@ def spawn_daemon(settings: Settings) -> None:
             log.chmod(0o600)
             subprocess.run(
                 [sys.executable, "-m", "gpusched.daemon", "--background", str(outer)],
-                cwd=_somewhere_to_stay(),
+                cwd=somewhere_to_stay(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -147,7 +155,7 @@ def daemon_pid(settings: Settings) -> int | None:
         return None
 
 
-def _somewhere_to_stay() -> str:
+def somewhere_to_stay() -> str:
     """Return `/`, which is never in the way, unless this package is only found from where the command was typed."""
     root = str(Path(gpusched.__file__).parents[1])
     return "/" if root in sys.path[1:] else root

@@ -58,6 +58,7 @@ class Acceptance:
         )
         self._parts.book.add(job)
         self._parts.book.note(job.id, "submitted")
+        self._parts.arrivals.append(time.monotonic())
         self._parts.changed()
         return job
 

@@ -51,22 +51,21 @@ def begin(parts: Parts, job: Job) -> None:
 
 
 def spawn_prepared(parts: Parts, now: float) -> None:
-    """Start the guards of all jobs that are prepared and saved."""
-    prepared, parts.prepared = parts.prepared, []
-    for job_id in prepared:
-        job = parts.book.live.get(job_id)
-        if job is None or job_id not in parts.starts:
-            continue
-        try:
-            parts.starts.spawn(job, now)
-        except HostFault as error:
-            if parts.starts.call_off(job):
-                _never_began(parts, job, str(error), now)
+    """Start the guard of one job that is prepared and saved: systemd may take its time, so the next has the next turn."""
+    job_id = parts.prepared.pop(0) if parts.prepared else ""
+    job = parts.book.live.get(job_id)
+    if job is None or job_id not in parts.starts:
+        return
+    try:
+        parts.starts.spawn(job, now)
+    except HostFault as error:
+        if parts.starts.call_off(job):
+            _never_began(parts, job, str(error), now)
 
 
 def look_at_starts(parts: Parts, now: float) -> None:
     """Take note of supervisors that have shown themselves, and of guards that ended or hang before that."""
-    for job_id in parts.starts.to_look_at():
+    for job_id in parts.starts.to_look_at(now):
         job = parts.book.live[job_id]
         status = current_status(job)
         if status is not None:

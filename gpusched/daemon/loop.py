@@ -184,7 +184,8 @@ class Loop:
     def _sleep(self) -> None:
         now = time.monotonic()
         moments = (
-            self._parts.starts.due(now),
+            now if self._parts.prepared and not self._parts.book.unsaved else None,
+            self._parts.starts.due(),
             self._parts.watch.due(),
             self._parts.waiting.due(),
             self._queue.due(),

@@ -21,7 +21,7 @@ from gpusched.daemon.server import Server
 from gpusched.daemon.starter import starter
 from gpusched.daemon.starts import Starts
 from gpusched.daemon.store import Store
-from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.errors import GpuschedError, HostFault
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 from gpusched.settings import Settings, load_settings
@@ -34,7 +34,7 @@ _LOG: Final = logging.getLogger(__name__)
 _LONGEST_LOG: Final = 1 << 20
 
 
-class AnotherDaemon(UsageError):
+class AnotherDaemon(GpuschedError):
     """There is a daemon for this state directory already."""
 
 
@@ -71,7 +71,7 @@ class Lock:
 
 
 def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None:
-    """Be the daemon until asked to end. Raises AnotherDaemon, and HostFault or UsageError if it cannot begin."""
+    """Be the daemon until asked to end. Raises AnotherDaemon, HostFault, UsageError."""
     socket = control_socket(settings)
     private_directory(settings.runtime_dir)
     with ExitStack() as stack:

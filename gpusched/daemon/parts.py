@@ -1,9 +1,10 @@
 """What the daemon consists of, in one value that its steps share."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gpusched.daemon.book import Book
 from gpusched.daemon.devices import Devices
@@ -13,7 +14,10 @@ from gpusched.daemon.watch import Watch
 from gpusched.settings import Settings
 from gpusched.supervisor.lease_files import LeaseDirectory
 
-__all__ = ["Parts"]
+__all__ = ["A_FLOOD", "Parts"]
+
+A_FLOOD: Final = 4
+"""Of so many submissions the times are kept, to tell a flood of them."""
 
 
 @dataclass
@@ -22,7 +26,8 @@ class Parts:
 
     `leases` returns the lease directory of this host, or with True that of described machines. `prepared`: jobs to be
     spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
-    the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait.
+    the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait. `arrivals` are the
+    times of the latest submissions.
     """
 
     settings: Settings
@@ -41,6 +46,7 @@ class Parts:
     losses: dict[str, int] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=A_FLOOD))
     over: bool = False
     look_at_queue: bool = True
 

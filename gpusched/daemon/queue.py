@@ -11,9 +11,8 @@ from typing import Final
 
 from gpusched.daemon.course import begin, cancel
 from gpusched.daemon.job import Job
-from gpusched.daemon.parts import Parts
+from gpusched.daemon.parts import A_FLOOD, Parts
 from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
-from gpusched.daemon.view import current_status
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
@@ -21,7 +20,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
 from gpusched.supervisor.kernel import start_time
 from gpusched.supervisor.lease_files import LeaseDirectory
-from gpusched.supervisor.lease_processes import with_processes
+from gpusched.supervisor.lease_processes import current_leases
 
 __all__ = ["Queue"]
 
@@ -31,6 +30,8 @@ _LOCKED_AGAIN_S: Final = 0.1
 _REST: Final = 4  # times as long as a look took, so that a long queue leaves the daemon its ears
 _STARTING_PER_CPU: Final = 2
 _TRY_AGAIN_S: Final = 5.0
+_FLOOD_S: Final = 0.1
+_LONGEST_FLOOD_S: Final = 3.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,6 +42,7 @@ class Queue:
         self._parts = parts
         self._next = self._rested = 0.0
         self._awaits_reading = False
+        self._flooded_since: float | None = None
         self._most_starting = _STARTING_PER_CPU * len(os.sched_getaffinity(0))
 
     def due(self) -> float | None:
@@ -55,7 +57,7 @@ class Queue:
         if not self._awaits_reading and (due is None or now < due):
             return
         queued = self._queued()
-        if not queued or self._parts.book.problem is not None:
+        if not queued or self._parts.book.problem is not None or self._is_flooded(now):
             self._awaits_reading = False
             return
         host = None
@@ -70,12 +72,20 @@ class Queue:
             self._decide(queued, host, now)
         except HostFault as error:
             self._parts.why.update({job.id: str(error) for job in queued})
-            self._parts.look_at_queue = True
             self._next = now + _LOCKED_AGAIN_S
         ended = time.monotonic()
-        self._rested = max(self._rested, ended + min(_LOOK_AGAIN_S, _REST * (ended - now)))
-        if self._parts.look_at_queue:
-            self._rested = max(self._rested, self._next)
+        self._rested = ended + min(_LOOK_AGAIN_S, _REST * (ended - now))
+
+    def _is_flooded(self, now: float) -> bool:
+        """Return whether jobs come in so fast that starting them would hold up those behind; for a while only."""
+        arrivals = self._parts.arrivals
+        if len(arrivals) < A_FLOOD or now - arrivals[0] > _FLOOD_S:
+            self._flooded_since = None
+            return False
+        if self._flooded_since is None:
+            self._flooded_since = now
+        self._rested = now + _FLOOD_S
+        return now - self._flooded_since < _LONGEST_FLOOD_S
 
     def _queued(self) -> list[Job]:
         return [job for job in self._parts.book.live.values() if job.state is JobState.QUEUED]
@@ -146,8 +156,7 @@ class Queue:
                 directories[simulated] = self._parts.leases(simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None:
-                jobs = [status for job in self._parts.book.live.values() if (status := current_status(job)) is not None]
-                grounds[None] = Ground(inventory=host, leases=with_processes(directories[False].read(), host, jobs))
+                grounds[None] = Ground(inventory=host, leases=current_leases(directories[False], host))
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 inventory, saved = self._parts.devices.machine(str(machine))
@@ -173,7 +182,6 @@ class Queue:
         for start in decision.starts:
             if len(self._parts.starts) >= self._most_starting:
                 self._parts.why[start.id] = f"its turn has come; {len(self._parts.starts)} others are just starting"
-                self._parts.look_at_queue = True
             else:
                 self._prepare(start, jobs[start.id], directories, now)
 

@@ -12,7 +12,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.model.device import Inventory
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.probe.nvml_events import NvmlEvents
-from gpusched.supervisor.lease_processes import with_processes
+from gpusched.supervisor.lease_processes import current_leases
 from gpusched.supervisor.orders import give
 
 __all__ = ["Sentry"]
@@ -60,7 +60,7 @@ class Sentry:
 
     def _look_at_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
         try:
-            leases = with_processes(self._parts.leases(False).read(), inventory, using)
+            leases = current_leases(self._parts.leases(False), inventory)
         except HostFault as error:
             self._parts.problems["leases"] = str(error)
             return

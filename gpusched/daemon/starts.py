@@ -51,6 +51,7 @@ class Starts:
     def __init__(self, settings: Settings, spawn: Spawn) -> None:
         self._settings, self._spawn = settings, spawn
         self._starts: dict[str, _Start] = {}
+        self._next = 0.0
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -143,13 +144,16 @@ class Starts:
         self._starts[job_id].until = now + START_PATIENCE_S
         self._starts[job_id].guard_ended = False
 
-    def to_look_at(self) -> list[str]:
-        """Return the jobs whose supervisor may have shown itself."""
+    def to_look_at(self, now: float) -> list[str]:
+        """Return the jobs whose supervisor may have shown itself; it costs a look at a file for each."""
+        if now < self._next:
+            return []
+        self._next = now + _LOOK_EVERY_S
         return [job_id for job_id, start in self._starts.items() if start.spawned]
 
-    def due(self, now: float) -> float | None:
+    def due(self) -> float | None:
         """Return when to look again, None if nothing is on its way."""
-        return now + _LOOK_EVERY_S if self._starts else None
+        return self._next if self._starts else None
 
 
 def _complete(directory: JobDirectory) -> None:
