@@ -51,6 +51,10 @@ class NvmlEvents:
         """Return what happened since the last call, oldest first; the latest 1000 at the most."""
         return [self._told.popleft() for _ in range(len(self._told))]
 
+    def waiting(self) -> bool:
+        """Return whether `events` has something to tell."""
+        return bool(self._told)
+
     def close(self) -> None:
         """Listen no more; the thread ends by itself when its wait in NVML does."""
         self._closed.set()

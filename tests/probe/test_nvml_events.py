@@ -17,10 +17,14 @@ probe, listener = NvmlProbe(), NvmlEvents()
 told, until, longest = [], time.monotonic() + patience_s, 0.0
 while len(told) < wanted and time.monotonic() < until:
     began = time.monotonic()
-    told += listener.events()
+    some = listener.waiting()
+    new = listener.events()
+    assert new or not some
+    told += new
     longest = max(longest, time.monotonic() - began)
     devices = probe.read().devices
     time.sleep(0.02)
+assert not listener.waiting()
 listener.close()
 probe.close()
 print(json.dumps([[len(devices), longest], *([each.uuid[7:12], each.kind, each.number] for each in told)]), flush=True)
