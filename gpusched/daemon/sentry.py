@@ -23,7 +23,10 @@ _IDLE_S: Final = 30.0
 
 
 class Sentry:
-    """Looks every five seconds while jobs use devices, every thirty otherwise. Times are monotonic seconds."""
+    """Looks every five seconds while jobs use devices, every thirty otherwise, and when a device tells something.
+
+    Times are monotonic seconds.
+    """
 
     def __init__(self, parts: Parts, events: NvmlEvents) -> None:
         self._parts, self._events = parts, events
@@ -37,7 +40,7 @@ class Sentry:
     def look(self, now: float) -> None:
         """Take in a reading that has finished, and look at the devices if it is time."""
         self._parts.devices.take(now)
-        if now < self._next:
+        if now < self._next and not self._events.waiting():
             return
         inventory = self._parts.devices.fresh(now, 1.0)
         if inventory is None:  # the reading that has begun wakes us
