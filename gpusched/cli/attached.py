@@ -119,7 +119,7 @@ def _code(end: ExitReason) -> int:
         return _BY_SIGNAL + end.signal
     if end.code is not None:
         return end.code
-    return {"stopped": _BY_SIGNAL + signal.SIGTERM, "lost": _BY_SIGNAL + signal.SIGKILL}.get(end.kind, 0)
+    return _BY_SIGNAL + signal.SIGKILL if end.kind == "lost" else 0
 
 
 def _stop_ourselves() -> None:

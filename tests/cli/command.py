@@ -83,8 +83,14 @@ class Command:
 
     def daemon(self) -> int:
         """The daemon that runs, started if there is none."""
-        told = self.run("daemon", "start")
-        assert told.returncode == 0, told.stdout + told.stderr
+        lines = (
+            "import os",
+            "from gpusched.control.client import connect_or_start",
+            "from gpusched.settings import load_settings",
+            "connect_or_start(load_settings(os.environ))",
+        )
+        argv = [sys.executable, "-c", "\n".join(lines)]
+        subprocess.run(argv, env=self.env, check=True, timeout=50)
         return int((self.state / "daemon.lock").read_text())
 
     def end(self) -> None:
