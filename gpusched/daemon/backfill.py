@@ -86,14 +86,12 @@ class Prospect:
         except UsageError:
             return True
 
-    def admit(self, leases: Sequence[Lease], ends_at: float | None, *, harmless: bool) -> None:
-        """Take note of a job that is started before the head. The head never waits for the end of a harmless one."""
+    def admit(self, leases: Sequence[Lease], ends_at: float | None) -> None:
+        """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
         amounts = amounts_of(leases, self._grounds)
         if amounts:
             self._things.append(Thing(amounts, ours=True, ends_at=ends_at))
             self._harmless.clear()
-            if not harmless:
-                self._smallest = None
 
     def _by_time_limits(self) -> float | None:
         known = sorted(

@@ -249,21 +249,20 @@ class _Pass:
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
-                harmless = prospect.harmless(leases_of_plan(plan, job.id))
-                if harmless or in_time:
-                    self._start(job, machine, plan, harmless=harmless)
+                if in_time or prospect.harmless(leases_of_plan(plan, job.id)):
+                    self._start(job, machine, plan)
                     return
             machine.in_vain += 1
             self._in_vain.add(question)
         self.why[job.id] = would_delay(machine.head or "")
 
-    def _start(self, job: Job, machine: _Machine, plan: Plan, *, harmless: bool = True) -> None:
+    def _start(self, job: Job, machine: _Machine, plan: Plan) -> None:
         leases = leases_of_plan(plan, job.id)
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None else self._now + limit
         machine.take(leases)
         if machine.prospect is not None:
-            machine.prospect.admit(leases, ends_at, harmless=harmless)
+            machine.prospect.admit(leases, ends_at)
         self._ends[job.id, ""] = ends_at
         self._starts.append(Start(id=job.id, plan=plan))
         self._live += 1

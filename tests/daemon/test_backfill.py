@@ -67,6 +67,17 @@ def test_room_that_is_left_whatever_ends_is_free_for_others() -> None:
     assert not passes(memory(60), behind(memory(39)), host(100), lease("old", 60), by=None)
 
 
+def test_jobs_that_are_harmless_one_by_one_and_not_together_do_not_all_pass() -> None:
+    for second, goes in ((20, True), (23, False), (15, True)):
+        jobs = [job("head", memory(60), created=HEAD), behind(memory(15))]
+        jobs.append(job("second", memory(second), created=BEHIND + 1))
+        decision = decide(jobs, host(100), [lease("old", 60)])
+        assert started(decision) == ["behind", "second"][: 1 + goes], second
+    equal = [behind(memory(19)), job("second", memory(19), created=BEHIND + 1)]
+    decision = decide([job("head", memory(60), created=HEAD), *equal], host(100), [lease("old", 60)])
+    assert started(decision) == ["behind"]
+
+
 def test_what_could_be_in_the_way_in_one_order_of_ends_waits() -> None:
     # When the one of 30 ends, 65 are free and the head fits; beside 9 more it would not.
     leases = (lease("small", 30), lease("large", 35))
