@@ -32,7 +32,7 @@ _MOST_LOOKS: Final = 1000
 """Sets of ends that are looked at for one head in one pass, where replicas have one size; fewer for more sizes."""
 
 _MOST_PLANNED: Final = 32
-"""Jobs behind one head that are planned in vain in one pass; those after them wait for a later one."""
+"""Jobs behind one head that are planned in vain in one pass; after them only those that are over in time may pass."""
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,8 +243,8 @@ class _Pass:
         """Start a job that fits behind the head if the head does not start later for it."""
         limit, by = submission.time_limit_s, prospect.starts_by()
         in_time = limit is not None and by is not None and self._now + limit <= by
-        question = (need_of(submission), in_time)
-        if question not in self._in_vain and machine.in_vain < _MOST_PLANNED:
+        need = need_of(submission)
+        if in_time or (need not in self._in_vain and machine.in_vain < _MOST_PLANNED):
             for avoid in (frozenset[str](), prospect.devices):
                 plan = machine.plan(submission, avoid)
                 if plan is None:
@@ -253,7 +253,7 @@ class _Pass:
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1
-            self._in_vain.add(question)
+            self._in_vain.add(need)
         self.why[job.id] = would_delay(machine.head or "")
 
     def _start(self, job: Job, machine: _Machine, plan: Plan) -> None:

@@ -100,6 +100,13 @@ def test_two_that_are_each_in_time_may_both_pass_and_the_head_still_starts_then(
     assert started(decide(jobs, host(100), [lease("old", 60)], running)) == ["behind", "further"]
 
 
+def test_a_job_that_is_over_in_time_passes_behind_however_many_that_are_not() -> None:
+    running = [Running(id="old", run_dir="/jobs/old", ends_at=100.0)]
+    crowd = [job(f"run-{i}", memory(1 + i), created=BEHIND) for i in range(38)]
+    jobs = [job("head", whole(1), created=HEAD), *crowd, job("short", part(0.4), created=9.0, time_limit_s=5.0)]
+    assert started(decide(jobs, host(100), [lease("old", 60)], running)) == ["short"]
+
+
 def test_a_job_that_has_overrun_its_time_promises_nothing() -> None:
     running = [Running(id="old", run_dir="/jobs/old", ends_at=100.0)]
     jobs = [job("head", whole(1), created=HEAD), behind(part(0.2), time_limit_s=1.0)]
