@@ -17,7 +17,7 @@ from gpusched.model.job import Submission
 from gpusched.planner import select_devices
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.supervisor.expand_job import require_short_socket
-from gpusched.supervisor.jobdir import create
+from gpusched.supervisor.jobdir import reserve
 
 __all__ = ["Acceptance"]
 
@@ -47,7 +47,7 @@ class Acceptance:
         submission = self._resolved(_absolute(submission), host)
         name = submission.workload.name
         after = max(self._numbers.get(name, 0), self._parts.book.last_number(name))
-        directory = create(self._parts.settings.state_dir, name, after=after)
+        directory = reserve(self._parts.settings.state_dir, name, after=after)
         self._numbers[name] = int(directory.path.name.rpartition("-")[2])
         job = Job(
             id=directory.path.name,

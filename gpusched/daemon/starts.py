@@ -22,7 +22,7 @@ from gpusched.errors import HostFault
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings
 from gpusched.supervisor.expand_job import job_spec
-from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory
+from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, complete
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory, leases_of_plan
 from gpusched.supervisor.start import call_off, prepare
 
@@ -65,7 +65,7 @@ class Starts:
         if asked is None:
             raise HostFault(f"{job.id} was not submitted", "")
         directory = JobDirectory(Path(job.run_dir))
-        _complete(directory)
+        complete(directory)
         spec = job_spec(
             directory,
             asked.workload,
@@ -154,12 +154,3 @@ class Starts:
     def due(self) -> float | None:
         """Return when to look again, None if nothing is on its way."""
         return self._next if self._starts else None
-
-
-def _complete(directory: JobDirectory) -> None:
-    """Make what is missing of a job's directory: a power cut may have undone what was not on disk yet."""
-    try:
-        for path in (directory.logs, directory.tmp):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise HostFault(f"{directory.path}: {error.strerror}", "see that the state directory is writable") from None

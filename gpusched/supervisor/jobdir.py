@@ -43,6 +43,7 @@ from gpusched.supervisor.spec import JobSpec
 
 __all__ = [
     "JobDirectory",
+    "complete",
     "create",
     "is_alive",
     "last_lines",
@@ -52,6 +53,7 @@ __all__ = [
     "parse_report",
     "queued",
     "read_job",
+    "reserve",
 ]
 
 START_PATIENCE_S: Final = 30.0
@@ -120,11 +122,19 @@ class JobDirectory:
         shutil.rmtree(self.tmp, ignore_errors=True)
 
 
-def create(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
+def create(state_dir: Path, workload: str) -> JobDirectory:
+    """Make the directory of a new job, ready for its start; see `reserve`. Raises HostFault where it cannot be made."""
+    directory = reserve(state_dir, workload)
+    complete(directory)
+    return directory
+
+
+def reserve(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
     """Make the directory of a new job, `WORKLOAD-N` with the lowest N above all that exist; its name is the job's id.
 
     With `after` N is the lowest above that for which there is none; this looks at no other directory. mkdir decides
-    between two that try at the same time. Raises HostFault where it cannot be made.
+    between two that try at the same time. What it needs to start is made by `complete`: on a disk, a directory takes
+    its time. Raises HostFault where it cannot be made.
     """
     jobs = state_dir / "jobs"
     try:
@@ -133,13 +143,19 @@ def create(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
         number = max(taken, default=after) + 1
         while not _made(jobs / f"{workload}-{number}"):
             number += 1
-        directory = JobDirectory(jobs / f"{workload}-{number}")
-        directory.logs.mkdir(mode=0o700)
-        directory.tmp.mkdir(mode=0o700)
     except OSError as error:
         hint = "make room or make it writable, or set GPUSCHED_STATE_DIR to another directory"
         raise HostFault(f"cannot make a job's directory in {jobs}: {error.strerror}", hint) from None
-    return directory
+    return JobDirectory(jobs / f"{workload}-{number}")
+
+
+def complete(directory: JobDirectory) -> None:
+    """Make what is missing in a job's directory before it can start. Raises HostFault."""
+    try:
+        for path in (directory.logs, directory.tmp):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostFault(f"{directory.path}: {error.strerror}", "see that the state directory is writable") from None
 
 
 def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
