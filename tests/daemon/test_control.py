@@ -1,0 +1,233 @@
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from gpusched.control.client import Client, control_socket, daemon_pid, spawn_daemon
+from gpusched.control.messages import PROTOCOL, Ping, Refused, Shutdown, Submit, decode_answer, encode
+from gpusched.control.place import listener
+from gpusched.errors import HostFault, NoDaemon
+from gpusched.model.status import JobState
+from tests.daemon.daemons import Daemon, until
+
+NUMBER = (7).to_bytes(8, "big")
+
+
+def stranger(daemon: Daemon, context: "zmq.Context[zmq.Socket[bytes]]") -> Any:
+    """A peer that sends what it likes."""
+    one = context.socket(zmq.DEALER)
+    one.linger = 0
+    one.sndhwm = one.rcvhwm = 0
+    one.connect(f"ipc://{control_socket(daemon.settings)}")
+    return one
+
+
+def hostile(daemon: Daemon, seed: int) -> list[list[bytes]]:
+    """Messages that mean nothing: random bytes, cut off, of another version, of wrong types, of odd frames."""
+    dice = random.Random(seed)  # noqa: S311
+    version, honest = bytes([PROTOCOL]), encode(Submit(job=daemon.submission("true")))
+    kinds = [
+        lambda: [dice.randbytes(dice.randrange(200)) for _ in range(dice.randrange(1, 7))],
+        lambda: [version, NUMBER, honest[: dice.randrange(len(honest))]],
+        lambda: [bytes([dice.randrange(2, 256)]), NUMBER, honest],
+        lambda: [version, NUMBER, msgspec.msgpack.encode({"type": "submit", "job": dice.choice([1, [], {}, None])})],
+        lambda: [version, NUMBER, msgspec.msgpack.encode({"type": dice.choice(["", "reboot", 7])})],
+        lambda: [version, NUMBER, b"\x91" * 5000],
+        lambda: [version, NUMBER, b"\xdd\xff\xff\xff\xff"],
+        lambda: [version, NUMBER[:3], honest],
+        lambda: [version, NUMBER, honest, b"more"],
+        lambda: [b"", NUMBER, b""],
+    ]
+    return [dice.choice(kinds)() for _ in range(10_000)]
+
+
+def test_ten_thousand_hostile_messages_change_nothing_but_a_counter(daemon: Daemon) -> None:
+    daemon.start()
+    before = daemon.pong()
+    messages = hostile(daemon, seed=3)
+    context = zmq.Context()
+    peer = stranger(daemon, context)
+    try:
+        for message in messages:
+            peer.send_multipart(message)
+        with Client(daemon.settings) as client:
+            client.ask(Ping())
+        until(lambda: daemon.pong().malformed >= len(messages), "all have been dropped")
+        after = daemon.pong()
+    finally:
+        peer.close()
+        context.term()
+    assert after.malformed == len(messages)
+    assert (after.pid, after.queued, after.running, daemon.jobs()) == (before.pid, 0, 0, ())
+    assert daemon.log.count("dropped") <= 5
+
+
+def test_a_peer_whose_request_is_not_understood_is_told(daemon: Daemon) -> None:
+    daemon.start()
+    context = zmq.Context()
+    peer = stranger(daemon, context)
+    try:
+        peer.send_multipart([bytes([PROTOCOL]), NUMBER, b"\xc1"])
+        assert peer.poll(5000)
+        _, number, frame = peer.recv_multipart()
+        told = decode_answer(frame)
+    finally:
+        peer.close()
+        context.term()
+    assert number == NUMBER
+    assert isinstance(told, Refused)
+    assert told.code == "protocol"
+
+
+def test_a_message_that_is_too_long_ends_only_its_peer(daemon: Daemon) -> None:
+    daemon.start()
+    context = zmq.Context()
+    peer = stranger(daemon, context)
+    try:
+        peer.send_multipart([bytes([PROTOCOL]), NUMBER, bytes(9 << 20)])
+        assert daemon.pong().queued == 0
+    finally:
+        peer.close()
+        context.term()
+
+
+@pytest.mark.parametrize("version", [0, PROTOCOL + 1])
+def test_a_daemon_of_another_protocol_is_named_with_the_cure(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    daemon.start()
+    monkeypatch.setattr("gpusched.control.client.PROTOCOL", version)
+    with pytest.raises(NoDaemon, match=rf"speaks protocol {PROTOCOL} and this one {version}") as raised:
+        daemon.ask(Ping())
+    assert "gpusched daemon stop" in raised.value.hint
+
+
+def test_without_a_daemon_a_command_says_so(daemon: Daemon) -> None:
+    told = daemon.command.run("ps")
+    assert told.returncode == 4
+    assert "no daemon runs" in told.stderr
+    assert "gpusched daemon start" in told.stderr
+    assert daemon.pid == 0
+
+
+def test_a_hung_daemon_is_told_of_and_can_be_killed(daemon: Daemon) -> None:
+    daemon.start()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    for arguments in (["ps"], ["daemon", "stop"]):
+        told = daemon.command.run(*arguments)
+        assert told.returncode == 4
+        assert f"process {daemon.pid}" in told.stderr
+        assert "daemon stop --kill" in told.stderr
+    assert daemon.command.run("daemon", "stop", "--kill").returncode == 0
+    assert daemon.pid == 0
+
+
+def test_two_that_start_at_once_end_with_one_daemon(daemon: Daemon) -> None:
+    both = [daemon.command.start("daemon", "start") for _ in range(3)]
+    for one in both:
+        assert one.wait(timeout=20) == 0, one.stdout and one.stdout.read()
+    (pid,) = [
+        pid for pid in daemon.command.running() if b"gpusched.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert daemon.pid == daemon_pid(daemon.settings) == pid
+
+
+def test_a_second_daemon_in_the_foreground_ends_and_names_the_first(daemon: Daemon) -> None:
+    daemon.start()
+    told = daemon.command.run("daemon", "run")
+    assert told.returncode == 1
+    assert f"process {daemon.pid}" in told.stderr
+
+
+def test_start_status_and_stop_as_a_person_types_them(daemon: Daemon) -> None:
+    assert daemon.command.run("daemon", "start").returncode == 0
+    shown = daemon.command.run("daemon", "status")
+    assert f"process {daemon.pid}" in shown.stdout
+    assert str(daemon.state) in shown.stdout
+    document = msgspec.json.decode(daemon.command.run("daemon", "status", "--json").stdout)
+    assert document["pid"] == daemon.pid
+    assert daemon.command.run("daemon", "stop").returncode == 0
+    assert daemon.command.run("daemon", "status").returncode == 4
+    assert daemon.command.run("daemon", "start", "--json").stdout.strip() == '{"started": true}'
+
+
+def test_what_keeps_the_daemon_from_starting_reaches_the_person(daemon: Daemon) -> None:
+    daemon.state.mkdir()
+    database = daemon.state / "gpusched.db"
+    database.write_bytes(b"this is no database, and long enough to be looked at" * 50)
+    before = database.read_bytes()
+    told = daemon.command.run("daemon", "start")
+    assert told.returncode == 5
+    assert str(database) in told.stderr
+    assert database.read_bytes() == before
+
+
+def test_the_socket_is_this_users_only(daemon: Daemon) -> None:
+    daemon.start()
+    path = control_socket(daemon.settings)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_runtime_directory_that_others_can_enter_is_refused(daemon: Daemon) -> None:
+    daemon.settings.runtime_dir.mkdir(mode=0o755)
+    with pytest.raises(HostFault, match="open to other users"):
+        spawn_daemon(daemon.settings)
+
+
+def test_a_daemon_whose_state_directory_is_gone_ends_by_itself(daemon: Daemon) -> None:
+    daemon.start()
+    assert daemon.process is not None
+    daemon.state.rename(daemon.state.with_name("elsewhere"))
+    assert daemon.process.wait(timeout=15) == 0
+
+
+def test_a_socket_that_was_removed_comes_back(daemon: Daemon) -> None:
+    daemon.start()
+    control_socket(daemon.settings).unlink()
+    until(lambda: listener(control_socket(daemon.settings)), "the daemon listens again")
+    assert daemon.pong().pid == daemon.process.pid if daemon.process else False
+
+
+def test_jobs_go_on_when_the_daemon_is_asked_to_end(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.submit("sleep", "60")
+    supervisor = daemon.wait(job, JobState.RUNNING).supervisor_pid
+    daemon.ask(Shutdown())
+    assert daemon.process is not None
+    assert daemon.process.wait(timeout=10) == 0
+    daemon.start()
+    found = daemon.job(job)
+    assert (found.state, found.supervisor_pid) == (JobState.RUNNING, supervisor)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(daemon: Daemon, number: int) -> None:
+    daemon.start()
+    assert daemon.process is not None
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(timeout=10) == 0
+    assert not control_socket(daemon.settings).exists()
+
+
+def test_memory_stays_flat_over_five_hundred_submissions(daemon: Daemon) -> None:
+    daemon.start()
+    client = daemon.client()
+    submission = daemon.submission("true", hold=True)
+    client.ask(Submit(job=submission))
+    before = resident_mib(daemon.pid)
+    for _ in range(500):
+        client.ask(Submit(job=submission))
+    assert daemon.pong().queued == 501
+    assert resident_mib(daemon.pid) - before < 8
+    assert resident_mib(daemon.pid) < 60
+
+
+def resident_mib(pid: int) -> float:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
