@@ -89,8 +89,8 @@ class Overruns:
         early = use.danger and use.device.uuid not in self._stopping.values()
         if self._stops and not use.alone and (early or (over_s >= self._grace_s and not first_sight)):
             self._stopping[run] = use.device.uuid
-            why = "its neighbours would have run out" if early else f"for {over_s:.0f} s"
-            return OverrunOrder(replica=replica, pid=pid, message=f"{use.told('used')}: {why}", restart=True)
+            why = ", and its neighbours would have run out" if early else f" for {over_s:.0f} s"
+            return OverrunOrder(replica=replica, pid=pid, message=use.told("used") + why, restart=True)
         if not first_sight:
             return None
         threat = f"; it may for {self._grace_s:g} s" if self._stops and not use.alone else ""

@@ -10,7 +10,7 @@ from gpusched.daemon.parts import Parts
 from gpusched.daemon.view import current_status
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.device import Inventory
-from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.probe.nvml_events import NvmlEvents
 from gpusched.supervisor.lease_processes import current_leases
 from gpusched.supervisor.orders import give
@@ -31,7 +31,7 @@ class Sentry:
     def __init__(self, parts: Parts, events: NvmlEvents) -> None:
         self._parts, self._events = parts, events
         self._overruns = Overruns(parts.settings.overrun_grace_s, parts.settings.overrun)
-        self._next = 0.0
+        self._next = self._next_with_jobs = 0.0
 
     def due(self) -> float | None:
         """Return when to look."""
@@ -40,17 +40,21 @@ class Sentry:
     def look(self, now: float) -> None:
         """Take in a reading that has finished, and look at the devices if it is time."""
         self._parts.devices.take(now)
-        if now < self._next and not self._events.waiting():
+        sooner = now >= self._next_with_jobs and self._has_started_jobs()
+        if now < self._next and not sooner and not self._events.waiting():
             return
         inventory = self._parts.devices.fresh(now, 1.0)
         if inventory is None:  # the reading that has begun wakes us
-            self._next = now + 0.5
+            self._next = self._next_with_jobs = now + 0.5
             return
         using = self._using()
-        self._next = now + (_BUSY_S if using else _IDLE_S)
+        self._next, self._next_with_jobs = now + (_BUSY_S if using else _IDLE_S), now + _BUSY_S
         drain_the_ill(self._parts, inventory, self._events.events())
         if using and inventory.devices:
             self._look_at_use(inventory, using, now)
+
+    def _has_started_jobs(self) -> bool:
+        return any(job.state in (JobState.STARTING, JobState.RUNNING) for job in self._parts.book.live.values())
 
     def _using(self) -> list[JobStatus]:
         """Return the jobs that may use devices of this host."""

@@ -63,7 +63,7 @@ def test_it_is_warned_at_once_in_numbers_and_started_anew_after_the_grace_and_on
         ("actor.1", "uses 2100 of its 1500 MiB on GPU 1; it may for 10 s", False)
     ]
     assert told(overruns, [1500, 2100], 9.9) == []
-    assert told(overruns, [1500, 2200], 10) == [("actor.1", "used 2200 of its 1500 MiB on GPU 1: for 10 s", True)]
+    assert told(overruns, [1500, 2200], 10) == [("actor.1", "used 2200 of its 1500 MiB on GPU 1 for 10 s", True)]
     assert told(overruns, [1500, 2200], 11) == told(overruns, [1500, 900], 12) == []
 
 
@@ -110,7 +110,7 @@ def test_the_grace_is_cut_short_for_the_worst_alone_when_neighbours_would_run_ou
     (worst, second) = told(overruns, [2000, 2600, 100], 0, used=TOTAL - 400)
     assert worst == (
         "actor.1",
-        "used 2600 of its 1500 MiB on GPU 1: its neighbours would have run out",
+        "used 2600 of its 1500 MiB on GPU 1, and its neighbours would have run out",
         True,
     )
     assert second[0::2] == ("actor.0", False)
