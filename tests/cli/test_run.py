@@ -205,7 +205,9 @@ time.sleep(1000)
 
 
 def test_ctrl_z_halts_it_as_a_shells_job_and_fg_brings_it_back(terminal: Any, command: Command) -> None:
-    window = terminal("bash", "--norc", "--noprofile", "-i")
+    command.env["PS1"] = "next> "
+    window = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
+    window.see("next> ")
     program = """
 import signal
 signal.signal(signal.SIGCONT, lambda *_: print("ba" + "ck", flush=True))
@@ -217,11 +219,12 @@ print("told", input(), flush=True)
     window.see("ready")
     window.type(b"\x1a")
     window.see("Stopped")
-
+    window.see("next> ")
     window.type(b"fg\r")
     window.see("back")
     window.type(b"hello\r")
     window.see("told hello")
+    window.see("next> ")
     window.type(b"echo code=$?\r")
     window.see("code=0")
 
