@@ -44,10 +44,11 @@ class Server:
         self._path = path
         self._told = set[str]()
         self._context: Any = zmq.Context()
-        self._socket: Any = None
+        self._socket: Any = self._unbound()
         try:
             self._bind()
         except BaseException:
+            self._socket.close(linger=0)
             self._context.term()
             raise
 
@@ -59,13 +60,14 @@ class Server:
     def mend(self) -> bool:
         """Listen anew if somebody removed the socket, such as what cleans /tmp; return whether that was so.
 
-        Raises HostFault.
+        Raises HostFault where that cannot be done now; it can be tried again.
         """
         if self._path.is_socket():
             return False
-        _LOG.warning("%s was removed; listening there anew", self._path)
         self._socket.close(linger=0)
+        self._socket = self._unbound()
         self._bind()
+        _LOG.warning("%s was removed; listening there anew", self._path)
         return True
 
     def receive(self, most: int) -> Iterator[Asked]:
@@ -92,17 +94,19 @@ class Server:
         self._context.term()
         self._path.unlink(missing_ok=True)
 
+    def _unbound(self) -> Any:
+        made: Any = self._context.socket(zmq.ROUTER)
+        made.linger = 0
+        made.rcvhwm = made.sndhwm = _QUEUE
+        made.maxmsgsize = MAX_MESSAGE
+        return made
+
     def _bind(self) -> None:
         private_directory(self._path.parent)
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.linger = 0
-        self._socket.rcvhwm = self._socket.sndhwm = _QUEUE
-        self._socket.maxmsgsize = MAX_MESSAGE
         before = os.umask(0o177)
         try:
             self._socket.bind(f"ipc://{self._path}")
         except zmq.ZMQError as error:
-            self._socket.close(linger=0)
             raise HostFault(
                 f"{self._path}: {error.strerror}", "set GPUSCHED_RUNTIME_DIR to another directory"
             ) from None
