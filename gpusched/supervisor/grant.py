@@ -20,7 +20,7 @@ PID_AT = len('{"guard":')
 """Where in a lease file the guard's pid stands, PID_WIDTH bytes wide."""
 PID_WIDTH = 10
 
-_LOOK_EVERY_S = 0.02
+_LOOK_EVERY_S = 0.005
 
 
 class GrantError(Exception):
