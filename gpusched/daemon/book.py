@@ -36,6 +36,7 @@ class Book:
         self._changes: list[Callable[[], None]] = []
         self._retry_at = 0.0
         self._states: dict[str, JobState] = {}
+        self._over: dict[str, Job] = {}  # those that ended, until that is saved
         self.problem: str | None = None
         self.live = {job.id: self._slim(job) for job in store.live()}
         self.known = set(store.known_ids())
@@ -47,7 +48,7 @@ class Book:
 
     def job(self, job_id: str) -> Job:
         """Return a job, ended or not. Raises NotFound."""
-        job = self.live.get(job_id)
+        job = self.live.get(job_id) or self._over.get(job_id)
         if job is None and job_id in self.known:
             job = self._store.job(job_id)
         if job is None:
@@ -66,7 +67,9 @@ class Book:
 
     def ended(self, limit: int, skip: int = 0) -> list[Job]:
         """Return the latest jobs that ended after the `skip` latest, latest first."""
-        return self._store.ended(limit, skip) if limit else []
+        unsaved = [] if skip else list(reversed(self._over.values()))
+        saved = self._store.ended(limit, skip) if limit else []
+        return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
 
     def last_number(self, workload: str) -> int:
         """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""
@@ -88,6 +91,7 @@ class Book:
         if job.state in JOB_TERMINAL:
             self.live.pop(job.id, None)
             self._states[job.id] = job.state
+            self._over[job.id] = job
         else:
             self.live[job.id] = job
         self._changes.append(lambda: self._store.save(job))
@@ -115,6 +119,7 @@ class Book:
             return self._failed(error, now)
         self._added.clear()
         self._changes.clear()
+        self._over.clear()
         if self.problem is not None:
             _LOG.warning("the database can be written again")
             self.problem = None

@@ -51,7 +51,7 @@ def begin(parts: Parts, job: Job) -> None:
 
 
 def spawn_prepared(parts: Parts, now: float) -> None:
-    """Start the guard of one job that is prepared and saved: systemd may take its time, so the next has the next turn."""
+    """Start the guard of one job that is prepared and saved; the next one has the next turn: systemd takes time."""
     job_id = parts.prepared.pop(0) if parts.prepared else ""
     job = parts.book.live.get(job_id)
     if job is None or job_id not in parts.starts:
