@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from tests.cli.command import PATIENCE_S, Command, until
+from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, state
 from tests.cli.terminal import Terminal
 from tests.stand_in.library import StandIn
 
-GPUSCHED = (sys.executable, "-m", "gpusched")
 FREE = ("run", "--gpus", "0")
-ONE_GPU = ("--machine", "1x16GiB")
 
 
 def shell(text: str) -> tuple[str, ...]:
@@ -27,16 +26,6 @@ def shell(text: str) -> tuple[str, ...]:
 
 def python(text: str) -> tuple[str, ...]:
     return (*FREE, "--", sys.executable, "-S", "-c", text)
-
-
-def jobs(command: Command) -> dict[str, dict[str, Any]]:
-    told = command.run("ps", "--json")
-    assert told.returncode == 0, told.stdout
-    return {job["id"]: job for job in json.loads(told.stdout)["jobs"]}
-
-
-def state(command: Command, name: str) -> str:
-    return str(jobs(command).get(name, {}).get("state"))
 
 
 @contextlib.contextmanager

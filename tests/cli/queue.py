@@ -1,0 +1,32 @@
+"""What the tests of the queue's commands share: jobs of cheap processes, and what `ps` says of them."""
+
+import json
+import sys
+from typing import Any
+
+from tests.cli.command import Command, until
+
+GPUSCHED = (sys.executable, "-m", "gpusched")
+ONE_GPU = ("--machine", "1x16GiB")
+SLEEP = ("--gpus", "0", "--", "sleep", "1000")
+
+
+def queue(command: Command, *words: str) -> str:
+    """Queue a command with `run -d` and return its id."""
+    told = command.run("run", "-d", *words)
+    assert told.returncode == 0, told.stdout + told.stderr
+    return told.stdout.strip()
+
+
+def jobs(command: Command) -> dict[str, dict[str, Any]]:
+    told = command.run("ps", "--json", "--all")
+    assert told.returncode == 0, told.stdout
+    return {job["id"]: job for job in json.loads(told.stdout)["jobs"]}
+
+
+def state(command: Command, name: str) -> str:
+    return str(jobs(command).get(name, {}).get("state"))
+
+
+def until_state(command: Command, name: str, wanted: str) -> None:
+    until(lambda: state(command, name) == wanted, f"{name} is {wanted}")

@@ -1,0 +1,141 @@
+"""`gpusched logs`: what the processes of a job have written, and go on to write."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.cli.command import PATIENCE_S, Command, until
+from tests.cli.queue import ONE_GPU, queue, until_state
+
+LINES = ("--gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
+
+
+def launched(command: Command, script: str = "for_ever.py") -> str:
+    told = command.run("launch", "-d", command.toy(script, memory=False))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == "toy-1\n"
+    return "toy-1"
+
+
+def test_the_log_of_one_process_is_printed_as_it_is(command: Command) -> None:
+    name = queue(command, *LINES)
+    command.run("wait", name)
+
+    whole = command.run("logs", name).stdout
+    assert whole.startswith("--- command.0, attempt 0, ")
+    assert whole.endswith(" ---\nline 1\nline 2\nline 3\nline 4\nline 5\nend")
+    assert command.run("logs", name, "--lines", "2").stdout == "line 5\nend"
+    assert command.run("logs", name, "-n", "0").stdout == ""
+
+
+def test_several_processes_are_told_apart(command: Command) -> None:
+    name = launched(command, "fails.py")
+    command.run("wait", name)
+
+    heads = {line.partition(" | ")[0].strip() for line in command.run("logs", name).stdout.splitlines()}
+    one = command.run("logs", name, "--replica", "actor.1").stdout
+
+    assert heads == {"learner.0", "actor.0", "actor.1"}
+    assert " | " not in one
+    assert one.startswith("--- actor.1, attempt 0")
+
+
+def test_each_line_as_json(command: Command) -> None:
+    name = queue(command, *LINES)
+    command.run("wait", name)
+
+    told = [json.loads(line) for line in command.run("logs", name, "--json").stdout.splitlines()]
+
+    assert told[-1] == {"replica": "command.0", "line": "end"}
+    assert [one["line"] for one in told[1:3]] == ["line 1", "line 2"]
+
+
+def test_an_unknown_replica_is_told_with_those_that_there_are(command: Command) -> None:
+    told = command.run("logs", launched(command), "--replica", "actor.7")
+
+    assert told.returncode == 4
+    assert "learner.0, actor.0, actor.1" in told.stderr
+
+
+def test_what_has_no_log_is_told(command: Command) -> None:
+    command.run("run", "--gpus", "0", "--", "true")
+    waits = queue(command, "--hold", *LINES)
+
+    assert "went where gpusched run was typed" in command.run("logs", "run-1").stderr
+    assert "it is queued" in command.run("logs", waits).stderr
+    assert command.run("logs", "run-9").returncode == 4
+
+
+def test_it_follows_from_the_queue_to_the_end_and_says_how_it_ended(command: Command) -> None:
+    name = queue(command, "--hold", "--gpus", "0", "--", "sh", "-c", "echo one; sleep 0.3; echo two; exit 3")
+    follower = command.start("logs", "-f", name)
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == f"{name} waits: it is held\n"
+
+    command.run("release", name)
+    said, _ = follower.communicate(timeout=PATIENCE_S)
+
+    assert follower.returncode == 0
+    assert "---\none\ntwo\n" in said
+    assert f"{name} failed: code 3 after " in said
+
+
+def test_it_says_what_a_job_waits_for(command: Command) -> None:
+    queue(command, *ONE_GPU, "--", "sleep", "1000")
+    until_state(command, "run-1", "running")
+    name = queue(command, *ONE_GPU, "--", "true")
+    follower = command.start("logs", "-f", name)
+
+    assert follower.stdout is not None
+    assert "run-2 waits: needs 1 whole GPU" in follower.stdout.readline()
+    follower.kill()
+    follower.communicate()
+
+
+def test_a_restarted_process_is_followed_into_its_next_attempt(command: Command) -> None:
+    workload = command.home / "again.toml"
+    script = "import os; n = os.environ['GPUSCHED_ATTEMPT']; print('attempt', n); raise SystemExit(n == '0')"
+    workload.write_text(
+        f'name = "again"\n[roles.one]\ncommand = ["{sys.executable}", "-S", "-c", "{script}"]\n'
+        'restart = { policy = "on-failure", max = 3 }\n'
+    )
+    assert command.run("launch", "-d", str(workload)).returncode == 0
+
+    said = command.run("logs", "-f", "again-1")
+
+    assert "attempt 0\n" in said.stdout
+    assert "attempt 1\n" in said.stdout
+    assert "again-1 succeeded" in said.stderr
+
+
+def test_it_survives_a_restart_of_the_daemon(command: Command) -> None:
+    flag = command.home / "go"
+    script = f"echo one; until [ -e {flag} ]; do sleep 0.05; done; echo two"
+    name = queue(command, "--gpus", "0", "--", "sh", "-c", script)
+    follower = command.start("logs", "-f", name)
+    assert follower.stdout is not None
+    assert "---" in follower.stdout.readline()
+    assert follower.stdout.readline() == "one\n"
+
+    os.kill(command.daemon(), signal.SIGKILL)
+    flag.touch()
+
+    assert follower.stdout.readline() == "two\n"
+    assert f"{name} succeeded" in follower.stdout.readline()
+    assert follower.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("words", [(), ("-f",)])
+def test_a_reader_that_has_enough_ends_it_quietly(words: tuple[str, ...], command: Command) -> None:
+    name = queue(command, "--gpus", "0", "--", "yes")
+    until(lambda: command.run("logs", name, "-n", "1").stdout.endswith("y\n"), "it writes")
+
+    reader = command.start("logs", *words, name)
+    assert reader.stdout is not None
+    reader.stdout.readline()
+    reader.stdout.close()
+
+    assert reader.wait(PATIENCE_S) == 0
