@@ -1,0 +1,163 @@
+"""How fast the queue is: submissions, `ps`, and the daemon's start, with many jobs. Run `python -m bench.queueing`."""
+
+import sys
+import time
+from pathlib import Path
+
+import zmq
+
+from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon
+from gpusched.cli.queue_options import QueueWish
+from gpusched.cli.submit import command_submission
+from gpusched.control.client import control_socket
+from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
+from gpusched.daemon.job import Attempt, Job
+from gpusched.daemon.store import Store
+from gpusched.model.job import CommandNeed, Submission
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.settings import load_settings
+from gpusched.supervisor.jobdir import JobDirectory, complete, reserve
+
+MACHINE = "4x16GiB"
+
+Result = tuple[str, float, str, str]
+
+
+def submission() -> Submission:
+    """Return a job that wants one of four devices for an hour."""
+    return command_submission(["sleep", "3600"], CommandNeed(devices=1), MACHINE, QueueWish(), None)
+
+
+def submit_many(daemon: Daemon, jobs: int) -> list[Result]:
+    """Submit jobs as fast as one client can, with each answer awaited and without; four can run, all others wait."""
+    before, _ = memory_mb(daemon.pid)
+    began, used = time.perf_counter(), cpu_s(daemon.pid)
+    for _ in range(jobs):
+        daemon.client.ask(Submit(job=submission()), patience_s=30)
+    taken, used = time.perf_counter() - began, cpu_s(daemon.pid) - used
+    results = [
+        (f"{jobs} submissions, each when the last is on disk", jobs / taken, "1/s", ">= 300"),
+        ("  the daemon's CPU time for each", 1000 * used / jobs, "ms", ""),
+        ("  its RSS before", before, "MB", "< 60"),
+        ("  its RSS after", memory_mb(daemon.pid)[0], "MB", "< 60"),
+    ]
+    time.sleep(3)  # until as many run as can
+    results += [
+        (f"gpusched ps with {jobs} waiting", median_s(lambda: daemon.command("ps")), "s", "<= 0.2"),
+        ("  the daemon's answer alone", median_s(lambda: daemon.jobs(20)), "s", ""),
+        (f"{jobs} submissions more, sent at once", submitted_at_once(daemon, jobs), "1/s", ">= 300"),
+    ]
+    began = time.perf_counter()
+    daemon.end_jobs()
+    results.append((f"stop --all of {2 * jobs}", time.perf_counter() - began, "s", ""))
+    results.append(("  its RSS after that", memory_mb(daemon.pid)[0], "MB", "< 60"))
+    return results
+
+
+def submitted_at_once(daemon: Daemon, jobs: int) -> float:
+    """Send as many submissions before the first answer is read, and return how many a second were on disk."""
+    message = encode(Submit(job=submission()))
+    with zmq.Context() as context, context.socket(zmq.DEALER) as link:
+        link.connect(f"ipc://{control_socket(load_settings(daemon.environ))}")
+        began = time.perf_counter()
+        for number in range(jobs):
+            link.send_multipart([bytes([PROTOCOL]), number.to_bytes(8, "big"), message])
+        for _ in range(jobs):
+            if not isinstance(answer := decode_answer(link.recv_multipart()[2]), Submitted):
+                sys.exit(f"the daemon answered {answer}")
+        return jobs / (time.perf_counter() - began)
+
+
+def many_ended(jobs: int) -> list[Result]:
+    """Start a daemon that knows many jobs that ended, and ask it for them."""
+    with running_daemon() as daemon:
+        daemon.stop()
+        fill(daemon.state, jobs)
+        size = (daemon.state / "gpusched.db").stat().st_size / 1e6
+        starts = []
+        for _ in range(3):
+            starts.append(daemon.start())
+            ready = memory_mb(daemon.pid)[0]
+            daemon.stop()
+        daemon.start()
+        return [
+            (f"{jobs} ended jobs: the database", size, "MB", ""),
+            ("  the daemon's start, until it answers", sorted(starts)[1], "s", "<= 0.5"),
+            ("  its RSS then", ready, "MB", "< 60"),
+            ("  gpusched ps", median_s(lambda: daemon.command("ps")), "s", "<= 0.5"),
+            ("  gpusched ps --all --json", median_s(lambda: daemon.command("ps", "--all", "--json"), 3), "s", ""),
+            ("  its RSS after that", memory_mb(daemon.pid)[0], "MB", "< 60"),
+        ]
+
+
+def fill(state: Path, jobs: int) -> None:
+    """Leave what so many jobs leave that ended; every tenth had 33 replicas."""
+    store = Store.open(state / "gpusched.db")
+    wish = submission()
+    with store.transaction():
+        for number in range(jobs):
+            directory = reserve(state, "run", after=number)
+            complete(directory)
+            last = ended_status(directory, 33 if number % 10 == 0 else 1)
+            directory.write_status(last)
+            job = Job(
+                id=last.id,
+                run_dir=last.run_dir,
+                created=last.created,
+                submission=wish,
+                state=last.state,
+                started=last.created,
+                ended=last.ended,
+                last=last,
+            )
+            store.add(job)
+            store.attempt(Attempt(job=job.id, number=0, started=job.created, ended=job.ended, state=job.state))
+            for what in ("submitted", "starting", "running", "succeeded"):
+                store.event(job.id, what)
+    store.close()
+
+
+def ended_status(directory: JobDirectory, replicas: int) -> JobStatus:
+    """Return the last status of a job that succeeded."""
+    now = round(time.time(), 3)
+    return JobStatus(
+        id=directory.path.name,
+        workload="run",
+        state=JobState.SUCCEEDED,
+        counts=(replicas,),
+        run_dir=str(directory.path),
+        simulated=True,
+        machine=MACHINE,
+        created=now,
+        ended=now,
+        replicas=tuple(
+            ReplicaStatus(
+                name=f"command.{rank}",
+                role="command",
+                state=ReplicaState.EXITED,
+                started=now,
+                device_index=rank % 4,
+                device_uuid=f"GPU-{rank % 4:032x}",
+                limit_mib=1100,
+                share_mib=1550,
+                exit=ExitReason(kind="completed"),
+                since=now,
+                log=str(directory.log(f"command.{rank}")),
+            )
+            for rank in range(replicas)
+        ),
+    )
+
+
+def main() -> None:
+    """Measure, and print what came out."""
+    typed = arguments(
+        __doc__, ("--jobs", 500, "how many jobs are submitted"), ("--ended", 10_000, "how many jobs ended before")
+    )
+    with running_daemon() as daemon:
+        results = submit_many(daemon, typed.jobs)
+    print_results([*results, *many_ended(typed.ended)], as_json=typed.json)
+
+
+if __name__ == "__main__":
+    main()
