@@ -179,6 +179,8 @@ class Loop:
             self._server.mend()
             self._parts.problems.pop("socket", None)
         except HostFault as error:
+            if self._parts.problems.get("socket") != str(error):
+                _LOG.warning("nobody can reach the daemon: %s", error)
             self._parts.problems["socket"] = str(error)
 
     def _sleep(self) -> None:

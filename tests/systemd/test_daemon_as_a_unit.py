@@ -120,6 +120,20 @@ def test_two_users_wait_for_each_other_and_cannot_look_into_each_other(alice: Pe
     bob.until_runs(second)
 
 
+def test_a_daemon_serves_on_after_the_service_manager_of_its_user_was_gone_for_a_while(alice: Person) -> None:
+    """As at a logout without linger: jobs end in order, and /run/user/UID goes and comes back."""
+    job, daemon = alice.submit(*NO_DEVICE), alice.daemon()
+    pid, uid = alice.until_runs(job), alice.machine.uid("alice")
+    alice.machine.run("systemctl", "stop", f"user@{uid}", f"user-runtime-dir@{uid}")
+    assert not alice.lives(pid)
+    until(lambda: "nobody can reach the daemon" in alice.journal(), "the daemon misses its socket")
+    alice.machine.run("systemctl", "start", f"user@{uid}")
+    until(lambda: alice.machine.attempt("gpusched", "ps", user="alice").returncode == 0, "the daemon answers again")
+    assert alice.daemon() == daemon
+    assert alice.jobs()[job]["state"] == "cancelled"
+    alice.until_runs(alice.submit(*NO_DEVICE))
+
+
 def test_a_job_directory_may_have_any_name(machine: Machine, bob: Person) -> None:
     """systemd replaces $ and % in much of what it is told."""
     odd = "/home/bob/a $HOME %h 'directory'"
