@@ -24,6 +24,7 @@ from gpusched.daemon.reconcile import Adoption, reconcile
 from gpusched.daemon.sentry import Sentry
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.model.status import JobState
 
 __all__ = ["Loop"]
 
@@ -171,6 +172,9 @@ class Loop:
         if now < self._next_own:
             return
         self._next_own = now + _OWN_EVERY_S
+        states = [job.state for job in self._parts.book.live.values()]
+        waiting = states.count(JobState.QUEUED)
+        self._notifier.status(f"jobs: {len(states) - waiting} on their way, {waiting} in the queue")
         if not self._is_own():
             _LOG.warning("the state directory is gone, or another daemon has it: this one ends")
             self._parts.over = True

@@ -35,7 +35,9 @@ _LONGEST_LOG: Final = 1 << 20
 
 
 class AnotherDaemon(GpuschedError):
-    """There is a daemon for this state directory already."""
+    """There is a daemon for this state directory already. By its exit code systemd knows not to try again."""
+
+    exit_code = 2
 
 
 class Lock:

@@ -25,6 +25,7 @@ class Notifier:
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self._period_s = _watchdog_s(environ) / 2 if self._address else 0.0
         self._due = clock()
+        self._status = ""
 
     @property
     def longest_sleep_s(self) -> float | None:
@@ -40,8 +41,10 @@ class Notifier:
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """Set the line that `systemctl status` shows."""
-        self._send("STATUS=" + text.replace("\n", " "))
+        """Set the line that `systemctl status` shows, if it is another one."""
+        if text != self._status:
+            self._status = text
+            self._send("STATUS=" + text.replace("\n", " "))
 
     def ping(self) -> None:
         """Say that the loop turns, if half of the time is over in which this must be said."""

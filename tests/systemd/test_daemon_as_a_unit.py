@@ -29,6 +29,19 @@ def test_a_unit_has_started_when_the_daemon_answers(person: Person) -> None:
     told = json.loads(person.gpusched("daemon", "status", "--json"))
     assert told["pid"] == person.daemon()
     assert "the daemon serves" in person.journal()
+    until(lambda: person.property("StatusText") == "jobs: 0 on their way, 0 in the queue", "it says what it does")
+
+
+def test_a_unit_beside_a_daemon_that_a_command_started_fails_once_and_says_why(person: Person) -> None:
+    person.systemctl("stop", person.unit)
+    person.gpusched("daemon", "start")
+    with pytest.raises(AssertionError, match=r"Job for gpusched.* failed"):
+        person.start()
+    assert person.property("ActiveState") == "failed"
+    assert person.property("NRestarts") == "0"
+    assert "a daemon runs for" in person.journal()
+    person.gpusched("daemon", "stop")
+    person.start()
 
 
 def test_a_daemon_that_hangs_is_replaced_and_its_jobs_go_on(person: Person) -> None:
