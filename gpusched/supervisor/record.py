@@ -21,7 +21,7 @@ from gpusched.supervisor.spec import JobSpec
 
 __all__ = ["BootClock", "Clock", "Recorder"]
 
-_SAVE_EVERY_S: Final = 0.1
+_SAVE_EVERY_S: Final = 0.05
 _RETRY_EVERY_S: Final = 1.0
 _KEPT_EVENTS: Final = 10_000
 
