@@ -54,7 +54,7 @@ def _plan(wish: Wish, workload: Workload, settings: Settings) -> Plan:
 
     inventory, saved = wish.look(settings)
     leases = current_leases(lease_directory(settings, simulated=inventory.simulated), inventory)
-    return wish.plan_beside((*saved, *leases), workload, inventory, settings)
+    return wish.plan_now((*saved, *leases), workload, inventory, settings)
 
 
 def _command_lines(specs: tuple[ReplicaSpec, ...]) -> Iterator[str]:

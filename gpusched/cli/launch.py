@@ -161,7 +161,7 @@ def _commit(wish: Wish, workload: Workload, settings: Settings) -> tuple[JobDire
     inventory, saved = wish.look(settings)
     leases = lease_directory(settings, simulated=inventory.simulated)
     with leases.locked(_PLANNING_PATIENCE_S):
-        plan = wish.plan_beside((*saved, *current_leases(leases, inventory)), workload, inventory, settings)
+        plan = wish.plan_now((*saved, *current_leases(leases, inventory)), workload, inventory, settings)
         directory = create(settings.state_dir, workload.name)
         job = directory.path.name
         return directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path)

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from gpusched import contract
+from gpusched.errors import NotNow
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
@@ -85,6 +86,13 @@ class Wish(NamedTuple):
         inventory, leases = read_inventory(self.machine)
         require_usable(inventory)
         return (without_drained(inventory, settings) if self.machine is None else inventory), leases
+
+    def plan_now(self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings) -> Plan:
+        """Return what plan_beside does for a launch, which has a way out of NotNow: the queue."""
+        try:
+            return self.plan_beside(leases, workload, inventory, settings)
+        except NotNow as error:
+            raise NotNow(error.message, f"{error.hint}; launch -d lets it wait in the queue") from None
 
     def plan_beside(
         self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings

@@ -8,23 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.cli.main import COMMANDS
 from tests.cli.command import Command
 
 P3 = ("--machine", "p3.8xlarge")
 
 
 def test_every_command_has_help_with_an_example(command: Command) -> None:
-    for name in ("plan", "launch", "status"):
+    for name in COMMANDS:
         told = command.run(name, "--help")
 
         assert told.returncode == 0
-        assert f"Example: gpusched {name}" in " ".join(told.stdout.split())
+        assert f"gpusched {name}" in " ".join(told.stdout.split()).partition("Example: ")[2]
 
 
 def test_help_lists_the_commands(command: Command) -> None:
     told = command.run("--help").stdout
 
-    assert all(name in told for name in ("plan", "launch", "status"))
+    assert all(name in told for name in COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,12 @@ def test_help_lists_the_commands(command: Command) -> None:
         (("launch",), 2),
         (("launch", "no-such-workload"), 2),
         (("launch", "no/such/file.toml"), 2),
+        (("launch", "snake", "--priority", "3"), 2),
+        (("launch", "snake", "-d", "--dry-run"), 2),
+        (("run",), 2),
+        (("wait",), 2),
+        (("stop",), 2),
+        (("ps", "--last", "-1"), 2),
     ],
 )
 def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int, command: Command) -> None:

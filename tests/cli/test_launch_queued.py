@@ -1,0 +1,86 @@
+"""`gpusched launch -d`, which queues a workload, and `--dry-run`, which starts nothing."""
+
+import json
+from pathlib import Path
+
+from tests.cli.command import Command, until
+from tests.cli.queue import jobs, state, until_state
+
+P3 = ("--machine", "p3.8xlarge")
+SMALL = ("--machine", "1x8GiB")
+
+
+def test_a_detached_launch_goes_on_without_its_terminal_as_it_was_planned(command: Command) -> None:
+    command.env["TOY_EXPECTS"] = "33"
+    workload = command.toy("until_all_told.py", actors=32)
+
+    told = command.run("launch", "-d", workload, *P3, "--name", "home case")
+
+    assert (told.returncode, told.stdout) == (0, "toy-1\n"), told.stderr
+    assert "gpusched logs -f toy-1" in told.stderr
+    assert command.run("wait", "toy-1").stdout.startswith("toy-1 succeeded after ")
+    job = jobs(command)["toy-1"]
+    assert (job["counts"], job["name"], job["simulated"]) == ([3, 10, 10, 10], "home case", True)
+    planned = json.loads(command.run("plan", "--workload", workload, *P3, "--json").stdout)
+    for replica in planned["replicas"]:
+        env = json.loads((Path(job["run_dir"]) / f"{replica['name']}.told").read_text())["env"]
+        assert replica["env"].items() <= env.items()
+
+
+def test_as_json_it_prints_the_job(command: Command) -> None:
+    told = command.run("launch", "-d", command.toy("for_ever.py", memory=False), "--hold", "--json")
+
+    job = json.loads(told.stdout)
+    assert (job["id"], job["state"], job["held"]) == ("toy-1", "queued", True)
+
+
+def test_a_second_one_waits_until_the_first_has_ended(command: Command) -> None:
+    workload = command.toy("for_ever.py")
+    for _ in range(2):
+        assert command.run("launch", "-d", workload, *SMALL).returncode == 0
+    until_state(command, "toy-1", "running")
+    assert state(command, "toy-2") == "queued"
+    assert "toy-1" in command.run("ps", "--why").stdout.partition("toy-2")[2]
+
+    command.run("stop", "toy-1")
+
+    until_state(command, "toy-2", "running")
+
+
+def test_options_of_the_queue_need_a_queue(command: Command) -> None:
+    told = command.run("launch", command.toy("for_ever.py"), "--time-limit", "1h", "--hold")
+
+    assert told.returncode == 2
+    assert "--time-limit and --hold" in told.stderr
+    assert "add -d" in told.stderr
+
+
+def test_a_dry_run_shows_the_plan_and_the_commands_and_starts_nothing(command: Command) -> None:
+    workload = command.toy("for_ever.py", actors=32)
+    plan = command.run("plan", "--workload", workload, *P3).stdout
+
+    told = command.run("launch", "--dry-run", workload, *P3)
+    as_json = json.loads(command.run("launch", "--dry-run", workload, *P3, "--json").stdout)
+
+    assert told.returncode == 0
+    assert told.stdout.startswith(plan)
+    assert "would start now: 33 processes" in told.stdout
+    assert "  actor.0-31  " in told.stdout
+    assert as_json["starts_now"] is True
+    assert as_json["commands"]["actor.31"][-1].endswith("for_ever.py")
+    assert not (command.state / "jobs").exists()
+    assert not command.running()
+
+
+def test_a_dry_run_says_why_it_could_not_start_now(command: Command) -> None:
+    workload = command.toy("for_ever.py")
+    assert command.run("launch", "-d", workload, *SMALL).returncode == 0
+    until(lambda: state(command, "toy-1") == "running", "the first has the device")
+
+    told = command.run("launch", "--dry-run", workload, *SMALL, "--json")
+
+    assert told.returncode == 3
+    error = json.loads(told.stdout)["error"]
+    assert error["code"] == "not-now"
+    assert "are leased" in error["message"]
+    assert "launch -d lets it wait" in error["hint"]
