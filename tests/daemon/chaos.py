@@ -285,7 +285,7 @@ def _main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
         home = Path(folder) / "home"
         home.mkdir()
         (Path(folder) / "library").mkdir()
@@ -299,8 +299,11 @@ def _main() -> int:
                     print(f"{number + 1} rounds, {time.monotonic() - begun:.0f} s, {dict(chaos.done)}", flush=True)
             chaos.finish()
         except (AssertionError, GpuschedError):
-            print(f"seed {options.seed}, state in {chaos.command.state}, kept for a look", flush=True)
+            print(f"seed {options.seed}, state kept in {folder}-kept", flush=True)
             subprocess.run(["cp", "-r", str(home), f"{folder}-kept"], check=False)
+            for pid in chaos.command.running():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             raise
         print(
             f"{options.rounds} rounds, {len(chaos.expected)} jobs, {len(chaos.disturbed)} of them disturbed: all held"
