@@ -69,11 +69,23 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
 
 
 def _stand_apart(*, attached: bool) -> None:
+    """Keep nothing open that the caller had open, since somebody may wait for its end, and leave the caller's group."""
+    kept = (0, 1, 2, *STREAMS) if attached else (0, 1, 2)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (pathlib is heavy)
+        if int(name) not in kept:
+            _close(int(name))
     if attached:
         for descriptor in STREAMS:
             os.set_inheritable(descriptor, False)
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0) if attached else os.setsid()
+
+
+def _close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:  # the listing's own
+        return
 
 
 def _claim(path: str, nonce: str) -> int:

@@ -198,6 +198,20 @@ def test_one_job_that_cannot_be_looked_into_hides_no_other(tmp_path: Path) -> No
     assert all(time.time() - found[name].created < 60 for name in ("snake-7", "snake-8")), "recent enough to be seen"
 
 
+def test_jobs_that_ended_long_ago_may_be_left_out_and_none_that_lives_is(tmp_path: Path) -> None:
+    long_ago = time.time() - 100_000
+    for ended in (False, True, True):
+        directory = create(tmp_path, "snake")
+        status = running(directory)
+        if ended:
+            directory.clear_tmp()
+            directory.write_status(msgspec.structs.replace(status, state=JobState.SUCCEEDED))
+    for name in ("snake-1", "snake-2"):
+        os.utime(tmp_path / "jobs" / name, (long_ago, long_ago))
+    assert len(list_jobs(tmp_path)) == 3
+    assert [job.run_dir.rpartition("/")[2] for job in list_jobs(tmp_path, time.time() - 3600)] == ["snake-1", "snake-3"]
+
+
 def test_a_job_that_never_started_is_lost_although_the_clock_was_set_back(tmp_path: Path) -> None:
     directory = create(tmp_path, "snake")
     directory.write_spec(job(replica("actor.0")))

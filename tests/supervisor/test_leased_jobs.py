@@ -241,6 +241,18 @@ def test_what_is_called_off_leaves_no_environment_behind(host: Host, leases: Lea
     hold.withdraw()
 
 
+def test_who_waits_for_the_end_of_a_pipe_does_not_wait_for_the_job(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b""
+    assert one.wait_running("actor.0")
+
+
 def test_a_wrong_command_line_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
     one, hold = ready(host, leases)
     for words in ([], [str(one.directory.path)], ["--other", str(one.directory.path), "nonce"]):
