@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
+from gpusched.cli.job_words import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text
 
-__all__ = ["Scene", "draw_job", "format_duration", "number", "plain_progress", "printable"]
+__all__ = ["Scene", "draw_job", "format_duration", "number", "plain_progress"]
 
 _COLOURS: Final = {
     ReplicaState.RUNNING: "green",
@@ -172,11 +173,6 @@ def format_duration(seconds: float) -> str:
         return f"{whole}s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"  # noqa: PLR2004
-
-
-def printable(text: str) -> str:
-    """Return a text of somebody else's without what could move a terminal's cursor: control characters become `?`."""
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def number(value: object) -> float | None:

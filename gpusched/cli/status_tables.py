@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from gpusched.cli.render_launch import format_duration, plain_progress, printable
+from gpusched.cli.job_words import printable
+from gpusched.cli.render_launch import format_duration, plain_progress
 from gpusched.cli.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
