@@ -27,6 +27,7 @@ __all__ = ["run"]
 _FIRST_LOOK_S: Final = 0.3
 _LOOK_S: Final = 2.0
 _BY_SIGNAL: Final = 128
+_STARTS: Final = 5
 
 
 def run(
@@ -85,15 +86,19 @@ def _in_the_foreground(link: Link, submission: "Submission") -> int:
     """Wait for the turn, run the command, and return its exit code."""
     with _asked_to_leave() as by:
         job = link.submit(submission)
-        try:
-            turn = _await_turn(link, job)
-        except KeyboardInterrupt:
-            _take_back(link, job)
-            return _BY_SIGNAL + by[-1]
-    if not turn.come:
-        told = f": {turn.job.message}" if turn.job.message else ""
-        raise JobFailed(f"{job} was {turn.job.state} before it could start{told}")
-    return _attached(link, turn.job)
+        for left in reversed(range(_STARTS)):
+            try:
+                turn = _await_turn(link, job)
+            except KeyboardInterrupt:
+                _take_back(link, job)
+                return _BY_SIGNAL + by[-1]
+            if not turn.come:
+                told = f": {turn.job.message}" if turn.job.message else ""
+                raise JobFailed(f"{job} was {turn.job.state} before it could start{told}")
+            code = _attached(link, turn.job, again=left > 0)
+            if code is not None:
+                return code
+    raise AssertionError("the last start ends with a code or an error")
 
 
 def _await_turn(link: Link, job: str) -> "TurnIs":
@@ -112,12 +117,16 @@ def _await_turn(link: Link, job: str) -> "TurnIs":
         notice.clear()
 
 
-def _attached(link: Link, job: "JobStatus") -> int:
-    """Start the job's guard as a child of this process, wait for its end, and return the command's exit code."""
+def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
+    """Start the job's guard as a child of this process, wait for its end, and return the command's exit code.
+
+    None, if `again`: nothing was started because the daemon died before the guard had the lease. The next one gives the
+    job another turn.
+    """
     from gpusched.cli.attached import Attached, exit_code, signals_kept
     from gpusched.model.status import JOB_TERMINAL
     from gpusched.supervisor.jobdir import JobDirectory, last_lines
-    from gpusched.supervisor.start import read_nonce, spawn
+    from gpusched.supervisor.start import has_begun, read_nonce, spawn
 
     directory = JobDirectory(Path(job.run_dir))
     link.close()  # while the command runs, nothing here needs the daemon
@@ -130,6 +139,8 @@ def _attached(link: Link, job: "JobStatus") -> int:
         Attached(directory, guard).wait()
     ended = directory.read_status()
     if ended is None or ended.state not in JOB_TERMINAL:
+        if again and not has_begun(directory):
+            return None
         _take_back(link, job.id)
         words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
         raise HostFault(f"{job.id} did not start: {words[0]}", f"see {directory.supervisor_log}")
