@@ -20,8 +20,8 @@ def told_by(command: Command, job: str = "toy-1") -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in (command.state / "jobs" / job).glob("*.told")}
 
 
-def everything_runs(command: Command) -> bool:
-    replicas = command.job().get("replicas", [])
+def everything_runs(command: Command, job: str = "toy-1") -> bool:
+    replicas = command.job(job).get("replicas", [])
     return bool(replicas) and all(replica["state"] == "running" for replica in replicas)
 
 
@@ -256,6 +256,27 @@ def test_launch_returns_when_the_directory_of_its_job_is_removed(command: Comman
 
     assert "toy-1 lost: " in output
     until(lambda: not command.running(), "no process left")
+
+
+def test_two_launches_on_a_simulated_machine_do_not_get_the_same_memory(command: Command) -> None:
+    half = ("--machine", "1x8GiB", "--procs", "1", "--actor-memory", "3GiB")
+    workload = command.toy("for_ever.py")
+    first = command.start("launch", workload, *half)
+    until(lambda: everything_runs(command), "all replicas run")
+
+    refused = command.run("launch", workload, *half, "--json")
+    planned = command.run("plan", "--workload", workload, *half, "--json")
+    first.kill()
+    first.wait()
+    until(lambda: not command.running(), "no process left")
+    again = command.start("launch", workload, *half)
+    until(lambda: everything_runs(command, "toy-2"), "the memory of a killed launch is free")
+    again.send_signal(signal.SIGINT)
+    again.wait(20)
+
+    assert refused.returncode == 3
+    assert json.loads(refused.stdout)["error"]["code"] == "not-now"
+    assert planned.returncode == 0, "plan --machine plans for an idle machine"
 
 
 def test_ctrl_c_ends_a_launch_that_waits_for_another_one(command: Command) -> None:

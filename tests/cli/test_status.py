@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStat
 from gpusched.supervisor.kernel import boot_id, start_time
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from tests.stand_in.library import EIGHT_A100, FOUR_V100, MIXED, SIXTY_FOUR, StandIn, StandInHost
+from tests.supervisor.leasing import NOBODY, Fork, for_all_users, share
 
 STATUS = ["-m", "gpusched", "status"]
 UUID = "GPU-cafe{:04x}-5ca1-ab1e-0000-00000000da7a"
@@ -241,6 +243,31 @@ def test_a_plan_counts_the_memory_of_a_replicas_child_as_its_replicas(shared_hos
     saved.write_text(told(shared_host, tmp_path, "--json"))
     again = shared_host.json([*words, "--machine", str(saved)])
     assert [again[key] for key in ("counts", "devices")] == [here[key] for key in ("counts", "devices")]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
+def test_what_another_user_has_leased_is_shown_with_the_user_and_not_planned(stand_in: StandIn, tmp_path: Path) -> None:
+    host = stand_in.host(FOUR_V100)
+    with for_all_users() as shared:
+
+        def commit() -> None:
+            directory, run_dir = LeaseDirectory(shared), Path(tempfile.mkdtemp(dir=shared))
+            with directory.locked():
+                directory.commit("snake-7", [share(2000, device=UUID.format(1))], run_dir)
+
+        alice = Fork(NOBODY, commit)
+        env = places(tmp_path) | {"GPUSCHED_LEASE_DIR": str(shared)}
+        shown = host.json([*STATUS, "--json"], env=env)
+        page = told(host, tmp_path, GPUSCHED_LEASE_DIR=str(shared))
+        planned = host.json(["-m", "gpusched", "plan", "--procs", "1", "--json"], env=env)
+        alice.end()
+        after = host.json([*STATUS, "--json"], env=env)
+    assert [device["memory_leased_mib"] for device in shown["devices"]] == [0, 2000, 0, 0]
+    assert [(lease["user"], lease["job"]) for lease in shown["leases"]] == [("nobody", "snake-7")]
+    assert "leased by others 2000" in page
+    free = [device["memory_plannable_mib"] for device in planned["devices"]]
+    assert free[0] - free[1] == 2000
+    assert after["leases"] == []
 
 
 def test_a_command_line_cannot_move_the_cursor_nor_break_the_json(stand_in: StandIn, tmp_path: Path) -> None:

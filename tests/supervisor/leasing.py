@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import CDLL
 from pathlib import Path
 from typing import Any
@@ -61,6 +64,40 @@ def as_user(uid: int, action: Callable[[], Any]) -> Any:
         content = answer.read()
     os.waitpid(child, 0)
     return json.loads(content)
+
+
+class Fork:
+    """Another user's process, which has done something and stays; it is ended with the test."""
+
+    def __init__(self, uid: int, action: Callable[[], object]) -> None:
+        reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                become(uid)
+                action()
+                os.write(writer, b"done")
+                signal.pause()
+            finally:
+                os._exit(1)
+        os.close(writer)
+        self.told = os.read(reader, 4)
+        os.close(reader)
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+@contextmanager
+def for_all_users() -> Iterator[Path]:
+    """A directory for all users, as systemd's tmpfiles make it; pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        path = Path(place) / "leases"
+        path.mkdir()
+        path.chmod(0o1777)
+        yield path
 
 
 def become(uid: int) -> None:

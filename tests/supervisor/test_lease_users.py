@@ -1,7 +1,6 @@
 """Two users on one host: each sees what the other has leased, and can neither break nor fake it."""
 
 import os
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from gpusched.supervisor.lease_processes import current_leases, with_processes
 from gpusched.supervisor.start import start
 from tests.supervisor.host import Host
-from tests.supervisor.leasing import NOBODY, SOMEBODY, as_user, become, held, share
+from tests.supervisor.leasing import NOBODY, SOMEBODY, Fork, as_user, for_all_users, held, share
 from tests.supervisor.specs import replica
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
@@ -30,12 +29,7 @@ FAKE_SHARE = b'+ {"device_uuid":"GPU-a","share_mib":50,"replica":"actor.0"}\n'
 
 @pytest.fixture
 def shared() -> Iterator[LeaseDirectory]:
-    """A directory for all users, as systemd's tmpfiles make it; pytest's own are closed to others."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        path = Path(place) / "leases"
-        path.mkdir()
-        path.chmod(0o1777)
+    with for_all_users() as path:
         yield LeaseDirectory(path)
 
 
@@ -52,29 +46,6 @@ def processes_on(*pids: int) -> Inventory:
     processes = tuple(DeviceProcess(pid=pid, memory_mib=100) for pid in pids)
     gpu = Device(index=0, uuid="GPU-a", name="V100", memory_total_mib=16160, processes=processes)
     return Inventory(host="here", source="nvml", devices=(gpu,), cpus=(0,))
-
-
-class Fork:
-    """Another user's process, which has done something and stays; it is ended with the test."""
-
-    def __init__(self, uid: int, action: Callable[[], object]) -> None:
-        reader, writer = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                become(uid)
-                action()
-                os.write(writer, b"done")
-                signal.pause()
-            finally:
-                os._exit(1)
-        os.close(writer)
-        self.told = os.read(reader, 4)
-        os.close(reader)
-
-    def end(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
 
 
 def faking(shared: LeaseDirectory, guard: int) -> Fork:
