@@ -5,6 +5,7 @@ What is true lies in the job's directory and in the locks of its guard; the func
 
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,12 @@ from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.parts import Parts
 from gpusched.daemon.view import current_status, told
 from gpusched.daemon.watch import guard_of
-from gpusched.errors import GpuschedError, HostFault, NotFound
+from gpusched.errors import HostFault, NotFound
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory, is_alive, last_lines, last_progress, lost
-from gpusched.supervisor.kernel import boot_id
+from gpusched.supervisor.kernel import boot_id, start_time
 from gpusched.supervisor.orders import StopOrder, give
-from gpusched.supervisor.start import guard_alive, has_begun
+from gpusched.supervisor.start import guard_alive, has_begun, stop
 
 __all__ = [
     "adopt_running",
@@ -28,6 +29,7 @@ __all__ = [
     "cancel",
     "discard",
     "ended",
+    "is_forsaken",
     "is_worked_on",
     "look_at_running",
     "look_at_starts",
@@ -70,7 +72,7 @@ def look_at_starts(parts: Parts, now: float) -> None:
         status = current_status(job)
         if status is not None:
             _shown(parts, job, status, now)
-        elif parts.starts.overdue(job_id, now):
+        elif parts.starts.overdue(job_id, now) or is_forsaken(job):
             _overdue(parts, job, now)
 
 
@@ -87,6 +89,12 @@ def look_at_running(parts: Parts, now: float) -> None:
             parts.watch.still_alive(job_id, now, guarded=guarded)
         else:
             ended(parts, job, now)
+
+
+def is_forsaken(job: Job) -> bool:
+    """Return whether the process is gone that waits for the job's turn, to start it in its own place."""
+    launcher = job.submission.launcher if job.submission else None
+    return launcher is not None and start_time(launcher.pid) != launcher.start
 
 
 def is_worked_on(job: Job, status: JobStatus | None) -> bool:
@@ -126,8 +134,10 @@ def order_stop(job: Job, message: str, *, kill: bool) -> str:
         give(status, StopOrder(message=message, kill=kill))
     except NotFound:
         return f"{job.id} has just ended"
-    except GpuschedError as error:
-        return f"{job.id} cannot be stopped: {error}"
+    except HostFault:  # such as a full disk: a signal says the same, but for who sends it
+        with suppress(NotFound, HostFault):
+            for _ in range(1 + kill):
+                stop(status)
     return f"{job.id} is stopping"
 
 

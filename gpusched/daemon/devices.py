@@ -19,6 +19,7 @@ from gpusched.supervisor.kernel import boot_id
 __all__ = ["Devices"]
 
 _MOST_MACHINES: Final = 32
+_FIRST_S: Final = 8.0
 _LAST_STEP_S: Final = 0.05  # what a thread may take between its wake-up call and its end
 
 
@@ -42,6 +43,12 @@ class Devices:
     def load(self) -> None:
         """Read which devices are drained. Raises HostFault."""
         self.drained = read_drained(self._state_dir, boot_id())
+
+    def await_first(self, now: float) -> None:
+        """Wait for the first reading; a driver that hangs is told of in it, after a few seconds."""
+        self.fresh(now, 0.0)
+        if self._reading is not None and self._reading.wait(_FIRST_S):
+            self.take(now)
 
     def known(self) -> Inventory | None:
         """Return the latest reading, however old, without what is drained; None before the first."""

@@ -51,7 +51,6 @@ class Handlers:
     def __init__(self, parts: Parts, server: Server, adoption: Adoption) -> None:
         self._parts, self._server, self._adoption = parts, server, adoption
         self._acceptance = Acceptance(parts)
-        self._unread: list[Asked] = []
 
     def handle(self, asked: Asked, now: float) -> Answer | None:
         """Return the answer to a request, None if it comes later. It raises nothing."""
@@ -63,19 +62,12 @@ class Handlers:
             _LOG.exception("a request could not be handled: %s", type(asked.request).__name__)
             return refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
 
-    def left_over(self) -> list[Asked]:
-        """Return the submissions that waited for the first reading of the devices, once it is there."""
-        if not self._unread or self._parts.devices.known() is None:
-            return []
-        unread, self._unread = self._unread, []
-        return unread
-
     def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911 (one line for each request)
         match asked.request:
             case Ping():
                 return self._pong()
             case Submit():
-                return self._submit(asked, asked.request, now)
+                return self._submit(asked.request)
             case ListJobs():
                 return self._list(asked.request)
             case Turn():
@@ -100,7 +92,7 @@ class Handlers:
     def _pong(self) -> Pong:
         parts, states = self._parts, [job.state for job in self._parts.book.live.values()]
         queued = sum(state is JobState.QUEUED for state in states)
-        drained = [f"{uuid} takes nothing new: {why}" for uuid, why in parts.devices.drained_reasons().items()]
+        drained = [f"{one} takes nothing new: {why}" for one, why in parts.devices.drained_reasons().items()]
         problems = [*([parts.book.problem] if parts.book.problem else []), *parts.problems.values(), *drained]
         return Pong(
             version=gpusched.__version__,
@@ -113,14 +105,12 @@ class Handlers:
             problems=tuple(problems),
         )
 
-    def _submit(self, asked: Asked, request: Submit, now: float) -> Answer | None:
+    def _submit(self, request: Submit) -> Submitted:
         if self._parts.book.problem is not None:
             raise HostFault(self._parts.book.problem, "no new job is taken until this is mended; jobs go on")
         host = self._parts.devices.known()
         if host is None:
-            self._parts.devices.fresh(now, 0.0)
-            self._unread.append(asked)
-            return None
+            raise HostFault("this host's devices could not be read yet", "see what nvidia-smi says, and try again")
         if any(self._parts.book.state(earlier) is None for earlier in request.job.after):
             self._adoption.look()
         return Submitted(id=self._acceptance.accept(request.job, host).id)

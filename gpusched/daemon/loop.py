@@ -116,7 +116,7 @@ class Loop:
 
     def _receive(self) -> None:
         now = time.monotonic()
-        for asked in [*self._handlers.left_over(), *self._server.receive(_MOST_AT_ONCE)]:
+        for asked in self._server.receive(_MOST_AT_ONCE):
             answer = self._handlers.handle(asked, now)
             if answer is not None:
                 self._pending.append((asked, answer))
@@ -151,11 +151,10 @@ class Loop:
         self._queue.look(time.monotonic())
 
     def _save_and_act(self) -> None:
-        """Save; then do what must not be done before it is saved."""
+        """Save; then start what is saved. A stop is not held up by a full disk: then only a crash would forget it."""
         self._parts.book.save(time.monotonic())
-        if self._parts.book.unsaved:
-            return
-        spawn_prepared(self._parts, time.monotonic())
+        if not self._parts.book.unsaved:
+            spawn_prepared(self._parts, time.monotonic())
         orders, self._parts.orders = self._parts.orders, []
         for job_id, kill in orders:
             job = self._parts.book.live.get(job_id)

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -81,12 +82,13 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         stack.callback(own.release)
         book = Book(Store.open(settings.state_dir / "gpusched.db"))
         stack.callback(book.close)
-        server = Server(socket)
-        stack.callback(server.close)
         probe, events = NvmlProbe(), NvmlEvents()
         stack.callback(events.close)
         devices = Devices(settings, probe.read)
         devices.load()
+        devices.await_first(time.monotonic())
+        server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
+        stack.callback(server.close)
         parts = Parts(
             settings=settings,
             book=book,

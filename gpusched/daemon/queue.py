@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from gpusched.daemon.course import begin, cancel
+from gpusched.daemon.course import begin, cancel, is_forsaken
 from gpusched.daemon.job import Job
 from gpusched.daemon.parts import A_FLOOD, Parts
 from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
@@ -107,7 +107,7 @@ class Queue:
             asked = job.submission
             if asked is None:
                 continue
-            over = self._can_never_start(asked)
+            over = self._can_never_start(job, asked)
             if over is not None:
                 cancel(self._parts, job, over)
                 continue
@@ -117,9 +117,8 @@ class Queue:
             if reason is not None:
                 yield job.id, reason
 
-    def _can_never_start(self, asked: Submission) -> str | None:
-        launcher = asked.launcher
-        if launcher is not None and start_time(launcher.pid) != launcher.start:
+    def _can_never_start(self, job: Job, asked: Submission) -> str | None:
+        if is_forsaken(job):
             return "whoever ran it is gone"
         for earlier in asked.after:
             state = self._parts.book.state(earlier)

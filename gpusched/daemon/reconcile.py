@@ -11,13 +11,12 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.course import adopt_running, cancel, ended, is_worked_on, queue_again
+from gpusched.daemon.course import adopt_running, cancel, ended, is_forsaken, is_worked_on, queue_again
 from gpusched.daemon.job import Job
 from gpusched.daemon.parts import Parts
 from gpusched.daemon.view import current_status
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, read_job
-from gpusched.supervisor.kernel import start_time
 from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Adoption", "reconcile"]
@@ -31,8 +30,7 @@ def reconcile(parts: Parts, now: float) -> None:
     """Find every job of the book again, when the daemon starts."""
     for job in list(parts.book.live.values()):
         if job.state is JobState.QUEUED:
-            launcher = job.submission.launcher if job.submission else None
-            if launcher is not None and start_time(launcher.pid) != launcher.start:
+            if is_forsaken(job):
                 cancel(parts, job, "whoever ran it is gone")
         else:
             _find(parts, job, now)

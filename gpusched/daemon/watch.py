@@ -24,9 +24,9 @@ class Watch:
         self._look_at: dict[str, float] = {}
 
     def follow(self, job_id: str, guard: int | None, now: float) -> None:
-        """Watch a job by its guard, which must not have been reaped; or by the clock alone, if it is None."""
+        """Watch a job by its guard, which must not have been reaped; or by the clock from now on, if it is None."""
         self.forget(job_id)
-        self._look_at[job_id] = now + (_UNWATCHED_S if guard is None else _WATCHED_S)
+        self._look_at[job_id] = now if guard is None else now + _WATCHED_S
         if guard is not None:
             with contextlib.suppress(OSError):  # gone, or a kernel before 5.3
                 self._descriptors[os.pidfd_open(guard)] = job_id

@@ -140,7 +140,7 @@ def test_two_that_start_at_once_end_with_one_daemon(daemon: Daemon) -> None:
 def test_a_second_daemon_in_the_foreground_ends_and_names_the_first(daemon: Daemon) -> None:
     daemon.start()
     told = daemon.command.run("daemon", "run")
-    assert told.returncode == 1
+    assert told.returncode == 2
     assert f"process {daemon.pid}" in told.stderr
 
 

@@ -1,13 +1,15 @@
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpusched.control.messages import Done, Hold, Release, Stop
+from gpusched.control.messages import Done, Hold, Ping, Release, Stop
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.model.job import CommandNeed
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
+from tests.stand_in.library import StandIn
 
 HALF = CommandNeed(fraction=4000)
 
@@ -135,6 +137,24 @@ def test_a_command_that_is_not_there_is_a_failed_job(daemon: Daemon) -> None:
     daemon.start()
     (told,) = daemon.ended(daemon.submit("/no/such/program"))
     assert told.state is JobState.FAILED
+
+
+def test_a_driver_that_hangs_holds_up_no_answer_and_the_other_devices_are_used(
+    tmp_path: Path, stand_in: StandIn
+) -> None:
+    host = stand_in.host("gpus 2\nset * used 0\nfault nvmlDeviceGetTemperature 0 sleep 600\n")
+    daemon = Daemon(tmp_path, {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    try:
+        daemon.start()
+        client = daemon.client()
+        job = daemon.submit("sleep", "60", need=CommandNeed(devices=1))
+        for _ in range(10):
+            assert client.ask(Ping(), patience_s=1.0)
+        daemon.wait(job, JobState.RUNNING)
+        until(lambda: daemon.job(job).replicas, "its place is told")
+        assert daemon.job(job).replicas[0].device_index == 1
+    finally:
+        daemon.end()
 
 
 @pytest.mark.parametrize(

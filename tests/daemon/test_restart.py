@@ -188,8 +188,9 @@ def test_a_command_that_waits_goes_when_whoever_ran_it_does(daemon: Daemon) -> N
 def test_a_full_disk_turns_jobs_away_while_what_runs_runs_on_and_is_told(daemon: Daemon) -> None:
     daemon.start()
     gate = daemon.state / "gate"
-    job = daemon.shell(f"while ! test -e {gate}; do sleep 0.05; done; exit 5")
-    daemon.wait(job, JobState.RUNNING)
+    job, other = daemon.shell(f"while ! test -e {gate}; do sleep 0.05; done; exit 5"), daemon.submit("sleep", "60")
+    for each in (job, other):
+        daemon.wait(each, JobState.RUNNING)
     before = resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (0, -1))
     with pytest.raises(HostFault, match=r"gpusched\.db"):
         daemon.submit("true")
@@ -198,7 +199,9 @@ def test_a_full_disk_turns_jobs_away_while_what_runs_runs_on_and_is_told(daemon:
     assert daemon.pong().problems
     gate.touch()
     assert daemon.ended(job)[0].state is JobState.FAILED
-    assert [each.id for each in daemon.jobs()] == [job]
+    daemon.ask(Stop(ids=(other,)))
+    assert daemon.ended(other)[0].state is JobState.CANCELLED
+    assert [each.id for each in daemon.jobs()] == [other, job]
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, before)
     until(lambda: not daemon.pong().problems, "the database is written again")
     assert daemon.ended(daemon.submit("true"))[0].state is JobState.SUCCEEDED
