@@ -30,8 +30,8 @@ _LOCKED_AGAIN_S: Final = 0.1
 _REST: Final = 4  # times as long as a look took, so that a long queue leaves the daemon its ears
 _STARTING_PER_CPU: Final = 2
 _TRY_AGAIN_S: Final = 5.0
-_FLOOD_S: Final = 0.1
-_LONGEST_FLOOD_S: Final = 3.0
+_FLOOD_S: Final = 0.25
+_LONGEST_FLOOD_S: Final = 5.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
