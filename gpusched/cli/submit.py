@@ -108,7 +108,7 @@ def _queued(submission: Submission, queue: QueueWish) -> Submission:
         at=queue.moment(),
         time_limit_s=queue.limit_s(),
         hold=queue.hold,
-        requeue=queue.requeue,
+        requeue=queue.requeue or submission.workload.requeue,
     )
 
 

@@ -29,7 +29,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
     if not roles:
         raise top.error("roles", "has no role", "add a table such as [roles.learner]")
     job = top.table("job")
-    job.only("leader", "preload", "settings", "stop_grace")
+    job.only("leader", "preload", "settings", "stop_grace", "requeue")
     return Workload(
         name=top.name("name", path.parent.name),
         roles=roles,
@@ -37,6 +37,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         preload=job.texts("preload"),
         settings=_settings(job),
         stop_grace_s=job.number("stop_grace", 10.0, 0.1, 3600.0),
+        requeue=job.yes("requeue"),
         path=path,
     )
 
@@ -146,6 +147,12 @@ class _Table:
         value = self.values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self.error(key, f"is {value!r}", f"give a whole number from {least} to {most}")
+        return value
+
+    def yes(self, key: str) -> bool:
+        value = self.values.get(key, False)
+        if not isinstance(value, bool):
+            raise self.error(key, f"is {value!r}", "write true or false")
         return value
 
     def number(self, key: str, default: float, least: float, most: float) -> float:

@@ -35,6 +35,7 @@ def test_the_file_of_the_design_is_read_whole() -> None:
         preload = ["tensorflow"]
         settings = "workloads.snake.settings:Settings"
         stop_grace = 2.5
+        requeue = true
     """)
     assert workload == Workload(
         name="snake",
@@ -57,6 +58,7 @@ def test_the_file_of_the_design_is_read_whole() -> None:
         preload=("tensorflow",),
         settings="workloads.snake.settings:Settings",
         stop_grace_s=2.5,
+        requeue=True,
         path=PATH,
     )
 
@@ -129,6 +131,7 @@ MISTAKES = {
     "settings is a number": (ROLE + "[job]\nsettings = 4", "job.settings is 4", 'settings = "..."'),
     "grace is negative": (ROLE + "[job]\nstop_grace = -1", "job.stop_grace is -1", "from 0.1 to 3600"),
     "grace is NaN": (ROLE + "[job]\nstop_grace = nan", "job.stop_grace is nan", "from 0.1 to 3600"),
+    "requeue is a number": (ROLE + "[job]\nrequeue = 1", "job.requeue is 1", "true or false"),
     "grace is a text": (ROLE + '[job]\nstop_grace = "10s"', "job.stop_grace is '10s'", "from 0.1 to 3600"),
 }
 
