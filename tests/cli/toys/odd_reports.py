@@ -12,7 +12,7 @@ run_dir = Path(os.environ["GPUSCHED_RUN_DIR"])
 with (run_dir / "progress.jsonl").open("w") as file:
     file.write('{"time": 900, "score": NaN, "steps_per_s": 1e999, "step": ' + "9" * 400 + "}\n")
     file.write('{"time": 900, "score": 1.0}\n{"time": 3, "score": 2.0}\n' + "[" * 5000 + "\n")
-    file.write('{"time": 901, "score": 7.0, "note": "odd \\u001b[2J \\ud800 note"}\n')
+    file.write('{"time": 901, "score": 7.0, "note": "odd \\u001b[2J note"}\n{"note": "\\ud800"}\n')
 while not (run_dir / "seen").exists():
     time.sleep(0.02)
 sys.exit(0)
