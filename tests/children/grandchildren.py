@@ -8,7 +8,7 @@ import time
 for _ in range(2):
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print("deaf", flush=True)
+        os.write(1, b"deaf\n")  # in one piece: two of them write
         while True:
             time.sleep(60)
 if "leave" not in sys.argv:
