@@ -57,13 +57,15 @@ def check_tensorflow(facts: SoftwareFacts, devices: DeviceFacts) -> Finding:
     whole, for_cpu = facts.installed.get("tensorflow"), facts.installed.get("tensorflow-cpu")
     if whole is None and for_cpu is None:
         return ok(
-            "tensorflow", "not installed", "pip install 'gpusched[tensorflow]'  # the workloads that come along need it"
+            "tensorflow",
+            "not installed",
+            "pip install '.[tensorflow]'  # in gpusched's source folder; the workloads that come along need it",
         )
     found = f"tensorflow {whole}" if whole else f"tensorflow-cpu {for_cpu}"
     if not devices.inventory.devices:
         return ok("tensorflow", found)
     if whole is None:
-        cure = "pip uninstall -y tensorflow-cpu; pip install 'gpusched[cuda]'"
+        cure = "pip uninstall -y tensorflow-cpu; pip install '.[cuda]'  # in gpusched's source folder"
         return warning("tensorflow", f"{found} knows no GPU, and this host has some", cure)
     if "nvidia-cudnn-cu12" not in facts.installed:
         found += " without NVIDIA's libraries from pip: it sees a GPU only if the host has those of its version"
