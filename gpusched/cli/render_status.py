@@ -5,6 +5,7 @@ It must not read anything. Without colours or without Unicode the bars are made 
 
 import io
 import os
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
@@ -86,6 +87,8 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
             yield _line(device, snapshot, paper)
     yield Text("")
     yield from job_table(snapshot, paper.width)
+    if snapshot.queue_problem is not None:
+        yield Text(f"jobs that wait are not shown: {snapshot.queue_problem}", style="bold red")
     if devices:
         yield Text("")
         yield from process_table(snapshot, paper.width)
@@ -122,7 +125,8 @@ def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         if flags:
             yield Text.assemble("   ", flags)
     if device.problem is not None:
-        yield Text(f"   {device.health}: {device.problem}", style="bold red")
+        for line in textwrap.wrap(f"{device.health}: {device.problem}", max(paper.width - 3, 20)):
+            yield Text(f"   {line}", style="bold red")
     parts = memory_parts(device, snapshot)
     amount = Text(f"  {_used_of_total(device, parts):>19}")
     if parts:

@@ -6,12 +6,11 @@ It reads and joins; it must not know how any of it is drawn.
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from gpusched.errors import UsageError
+from gpusched.errors import GpuschedError, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
@@ -20,13 +19,15 @@ from gpusched.settings import Settings
 __all__ = ["Snapshot", "document", "is_of", "reader_of"]
 
 _RECENT_S: Final = 3600.0
+_QUEUE_PATIENCE_S: Final = 1.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One moment. `holders`: by pid of a process on a device, the lease it uses; `time` in Unix seconds.
 
-    `jobs` are those that live, oldest first, then those that ended within the last hour, latest first. `load` is the
-    host's load average over a minute, None where it is not this host's moment.
+    `jobs` are those that live, oldest first, then those that ended within the last hour, latest first; those that wait
+    are known to the daemon alone, and `queue_problem` says why it did not tell of them. `load` is the host's load
+    average over a minute, None where it is not this host's moment.
     """
 
     inventory: Inventory
@@ -35,6 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     holders: dict[int, Lease]
     time: float
     load: float | None = None
+    queue_problem: str | None = None
 
 
 def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]:
@@ -48,7 +50,7 @@ def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]
 
         probe = NvmlProbe()
         return lambda: _of_this_host(probe.read(), settings)
-    return lambda: _of_another(machine, settings.state_dir)
+    return lambda: _of_another(machine, settings)
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:
@@ -56,7 +58,8 @@ def document(snapshot: Snapshot) -> dict[str, object]:
     from gpusched.probe.saved import document_of
 
     told = document_of(snapshot.inventory, snapshot.leases)
-    return told | {"time": snapshot.time, "jobs": [msgspec.to_builtins(job) for job in snapshot.jobs]}
+    jobs = [msgspec.to_builtins(job) for job in snapshot.jobs]
+    return told | {"time": snapshot.time, "jobs": jobs, "queue_problem": snapshot.queue_problem}
 
 
 def is_of(lease: Lease, job: JobStatus) -> bool:
@@ -66,13 +69,12 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
 
 def _of_this_host(inventory: Inventory, settings: Settings) -> Snapshot:
     from gpusched.cli.planning import without_drained
-    from gpusched.supervisor.jobdir import list_jobs
     from gpusched.supervisor.lease_files import lease_directory
     from gpusched.supervisor.lease_processes import with_processes
 
     now = time.time()
     held = lease_directory(settings, simulated=False).read()
-    jobs = list_jobs(settings.state_dir, now - _RECENT_S)
+    jobs, problem = _jobs(settings, now)
     leases = with_processes(held, inventory, jobs)
     by_pid = holders(leases)
     return Snapshot(
@@ -82,26 +84,62 @@ def _of_this_host(inventory: Inventory, settings: Settings) -> Snapshot:
         holders=by_pid,
         time=now,
         load=os.getloadavg()[0],
+        queue_problem=problem,
     )
 
 
-def _of_another(machine: str, state_dir: Path) -> Snapshot:
+def _of_another(machine: str, settings: Settings) -> Snapshot:
     from gpusched.probe.base import read_machine
 
     now = time.time()
     inventory, leases, saved = read_machine(machine)
+    problem = None
     if inventory.source == "file":
         jobs = _saved_jobs(machine, saved)
     else:
-        from gpusched.supervisor.jobdir import list_jobs
-
+        every, problem = _jobs(settings, now)
         here = {device.uuid for device in inventory.devices}
         jobs = tuple(
             job
-            for job in _recent(list_jobs(state_dir, now - _RECENT_S), now)
-            if any(one.device_uuid in here for one in job.replicas)
+            for job in _recent(every, now)
+            if any(one.device_uuid in here for one in job.replicas) or (not job.replicas and job.machine == machine)
         )
-    return Snapshot(inventory=inventory, jobs=jobs, leases=leases, holders=holders(leases), time=now)
+    return Snapshot(
+        inventory=inventory, jobs=jobs, leases=leases, holders=holders(leases), time=now, queue_problem=problem
+    )
+
+
+def _jobs(settings: Settings, now: float) -> tuple[list[JobStatus], str | None]:
+    """Return all jobs, oldest first, as their directories tell; and those that wait, as the daemon does if it can.
+
+    The daemon is asked first: a job that starts meanwhile is found in its directory.
+    """
+    from gpusched.supervisor.jobdir import list_jobs
+
+    live, problem = _queue(settings)
+    jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}
+    for job in live:
+        found = jobs.get(job.id)
+        if found is None or (found.state in JOB_TERMINAL and found.attempt < job.attempt):
+            jobs[job.id] = job
+    return sorted(jobs.values(), key=lambda job: (job.created, job.id)), problem
+
+
+def _queue(settings: Settings) -> tuple[tuple[JobStatus, ...], str | None]:
+    """Return the jobs that live as the daemon tells, none without one; and what is wrong with it."""
+    from gpusched.control.place import control_socket, listener
+
+    try:
+        if listener(control_socket(settings)) is None:
+            return (), None
+        from gpusched.control.client import Client
+        from gpusched.control.messages import Jobs, ListJobs
+
+        with Client(settings) as client:
+            answer = client.ask(ListJobs(ended=0), _QUEUE_PATIENCE_S)
+    except GpuschedError as error:
+        return (), error.message
+    return (answer.jobs if isinstance(answer, Jobs) else ()), None
 
 
 def _saved_jobs(machine: str, saved: tuple[object, ...]) -> tuple[JobStatus, ...]:

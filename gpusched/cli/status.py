@@ -9,7 +9,7 @@ import typer
 from gpusched.cli.snapshot import Snapshot, document, reader_of
 from gpusched.errors import UsageError
 from gpusched.model.device import Device
-from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.settings import load_settings
 
 __all__ = ["oneline", "status"]
@@ -74,7 +74,9 @@ def oneline(snapshot: Snapshot, *, unicode: bool) -> str:
         parts[0] = f"GPU {parts[0]}"
     if inventory.simulated:
         parts[-1] += " (simulated)"
-    parts += [_job(job) for job in snapshot.jobs if job.state not in JOB_TERMINAL]
+    parts += [_job(job) for job in snapshot.jobs if job.state not in JOB_TERMINAL and job.state is not JobState.QUEUED]
+    if waiting := sum(job.state is JobState.QUEUED for job in snapshot.jobs):
+        parts.append(f"{waiting} queued")
     line = " | ".join(parts)
     return line if unicode else line.replace(" · ", " ").replace("°", "").encode("ascii", "replace").decode()
 

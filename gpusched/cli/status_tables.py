@@ -34,6 +34,7 @@ _STATE_COLOURS: Final = {
     JobState.LOST: "red",
 }
 _LONGEST_NAME: Final = 12
+_MOST_WAITING: Final = 10
 _LEAST_LAST_COLUMN: Final = 30
 
 
@@ -51,17 +52,21 @@ def job_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
     if not snapshot.jobs:
         yield Text("no jobs", style="dim")
         return
-    rows = [_job_row(number, job, snapshot) for number, job in enumerate(snapshot.jobs)]
-    titles = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">AGE", "PROGRESS")
+    waiting = [number for number, job in enumerate(snapshot.jobs) if job.state is JobState.QUEUED]
+    left_out = frozenset(waiting[_MOST_WAITING:])
+    shown = [(number, job) for number, job in enumerate(snapshot.jobs) if number not in left_out]
+    rows = [_job_row(number, job, snapshot) for number, job in shown]
+    titles = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">TIME", "PROGRESS")
     taken = sum(_widths(titles, rows)[:-1]) + 2 * (len(titles) - 1)
-    if width - taken >= min(_LEAST_LAST_COLUMN, max(row[-1].cell_len for row in rows)):
-        yield from _lines(titles, rows, width)
-        return
-    head, *lines = _lines(titles[:-1], [row[:-1] for row in rows], width)
+    below = width - taken < min(_LEAST_LAST_COLUMN, max(row[-1].cell_len for row in rows))
+    head, *lines = _lines(titles[:-1], [row[:-1] for row in rows], width) if below else _lines(titles, rows, width)
     yield head
-    for line, row in zip(lines, rows, strict=True):
+    for line, row, (number, _) in zip(lines, rows, shown, strict=True):
         yield line
-        yield Text.assemble("   ", row[-1])
+        if below and row[-1].plain != "-":
+            yield Text.assemble("   ", row[-1])
+        if left_out and number == waiting[_MOST_WAITING - 1]:
+            yield Text(f"and {len(left_out)} more that wait: gpusched ps --why", style="dim")
 
 
 class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,16 +161,25 @@ def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
     restarts = sum(one.restarts for one in job.replicas)
     return [
         name,
-        Text(str(job.state), style=_STATE_COLOURS.get(job.state, "yellow")),
+        Text("held" if job.held else str(job.state), style=_STATE_COLOURS.get(job.state, "yellow")),
         Text(f"[{', '.join(map(str, job.counts))}]" if job.counts else "-"),
-        Text(f"{running}/{len(job.replicas)}"),
+        Text(f"{running}/{len(job.replicas)}" if job.replicas else "-"),
         Text(str(restarts), style="yellow" if restarts else ""),
-        Text(format_duration((job.ended or snapshot.time) - job.created)),
+        Text(_time(job, snapshot.time)),
         Text(_progress(job)),
     ]
 
 
+def _time(job: JobStatus, now: float) -> str:
+    """Return how long the job has run."""
+    if job.state is JobState.QUEUED:
+        return "-"
+    return format_duration((job.ended or now) - (job.started or job.created))
+
+
 def _progress(job: JobStatus) -> str:
+    if job.state is JobState.QUEUED:
+        return f"gpusched release {job.id}" if job.held else printable(job.why or "waits for its turn")
     if job.message and job.state in JOB_TERMINAL:
         return printable(job.message)
     return plain_progress(job.progress) if job.progress else "-"

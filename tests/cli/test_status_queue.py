@@ -1,0 +1,91 @@
+"""`gpusched status` and the queue: jobs that wait are known to the daemon alone, and it may be away or hang."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from gpusched.cli.render_status import status_lines
+from gpusched.cli.snapshot import Snapshot
+from gpusched.model.device import Inventory
+from gpusched.model.status import JobState, JobStatus
+from tests.cli.command import Command
+from tests.cli.queue import ONE_GPU, SLEEP, queue, until_state
+
+
+@pytest.fixture
+def busy(command: Command) -> Command:
+    """A machine with one simulated GPU: run-1 has it, run-2 waits for it, run-3 is held."""
+    queue(command, *ONE_GPU, "--", "sleep", "1000")
+    until_state(command, "run-1", "running")
+    queue(command, *ONE_GPU, "--", "true")
+    queue(command, "--hold", *SLEEP)
+    return command
+
+
+def test_jobs_that_wait_are_shown_with_what_they_wait_for(busy: Command) -> None:
+    rows = {line.split()[0]: line for line in busy.run("status").stdout.splitlines() if line.startswith("run-")}
+
+    assert "running" in rows["run-1"]
+    assert "queued" in rows["run-2"]
+    assert "needs 1 whole GPU" in rows["run-2"]
+    assert "held" in rows["run-3"]
+    assert rows["run-3"].endswith("gpusched release run-3")
+    assert busy.run("status", "--oneline").stdout.endswith("2 queued\n")
+
+
+def test_a_program_is_told_of_them_as_ps_tells(busy: Command) -> None:
+    told = json.loads(busy.run("status", "--json").stdout)
+
+    assert {job["id"]: job["state"] for job in told["jobs"]} == {
+        "run-1": "running",
+        "run-2": "queued",
+        "run-3": "queued",
+    }
+    assert "needs 1 whole GPU" in told["jobs"][1]["why"]
+    assert told["queue_problem"] is None
+
+
+def test_a_described_machine_shows_those_that_wait_for_it_alone(busy: Command) -> None:
+    told = json.loads(busy.run("status", *ONE_GPU, "--json").stdout)
+
+    assert [job["id"] for job in told["jobs"]] == ["run-1", "run-2"]
+
+
+def test_without_a_daemon_the_jobs_that_run_are_shown(busy: Command) -> None:
+    assert busy.run("daemon", "stop").returncode == 0
+
+    told = json.loads(busy.run("status", "--json").stdout)
+
+    assert [job["id"] for job in told["jobs"]] == ["run-1"]
+    assert told["queue_problem"] is None
+
+
+def test_a_daemon_that_hangs_costs_a_second_and_is_told_of(busy: Command) -> None:
+    os.kill(busy.daemon(), signal.SIGSTOP)
+
+    told = busy.run("status")
+
+    assert told.returncode == 0
+    assert "run-1" in told.stdout
+    assert "jobs that wait are not shown: the daemon (process " in told.stdout
+
+
+def test_of_a_long_queue_the_first_are_shown_and_the_others_counted() -> None:
+    jobs = [_job(number, JobState.QUEUED) for number in range(14)] + [_job(14, JobState.SUCCEEDED)]
+    inventory = Inventory(host="here", source="cpu", devices=(), cpus=(0,))
+    snapshot = Snapshot(inventory=inventory, jobs=tuple(jobs), leases=(), holders={}, time=time.time())
+
+    lines = status_lines(snapshot, 100, unicode=False)
+
+    shown = [line.split()[0] for line in lines if "run-" in line]
+    assert shown == [*(f"run-{number}" for number in range(10)), "run-14"]
+    assert "and 4 more that wait: gpusched ps --why" in lines[-2]
+
+
+def _job(number: int, state: JobState) -> JobStatus:
+    return JobStatus(
+        id=f"run-{number}", workload="run", state=state, counts=(), replicas=(), run_dir="/none", why="needs more"
+    )
