@@ -1,9 +1,25 @@
-"""A file that matters is never half written: whoever reads it finds the old content or the new one, whole."""
+"""Files that matter are never half written, and what lies in directories of ours is not for others to read."""
 
 import os
 from pathlib import Path
 
-__all__ = ["replace_file"]
+__all__ = ["make_private", "replace_file"]
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, for this user only; what is there stays as it is.
+
+    The XDG Base Directory Specification wants that of the ones above too, and `mkdir -p` leaves them to the umask.
+    Raises OSError.
+    """
+    try:
+        directory.mkdir(mode=0o700)
+    except FileNotFoundError:
+        make_private(directory.parent)
+        make_private(directory)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
+from gpusched.files import make_private
 
 __all__ = ["Claim", "check_endpoint"]
 
@@ -106,7 +107,7 @@ class Claim:
 
 def _private_directory(directory: Path) -> None:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         found = directory.stat()
     except OSError as error:
         raise HostFault(f"{directory}: {error.strerror}", "set GPUSCHED_RUNTIME_DIR to a directory of yours") from None

@@ -17,6 +17,7 @@ import gpusched
 from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
 from gpusched.control.place import control_socket, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
+from gpusched.files import make_private
 from gpusched.settings import Settings
 
 __all__ = [
@@ -79,6 +80,7 @@ class Client:
 
         if listener(self._path) is None:
             raise _nobody(self._settings)
+        private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
@@ -124,7 +126,7 @@ def spawn_daemon(settings: Settings) -> None:
     log = settings.state_dir / "daemon.log"
     inner, outer = os.pipe2(os.O_CLOEXEC)
     try:
-        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(settings.state_dir)
         with log.open("ab") as output:
             log.chmod(0o600)
             subprocess.run(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import HostFault, UsageError
+from gpusched.files import make_private
 from gpusched.settings import Settings
 
 __all__ = ["control_socket", "listener", "private_directory"]
@@ -38,7 +39,7 @@ def private_directory(directory: Path) -> Path:
     """
     hint = "set GPUSCHED_RUNTIME_DIR to a directory of yours with mode 700"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         found = directory.lstat()
     except OSError as error:
         raise HostFault(f"{directory}: {error.strerror}", hint) from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpusched.errors import HostFault
+from gpusched.files import make_private
 
 __all__ = ["Database", "damaged"]
 
@@ -137,7 +138,7 @@ def _prepare(path: Path) -> None:
     """See that there is a file, for this user alone. Raises HostFault where SQLite would overwrite something."""
     log = path.with_name(path.name + "-wal")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         _touch(path)
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):

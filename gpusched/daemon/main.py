@@ -23,6 +23,7 @@ from gpusched.daemon.starter import starter
 from gpusched.daemon.starts import Starts
 from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.files import make_private
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 from gpusched.settings import Settings, load_settings
@@ -47,7 +48,7 @@ class Lock:
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "daemon.lock"
         try:
-            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(state_dir)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if not lock(self._descriptor, 0):
                 pid = self._path.read_text().strip()

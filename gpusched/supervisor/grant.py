@@ -12,13 +12,26 @@ import time
 
 from gpusched.supervisor.filelock import held, lock
 
-__all__ = ["COMMITTER", "GUARD", "PID_AT", "PID_WIDTH", "GrantError", "LockHeldError", "lock_directory", "take_over"]
+__all__ = [
+    "COMMITTER",
+    "ENDING",
+    "GUARD",
+    "PID_AT",
+    "PID_WIDTH",
+    "UNFINISHED",
+    "GrantError",
+    "LockHeldError",
+    "lock_directory",
+    "take_over",
+]
 
 COMMITTER = 0
 GUARD = 1
 PID_AT = len('{"guard":')
 """Where in a lease file the guard's pid stands, PID_WIDTH bytes wide."""
 PID_WIDTH = 10
+ENDING = ".lease"
+UNFINISHED = ".new"
 
 _LOOK_EVERY_S = 0.005
 
@@ -73,22 +86,46 @@ def take_over(link: str, patience_s: float) -> tuple[str, int] | None:
         return None
     turn = lock_directory(os.path.dirname(path), patience_s)  # noqa: PTH120
     try:
-        descriptor = _granted(path)
-        os.pwrite(descriptor, b"%*d" % (PID_WIDTH, os.getpid()), PID_AT)
+        descriptor = _replaced(path, _granted(path))
     finally:
         os.close(turn)
     return path, descriptor
 
 
-def _granted(path: str) -> int:
+def _granted(path: str) -> bytes:
+    """Return the content of a lease file that its committer holds and no guard. Raises GrantError, OSError."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         raise GrantError(f"{path} is gone: who committed it has ended or has withdrawn it") from None
-    if not held(descriptor, COMMITTER, 1):
-        raise GrantError(f"{path} has lapsed: who committed it has ended")
-    if not lock(descriptor, GUARD):
-        raise GrantError(f"{path} is held by another guard")
+    try:
+        if held(descriptor, GUARD, 1):
+            raise GrantError(f"{path} is held by another guard")
+        if not held(descriptor, COMMITTER, 1):
+            raise GrantError(f"{path} has lapsed: who committed it has ended")
+        return os.read(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _replaced(path: str, content: bytes) -> int:
+    """Put a file in a lease's place that the caller has held as its guard before others could open it; return its hold.
+
+    The committer's file would not do: who may read a file may lock it for reading, which would keep the guard from it.
+    """
+    new = f"{path.removesuffix(ENDING)}-{os.urandom(4).hex()}{UNFINISHED}"
+    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        lock(descriptor, GUARD)
+        while content:
+            content = content[os.write(descriptor, content) :]
+        os.pwrite(descriptor, b"%*d" % (PID_WIDTH, os.getpid()), PID_AT)
+        os.fchmod(descriptor, 0o644)
+        os.rename(new, path)  # noqa: PTH104
+    except BaseException:
+        os.unlink(new)  # noqa: PTH108
+        os.close(descriptor)
+        raise
     return descriptor
 
 

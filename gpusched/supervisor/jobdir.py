@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.files import replace_file
+from gpusched.files import make_private, replace_file
 from gpusched.model.status import (
     JOB_TERMINAL,
     REPLICA_TERMINAL,
@@ -139,7 +139,7 @@ def reserve(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
     """
     jobs = state_dir / "jobs"
     try:
-        jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(jobs)
         taken = () if after else (_number(entry.name, workload) for entry in jobs.iterdir())
         number = max(taken, default=after) + 1
         while not _made(jobs / f"{workload}-{number}"):
@@ -154,7 +154,7 @@ def complete(directory: JobDirectory) -> None:
     """Make what is missing in a job's directory before it can start. Raises HostFault."""
     try:
         for path in (directory.logs, directory.tmp):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path)
     except OSError as error:
         raise HostFault(f"{directory.path}: {error.strerror}", "see that the state directory is writable") from None
 

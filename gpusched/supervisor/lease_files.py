@@ -6,7 +6,8 @@
 
 A file counts while its committer or its job's guard holds a lock on it (grant.py), so that a crash frees it. Whoever
 plans and commits holds the directory's lock meanwhile. Of other users' files only their owner is believed, not what
-they say of him; what is not understood is left out, and nothing that lies there can make a reader wait.
+they say of him. What is not understood is left out, and what one of them has there beyond 1 MiB: nothing that lies
+there can make a reader wait.
 """
 
 import os
@@ -14,7 +15,7 @@ import pwd
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -22,30 +23,31 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gpusched.errors import HostFault
+from gpusched.files import make_private
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings
 from gpusched.supervisor.filelock import held, lock
-from gpusched.supervisor.grant import COMMITTER, PID_AT, PID_WIDTH, LockHeldError, lock_directory
+from gpusched.supervisor.grant import COMMITTER, ENDING, PID_AT, PID_WIDTH, UNFINISHED, LockHeldError, lock_directory
 from gpusched.supervisor.kernel import owner
 
 __all__ = ["Hold", "LeaseDirectory", "give_back", "lease_directory", "leases_of_plan"]
 
-_ENDING: Final = ".lease"
-_UNFINISHED: Final = ".new"
 _MOST_BYTES: Final = 1 << 20
 _MOST_LINES: Final = 10_000
+_BYTES_TO_OPEN: Final = 512  # what it costs to look at a file, as many bytes as are read in that time
+_LATEST: Final = 1 << 35  # seconds: the year 3058
 _LONGEST_PREFIX: Final = 150
 _HINT: Final = "make it writable, or set GPUSCHED_LEASE_DIR to another directory"
 
-Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[\w.:,@/+-]+$")]
+Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[\w.:,@/+-]+\Z")]
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
     version: Literal[1]
     guard: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
     job: Word
-    since: float
+    since: Annotated[float, msgspec.Meta(ge=0, le=_LATEST)]
     run_dir: Annotated[str, msgspec.Meta(max_length=4096)]
 
 
@@ -114,18 +116,27 @@ class LeaseDirectory:
         HostFault if the directory cannot be read.
         """
         try:
-            paths = sorted(self.path.iterdir())
+            paths = sorted(path for path in self.path.iterdir() if path.suffix in (ENDING, UNFINISHED))
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise HostFault(f"{self.path}: {error.strerror}", _HINT) from None
         seen: set[int] = set()
         found: list[Lease] = []
-        for path in paths:
-            if path.suffix in (_ENDING, _UNFINISHED):
-                with suppress(OSError):  # it has just gone, or it is none of ours and odd
-                    found += self._read(path, seen)
+        for path in self._bounded(paths):
+            with suppress(OSError):  # it has just gone, or it is none of ours and odd
+                found += self._read(path, seen)
         return tuple(found)
+
+    def _bounded(self, paths: Iterable[Path]) -> Iterator[Path]:
+        """Yield our own files, and of each other user's the first ones, as many as have 1 MiB."""
+        sizes: dict[int, int] = {}
+        for path in paths:
+            with suppress(OSError):
+                about = path.lstat()
+                size = sizes[about.st_uid] = sizes.get(about.st_uid, 0) + about.st_size + _BYTES_TO_OPEN
+                if size <= _MOST_BYTES or about.st_uid == os.geteuid():
+                    yield path
 
     def commit(self, job: str, leases: Sequence[Lease], run_dir: Path) -> Hold:
         """Take the shares `leases` for the job in `run_dir`; RUN_DIR/lease names the file afterwards.
@@ -136,7 +147,7 @@ class LeaseDirectory:
         if not self._locked:
             raise AssertionError("a commit without the lock of the lease directory")
         name = f"{os.geteuid()}-{job[:_LONGEST_PREFIX]}-{secrets.token_hex(4)}"
-        path, unfinished = self.path / f"{name}{_ENDING}", self.path / f"{name}{_UNFINISHED}"
+        path, unfinished = self.path / f"{name}{ENDING}", self.path / f"{name}{UNFINISHED}"
         try:
             descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             hold = Hold(unfinished, descriptor)
@@ -166,7 +177,7 @@ class LeaseDirectory:
                 if self._locked and about.st_uid == os.geteuid():
                     path.unlink()
                 return []
-            if about.st_size > _MOST_BYTES or path.suffix == _UNFINISHED:
+            if about.st_size > _MOST_BYTES or path.suffix == UNFINISHED:
                 return []
             return _parsed(os.read(descriptor, _MOST_BYTES), about.st_uid)
         finally:
@@ -261,14 +272,15 @@ def _told(error: LockHeldError) -> tuple[str, str]:
 
 
 def _make(path: Path) -> None:
-    """Make the directory, this user's only, if there is none; refuse one in which others could move our files."""
+    """Make the directory, this user's only, if there is none; refuse one that others could move, or files in it."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = path.stat()
+        make_private(path)
+        about, above = path.stat(), path.parent.stat()
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", _HINT) from None
-    if about.st_uid not in (os.geteuid(), 0):
-        raise HostFault(f"{path} belongs to user {_user(about.st_uid)}", _HINT)
+    for one, uid in ((path, about.st_uid), (path.parent, above.st_uid)):
+        if uid not in (os.geteuid(), 0):
+            raise HostFault(f"{one} belongs to user {_user(uid)}", _HINT)
     if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
         raise HostFault(f"{path} lets others remove leases", "give it mode 1777, or 700 for one user only")
 

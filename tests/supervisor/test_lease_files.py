@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.control.place import private_directory
 from gpusched.errors import HostFault
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
@@ -302,3 +303,17 @@ def test_committers_that_race_and_are_killed_never_lease_more_than_there_is(
     with leases.locked():
         leases.read()
     assert [path.name for path in leases.path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_a_directory_that_is_missing_is_made_private_with_those_above_it(tmp_path: Path, umask: int) -> None:
+    """The one above is where sockets will lie, and no daemon starts if others can enter it."""
+    before = os.umask(umask)
+    try:
+        with LeaseDirectory(tmp_path / "run" / "leases").locked():
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "run" / "leases").stat().st_mode) == 0o700
+    private_directory(tmp_path / "run")

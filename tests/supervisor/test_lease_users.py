@@ -1,6 +1,9 @@
 """Two users on one host: each sees what the other has leased, and can neither break nor fake it."""
 
+import fcntl
 import os
+import stat
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,7 +16,7 @@ from gpusched.errors import HostFault
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders
 from gpusched.supervisor import filelock
-from gpusched.supervisor.grant import COMMITTER
+from gpusched.supervisor.grant import COMMITTER, take_over
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from gpusched.supervisor.lease_processes import current_leases, with_processes
 from gpusched.supervisor.start import start
@@ -106,6 +109,99 @@ def test_another_user_can_break_no_lease(shared: LeaseDirectory, hold: Hold, tmp
     assert refused(lambda: filelock.lock(os.open(hold.path, os.O_RDONLY), 1)) == "OSError"
     assert refused(lambda: list(tmp_path.iterdir())) == "PermissionError"
     assert held(shared) == [("actor.0", "GPU-a", 1000)]
+
+
+def test_another_user_can_keep_no_guard_from_its_lease(shared: LeaseDirectory, hold: Hold, tmp_path: Path) -> None:
+    """Who may read a file may lock it for reading: that must be in nobody's way."""
+    read_lock = struct.pack("hh4xqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 1, 1, 0)
+    fork = Fork(NOBODY, lambda: fcntl.fcntl(os.open(hold.path, os.O_RDONLY), fcntl.F_OFD_SETLK, read_lock))
+    assert fork.told == b"done"
+    path, descriptor = take_over(str(tmp_path / "lease"), 1.0) or ("", -1)
+    hold.let_go()
+    assert path == str(hold.path)
+    assert held(shared) == [("actor.0", "GPU-a", 1000)]
+    assert stat.S_IMODE(hold.path.stat().st_mode) == 0o644
+    assert [one.guard for one in shared.read()] == [os.getpid()]
+    os.close(descriptor)
+    assert held(shared) == []
+    fork.end()
+
+
+@pytest.mark.usefixtures("hold")
+@pytest.mark.parametrize(("files", "shares"), [(5000, 0), (100, 10_000)])
+def test_what_another_user_piles_up_is_read_to_a_bound_and_hides_nobody(
+    shared: LeaseDirectory, files: int, shares: int
+) -> None:
+    def pile_up() -> None:
+        content = FAKE % 0 + FAKE_SHARE * shares
+        for number in range(files):
+            descriptor = os.open(shared.path / f"0-{number}.lease", os.O_RDWR | os.O_CREAT, 0o644)
+            os.write(descriptor, content)
+            if shares:
+                assert filelock.lock(descriptor, COMMITTER)
+            else:
+                os.close(descriptor)
+
+    fork = Fork(NOBODY, pile_up)
+    found = shared.read()
+    assert fork.told == b"done"
+    assert [lease.share_mib for lease in found if lease.user is None] == [1000]
+    assert len(found) < 20_000
+    fork.end()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"since": 1e308},
+        {"since": -1e308},
+        {"guard": -1},
+        {"guard": 1 << 40},
+        {"job": "snake-9\n"},
+        {"job": "\x1b[2J"},
+        {"version": 2},
+        {"run_dir": 7},
+        {"job": "x" * 1000},
+    ],
+)
+def test_a_lease_that_says_what_cannot_be_is_none(shared: LeaseDirectory, lie: dict[str, object]) -> None:
+    header = {"guard": 0, "version": 1, "job": "snake-9", "since": 1, "run_dir": "/"}
+
+    def lying(told: dict[str, object], name: str) -> Callable[[], None]:
+        def write() -> None:
+            descriptor = os.open(shared.path / name, os.O_RDWR | os.O_CREAT, 0o644)
+            os.write(descriptor, msgspec.json.encode(told) + b"\n" + FAKE_SHARE)
+            assert filelock.lock(descriptor, COMMITTER)
+
+        return write
+
+    forks = [Fork(NOBODY, lying(header, "honest.lease")), Fork(NOBODY, lying(header | lie, "lying.lease"))]
+    assert [fork.told for fork in forks] == [b"done", b"done"]
+    assert held(shared) == [("actor.0", "GPU-a", 50)]
+    for fork in forks:
+        fork.end()
+
+
+@pytest.mark.parametrize("share", [{"share_mib": -1}, {"share_mib": 1 << 50}, {"share_mib": 0.5}, {"replica": "a\n"}])
+def test_a_share_that_cannot_be_is_none(shared: LeaseDirectory, share: dict[str, object]) -> None:
+    line = {"device_uuid": "GPU-a", "share_mib": 50, "replica": "actor.0"} | share
+
+    def lie() -> None:
+        descriptor = os.open(shared.path / "lying.lease", os.O_RDWR | os.O_CREAT, 0o644)
+        os.write(descriptor, FAKE % 0 + b"+ " + msgspec.json.encode(line) + b"\n")
+        assert filelock.lock(descriptor, COMMITTER)
+
+    fork = Fork(NOBODY, lie)
+    assert fork.told == b"done"
+    assert held(shared) == []
+    fork.end()
+
+
+def test_a_directory_below_another_users_is_refused(shared: LeaseDirectory) -> None:
+    """As /tmp/gpusched-UID may be, made by somebody else: he could put another one in its place."""
+    os.chown(shared.path.parent, NOBODY, NOBODY)
+    with pytest.raises(HostFault, match="belongs to user nobody"), shared.locked():
+        pass
 
 
 def test_a_lease_is_its_files_owners_whatever_it_says(shared: LeaseDirectory) -> None:

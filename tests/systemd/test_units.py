@@ -40,3 +40,4 @@ def test_tmpfiles_makes_a_directory_that_all_users_may_write_and_none_may_empty(
     made = tmp_path / "run" / "gpusched"
     assert made.is_dir()
     assert oct(made.stat().st_mode)[-4:] == "1777"
+    assert oct((made / "lock").stat().st_mode)[-4:] == "0644"
