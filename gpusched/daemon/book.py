@@ -75,6 +75,10 @@ class Book:
         """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""
         return self._store.last_number(workload)
 
+    def last_attempt(self, job: Job) -> Attempt | None:
+        """Return the job's present attempt as it was last saved, None if it was not. Raises HostFault."""
+        return next((one for one in self._store.attempts(job.id) if one.number == job.attempt), None)
+
     def add(self, job: Job) -> None:
         """Take in a job; `save` tells whether it could be."""
         self.live[job.id] = self._slim(job)

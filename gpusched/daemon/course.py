@@ -31,8 +31,10 @@ __all__ = [
     "ended",
     "is_forsaken",
     "is_worked_on",
+    "known_status",
     "look_at_running",
     "look_at_starts",
+    "note_attempt",
     "order_stop",
     "queue_again",
     "spawn_prepared",
@@ -83,7 +85,7 @@ def look_at_running(parts: Parts, now: float) -> None:
         if job is None:
             parts.watch.forget(job_id)
             continue
-        status = current_status(job)
+        status = known_status(parts, job)
         if is_worked_on(job, status):
             guarded = status is None or guard_of(status) is not None
             parts.watch.still_alive(job_id, now, guarded=guarded)
@@ -95,6 +97,25 @@ def is_forsaken(job: Job) -> bool:
     """Return whether the process is gone that waits for the job's turn, to start it in its own place."""
     launcher = job.submission.launcher if job.submission else None
     return launcher is not None and start_time(launcher.pid) != launcher.start
+
+
+def known_status(parts: Parts, job: Job) -> JobStatus | None:
+    """Return what the job's supervisor wrote; where that is gone, who it was when it was last seen."""
+    status = current_status(job)
+    if status is not None or job.state is not JobState.RUNNING:
+        return status
+    try:
+        seen = parts.book.last_attempt(job)
+    except HostFault:
+        return None
+    if seen is None or seen.supervisor_pid is None:
+        return None
+    return msgspec.structs.replace(
+        told(job),
+        supervisor_pid=seen.supervisor_pid,
+        supervisor_start=seen.supervisor_start,
+        boot_id=seen.boot_id,
+    )
 
 
 def is_worked_on(job: Job, status: JobStatus | None) -> bool:
@@ -125,9 +146,9 @@ def cancel(parts: Parts, job: Job, message: str) -> None:
     parts.forget(job.id)
 
 
-def order_stop(job: Job, message: str, *, kill: bool) -> str:
+def order_stop(parts: Parts, job: Job, message: str, *, kill: bool) -> str:
     """Tell the supervisor of a job to stop it, and return what to tell; its state must be on disk as asked to stop."""
-    status = current_status(job)
+    status = known_status(parts, job)
     if status is None:
         return f"{job.id} stops as soon as it has started"
     try:
@@ -148,6 +169,22 @@ def adopt_running(parts: Parts, job: Job, status: JobStatus, now: float) -> None
         parts.orders.append((job.id, False))
     if job.state is not JobState.RUNNING:
         parts.book.change(msgspec.structs.replace(job, state=JobState.RUNNING), "found again")
+        note_attempt(parts, job, status)
+
+
+def note_attempt(parts: Parts, job: Job, status: JobStatus, ended: float | None = None) -> None:
+    """Note who supervises the job's present attempt, and if it has `ended`, how."""
+    attempt = Attempt(
+        job=job.id,
+        number=job.attempt,
+        started=job.started or status.created,
+        supervisor_pid=status.supervisor_pid,
+        supervisor_start=status.supervisor_start,
+        boot_id=status.boot_id,
+        ended=ended,
+        state=None if ended is None else status.state,
+    )
+    parts.book.attempt(attempt)
 
 
 def queue_again(parts: Parts, job: Job, message: str) -> None:
@@ -178,16 +215,7 @@ def _shown(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     parts.watch.follow(job.id, guard_of(status), now)
     parts.starts.shown(job.id)
     parts.book.change(msgspec.structs.replace(job, state=JobState.RUNNING), "running")
-    parts.book.attempt(
-        Attempt(
-            job=job.id,
-            number=job.attempt,
-            started=job.started or status.created,
-            supervisor_pid=status.supervisor_pid,
-            supervisor_start=status.supervisor_start,
-            boot_id=status.boot_id,
-        )
-    )
+    note_attempt(parts, job, status)
     parts.changed()
     if job.stop_asked:
         parts.orders.append((job.id, parts.kills.pop(job.id, False)))
@@ -205,10 +233,11 @@ def _overdue(parts: Parts, job: Job, now: float) -> None:
 
 
 def _without_a_word(parts: Parts, job: Job, now: float) -> None:
-    """Note the end of a job whose supervisor never wrote anything: lost if it can have started something."""
+    """Note the end of a job of which no status can be read: lost if it can have started something."""
     directory = JobDirectory(Path(job.run_dir))
-    message = _not_started(directory)
-    if has_begun(directory):
+    ran = job.state is JobState.RUNNING  # so it was seen, and what it wrote has been removed since
+    message = f"how it ended cannot be read in {job.run_dir}" if ran else _not_started(directory)
+    if ran or has_begun(directory):
         bare = msgspec.structs.replace(told(job), state=JobState.LOST, message=message, ended=time.time())
         _finish(parts, job, bare, now)
     else:
@@ -230,18 +259,7 @@ def _never_began(parts: Parts, job: Job, message: str, now: float) -> None:
 def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     """Write down the end of a job, or queue it again if it is to be run after a loss."""
     end = status.ended or time.time()
-    parts.book.attempt(
-        Attempt(
-            job=job.id,
-            number=job.attempt,
-            started=job.started or status.created,
-            supervisor_pid=status.supervisor_pid,
-            supervisor_start=status.supervisor_start,
-            boot_id=status.boot_id,
-            ended=end,
-            state=status.state,
-        )
-    )
+    note_attempt(parts, job, status, end)
     if _runs_again(job, status):
         _again(parts, job, status, now)
         return

@@ -5,6 +5,7 @@ An answer goes out when what it promises is on disk: all that arrived in one tur
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import time
@@ -159,7 +160,7 @@ class Loop:
         for job_id, kill in orders:
             job = self._parts.book.live.get(job_id)
             if job is not None:
-                order_stop(job, _STOPPED, kill=kill)
+                order_stop(self._parts, job, _STOPPED, kill=kill)
 
     def _answer_waiting(self) -> None:
         for asked, answer in self._parts.waiting.ready(time.monotonic()):
@@ -205,7 +206,8 @@ class Loop:
         guards = list(self._parts.watch.descriptors())
         for descriptor in (self._signals.wakeup, self._parts.devices.finished, *guards):
             poller.register(descriptor, zmq.POLLIN)
-        for ready, _ in poller.poll(max(0.0, 1000 * (until - now))):
+        patience_ms = math.ceil(1000 * max(0.0, until - now))  # rounded down, it would wake too soon, and again
+        for ready, _ in poller.poll(patience_ms):
             if ready == self._signals.wakeup:
                 self._signals.clear()
             elif ready in guards:

@@ -57,6 +57,7 @@ class Parts:
     def forget(self, job_id: str) -> None:
         """Drop what was kept beside a job that is over."""
         self.watch.forget(job_id)
+        self.waiting.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.failures, self.losses, self.not_before)
         for one in kept:
             one.pop(job_id, None)

@@ -6,7 +6,7 @@ Devices are read before the lease directory is locked, so that a driver that han
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from gpusched.daemon.course import begin, cancel, is_forsaken
@@ -102,20 +102,34 @@ class Queue:
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
         """Yield the jobs that must not start now, each with the reason; cancel those that never may."""
-        trouble = _trouble(host)
+        machines = {job.submission.machine for job in queued if job.submission}
+        troubles = {machine: self._trouble(machine, host) for machine in machines}
         for job in queued:
             asked = job.submission
             if asked is None:
                 continue
-            over = self._can_never_start(job, asked)
+            try:
+                over = self._can_never_start(job, asked)
+                reason = self._reason(job, asked, now)
+            except HostFault as error:  # the record of an earlier job is damaged: that is nothing to the others
+                yield job.id, error.message
+                continue
+            trouble = None if asked.machine is None and _needs_no_device(asked) else troubles[asked.machine]
             if over is not None:
                 cancel(self._parts, job, over)
-                continue
-            reason = self._reason(job, asked, now)
-            if reason is None and trouble and _on_this_host(job) and not _needs_no_device(asked):
-                reason = trouble
-            if reason is not None:
-                yield job.id, reason
+            elif reason or trouble:
+                yield job.id, reason or trouble or ""
+
+    def _trouble(self, machine: str | None, host: Inventory | None) -> str | None:
+        """Return why the devices of a machine cannot be used: its jobs are not to run without them for that."""
+        try:
+            if machine is not None:
+                self._parts.devices.machine(machine)
+            elif host is not None:
+                require_usable(host)
+        except GpuschedError as error:
+            return error.message
+        return None
 
     def _can_never_start(self, job: Job, asked: Submission) -> str | None:
         if is_forsaken(job):
@@ -158,8 +172,9 @@ class Queue:
                 grounds[None] = Ground(inventory=host, leases=current_leases(directories[False], host))
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
-                inventory, saved = self._parts.devices.machine(str(machine))
-                grounds[machine] = Ground(inventory=inventory, leases=(*saved, *described))
+                with suppress(GpuschedError):  # its jobs are blocked, each with the reason
+                    inventory, saved = self._parts.devices.machine(str(machine))
+                    grounds[machine] = Ground(inventory=inventory, leases=(*saved, *described))
             yield grounds, directories
 
     def _running(self) -> list[Running]:
@@ -202,17 +217,6 @@ def _on_this_host(job: Job) -> bool:
 
 def _needs_no_device(asked: Submission) -> bool:
     return asked.command is not None and asked.command.devices == 0
-
-
-def _trouble(host: Inventory | None) -> str | None:
-    """Return why this host's devices cannot be used: its jobs are not to run without them for that."""
-    if host is None:
-        return None
-    try:
-        require_usable(host)
-    except HostFault as error:
-        return error.message
-    return None
 
 
 def _began(pid: int) -> float | None:

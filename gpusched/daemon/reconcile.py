@@ -11,10 +11,18 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.course import adopt_running, cancel, ended, is_forsaken, is_worked_on, queue_again
+from gpusched.daemon.course import (
+    adopt_running,
+    cancel,
+    ended,
+    is_forsaken,
+    is_worked_on,
+    known_status,
+    note_attempt,
+    queue_again,
+)
 from gpusched.daemon.job import Job
 from gpusched.daemon.parts import Parts
-from gpusched.daemon.view import current_status
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, read_job
 from gpusched.supervisor.start import guard_alive, has_begun
@@ -39,7 +47,7 @@ def reconcile(parts: Parts, now: float) -> None:
 def _find(parts: Parts, job: Job, now: float) -> None:
     """Find out what became of a job that was worked on; see starts.py for what a kill -9 leaves at each step."""
     directory = JobDirectory(Path(job.run_dir))
-    status = current_status(job)
+    status = known_status(parts, job)
     if status is not None and is_worked_on(job, status):
         adopt_running(parts, job, status, now)
     elif status is not None:
@@ -115,6 +123,7 @@ class Adoption:
             self._parts.book.adopt(over)
             return True
         self._parts.book.adopt(job)
+        note_attempt(self._parts, job, status)
         adopt_running(self._parts, job, status, now)
         self._parts.changed()
         return True

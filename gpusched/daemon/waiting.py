@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from gpusched.control.messages import Answer
-from gpusched.daemon.server import Asked
+from gpusched.daemon.server import Asked, refusal
+from gpusched.errors import GpuschedError
 
 __all__ = ["Waiting"]
 
@@ -20,14 +21,20 @@ class Waiting:
         self._interest: dict[str, float] = {}
 
     def add(self, asked: Asked, until: float, look: Callable[[bool], Answer | None]) -> None:
-        """Keep a question. `look` returns its answer, None if it is to wait further; and never None when given True."""
+        """Keep a question. `look` returns its answer, None if it is to wait further; and never None when given True.
+
+        An error that it raises is the answer.
+        """
         self._peers[(asked.peer, asked.number)] = (asked, until, look)
 
     def ready(self, now: float) -> Iterator[tuple[Asked, Answer]]:
         """Yield what can be answered now, or must."""
         over = len(self._peers) - _MOST
         for key, (asked, until, look) in list(self._peers.items()):
-            answer = look(now >= until or over > 0)
+            try:
+                answer = look(now >= until or over > 0)
+            except GpuschedError as error:
+                answer = refusal(error)
             over -= 1
             if answer is not None:
                 del self._peers[key]
@@ -40,6 +47,10 @@ class Waiting:
     def interested(self, job_id: str, until: float) -> None:
         """Note that somebody asks for the turn of a job, and will ask again soon after `until`."""
         self._interest[job_id] = until + _INTEREST_S
+
+    def forget(self, job_id: str) -> None:
+        """Nobody will ask for the turn of this job any more."""
+        self._interest.pop(job_id, None)
 
     def is_interested(self, job_id: str, now: float) -> bool:
         """Return whether somebody has asked for the turn of the job just now, and so can start it when it comes."""

@@ -7,6 +7,7 @@ Lines are only ever appended, and a line that is no order harms no other.
 """
 
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -63,7 +64,8 @@ def give(job: JobStatus, order: Order) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, line)
+            if os.write(descriptor, line) < len(line):  # the disk filled up in the midst of it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
         os.kill(pid, signal.SIGHUP)

@@ -4,6 +4,7 @@ An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a
 prepared it can call it off as long as no guard has taken it; so a guard that comes late starts nothing.
 """
 
+import errno
 import os
 import secrets
 import signal
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _LOOK_EVERY_S: Final = 0.01
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def this_process() -> ProcessIdentity:
@@ -135,11 +137,14 @@ def call_off(directory: JobDirectory) -> bool:
 
 
 def guard_alive(directory: JobDirectory) -> bool:
-    """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs nobody."""
+    """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs nobody.
+
+    It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
+    """
     try:
         descriptor = os.open(directory.guard_lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in _OUT_OF_FILES
     try:
         return held(descriptor, 0, 1)
     finally:
