@@ -60,6 +60,10 @@ def document(plan: Plan, xla_variable: str) -> dict[str, object]:
 
 
 def _replica(replica: Replica, xla_variable: str) -> dict[str, object]:
+    further = [
+        {"device_index": share.device_index, "device_uuid": share.device_uuid, "share_mib": share.share_mib}
+        for share in replica.further
+    ]
     return {
         "name": replica.name,
         "role": replica.role,
@@ -72,4 +76,5 @@ def _replica(replica: Replica, xla_variable: str) -> dict[str, object]:
         "fraction": replica.fraction / FRACTION_ONE,
         "cpus": list(replica.cpus),
         "env": contract.resource_environment(replica, xla_variable),
+        **({"further": further} if further else {}),
     }

@@ -6,8 +6,10 @@ from pathlib import Path
 import msgspec
 
 from gpusched.model.device import Inventory
+from gpusched.model.job import CommandNeed
 from gpusched.model.workload_file import parse_workload
-from gpusched.planner import document, plan, replica_specs, request_for
+from gpusched.planner import Rules, document, plan, replica_specs, request_for
+from gpusched.planner.command import plan_command
 from tests.planner.building import host
 
 WORKLOAD = parse_workload(
@@ -58,6 +60,19 @@ def test_document_has_exactly_the_fields_of_the_contract() -> None:
         *("name", "role", "rank", "device_index", "device_uuid", "limit_mib", "context_mib", "share_mib"),
         *("fraction", "cpus", "env"),
     ]
+
+
+def test_a_command_on_several_devices_tells_its_further_ones_so_that_the_sums_hold() -> None:
+    told = document(plan_command(CommandNeed(devices=2), host(16_160, 12_345, 8_000), (), Rules(), "run"), XLA)
+    devices, replicas = told["devices"], told["replicas"]
+    assert isinstance(devices, list)
+    assert isinstance(replicas, list)
+    (replica,) = replicas
+    assert [share["device_index"] for share in (replica, *replica["further"])] == [1, 0]
+    for device in devices:
+        shares = [one["share_mib"] for one in (replica, *replica["further"]) if one["device_uuid"] == device["uuid"]]
+        assert sum(shares) == device["memory_planned_mib"]
+        assert bool(shares) == (device["replicas"] == ["command.0"])
 
 
 def test_a_fraction_never_stands_for_more_than_the_limit() -> None:
