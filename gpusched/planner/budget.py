@@ -17,7 +17,7 @@ __all__ = ["Budget", "budgets", "left_out"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
 
-_Holder = tuple[str | None, str, str, str]
+_Holder = tuple[str | None, str, str, str]  # user (None: ours), the job's directory, job, replica
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) 
         device=device,
         total_mib=total,
         reserved_mib=device.memory_reserved_mib or 0,
-        foreign_mib=max(seen, (device.memory_used_mib or 0) - within),
+        foreign_mib=max(seen + beyond, (device.memory_used_mib or 0) - within),
         beyond_mib=beyond,
         leased_mib=sum(lease.share_mib for lease in leases),
         headroom_mib=portion(total, headroom),
@@ -138,21 +138,28 @@ def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) 
 
 
 def _holder(lease: Lease) -> _Holder:
-    """Return whose share it is: a replica's, or a job's where nobody can tell its replicas' processes apart."""
-    return lease.user, lease.run_dir, lease.job, lease.replica if lease.user is None else ""
+    """Return whose share it is; the replica is empty for a process of which only its job is known."""
+    return lease.user, lease.run_dir, lease.job, lease.replica
 
 
 def _used_on_leases(device: Device, leases: Sequence[Lease], own: Mapping[int, _Holder]) -> tuple[int, int]:
     """Return what the holders of leases use within their shares, and what they use beyond: that is as good as foreign.
 
-    A process whose memory the driver does not tell (None, as in a container) uses its whole share.
+    A process whose memory the driver does not tell (None, as in a container) uses its whole share; one of which only
+    the job is known uses what the job's replicas leave of theirs.
     """
     left: dict[_Holder, int] = {}
     for lease in leases:
         left[_holder(lease)] = left.get(_holder(lease), 0) + lease.share_mib
     shares = sum(left.values())
-    for process in device.processes:
-        if process.pid in own:
-            holder = own[process.pid]
-            left[holder] -= max(0, left[holder]) if process.memory_mib is None else process.memory_mib
+    known = [process for process in device.processes if process.pid in own]
+    for process in sorted(known, key=lambda each: (not own[each.pid][-1], each.memory_mib is None)):
+        holder = own[process.pid]
+        whose = [holder] if holder[-1] else [each for each in left if each[:-1] == holder[:-1]]
+        rest = sum(max(0, left[each]) for each in whose) if process.memory_mib is None else process.memory_mib
+        for each in whose:
+            within = min(rest, max(0, left[each]))
+            left[each] -= within
+            rest -= within
+        left[holder] -= rest
     return shares - sum(max(0, each) for each in left.values()), sum(max(0, -each) for each in left.values())

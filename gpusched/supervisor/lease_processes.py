@@ -38,8 +38,9 @@ def with_processes(leases: Sequence[Lease], inventory: Inventory, jobs: Iterable
     """Return `leases` with the pids of our own replicas, and one with a share of 0 for every other process of a job.
 
     `jobs` are ours, simulated ones left out. A process belongs to a replica that it descends from or shares the process
-    group with. Of a job that is in another state directory, or another user's, only the guard is known: below that,
-    which replica it is can be told if there is only one on the device, and a process must be the same user's.
+    group with. Else only the job's guard tells whose it is: for another user's job, for a replica that is not in its
+    status yet, and for a process that got away from its replica. Below a guard, which replica it is can be told if
+    there is only one on the device, and a process must be the same user's.
     """
     known = _with_pids(leases, jobs)
     roots: dict[int, list[Lease]] = {}
@@ -47,7 +48,7 @@ def with_processes(leases: Sequence[Lease], inventory: Inventory, jobs: Iterable
     for lease in known:
         if lease.pid is not None:
             roots.setdefault(lease.pid, []).append(lease)
-        elif lease.guard is not None:
+        if lease.guard is not None:
             guards.setdefault(lease.guard, []).append(lease)
     found: list[Lease] = []
     for device in inventory.devices:

@@ -55,6 +55,26 @@ def test_a_lease_hides_no_more_of_another_users_processes_than_its_shares() -> N
     assert plannable(used, alice, replace(alice, share_mib=0, pid=7)) == 1000 - 800
 
 
+def test_processes_of_which_only_the_job_is_known_use_what_its_replicas_leave() -> None:
+    mine = [replace(lease(300), replica=f"actor.{number}") for number in range(3)]
+    mine[0] = replace(mine[0], pid=7)
+    loose = [replace(lease(0, pid=pid), replica="") for pid in (8, 9)]
+    processes = (*(DeviceProcess(pid=pid, memory_mib=250) for pid in (8, 9)), DeviceProcess(pid=7, memory_mib=280))
+    used = changed(host(2000), memory_used_mib=780, processes=processes)
+    assert plannable(used, *mine, *loose) == 2000 - 900
+    greedy = replace(
+        used.devices[0], memory_used_mib=1080, processes=(*processes[:2], replace(processes[2], memory_mib=580))
+    )
+    assert plannable(replace(used, devices=(greedy,)), *mine, *loose) == 2000 - 900 - (580 - 300)
+    untold = replace(used.devices[0], processes=(replace(processes[0], memory_mib=None), *processes[1:]))
+    assert plannable(replace(used, devices=(untold,)), *mine, *loose) == 2000 - 900
+
+
+def test_what_is_used_beyond_a_share_counts_even_if_the_total_used_is_stale() -> None:
+    used = changed(host(1000), memory_used_mib=0, processes=(DeviceProcess(pid=7, memory_mib=450),))
+    assert plannable(used, lease(300, pid=7)) == 1000 - 450
+
+
 def test_foreign_processes_count_even_if_the_total_used_is_stale() -> None:
     used = changed(host(1000), memory_used_mib=0, processes=(DeviceProcess(pid=9, memory_mib=400),))
     assert plannable(used) == 600

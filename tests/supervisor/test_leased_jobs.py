@@ -158,6 +158,18 @@ def test_an_attempt_that_was_called_off_is_never_started(host: Host, leases: Lea
     hold.withdraw()
 
 
+def test_a_guard_without_a_nonce_starts_nothing_of_an_attempt_that_was_called_off(
+    host: Host, leases: LeaseDirectory
+) -> None:
+    one, hold = ready(host, leases)
+    prepare(one.directory, one.directory.read_spec())
+    assert call_off(one.directory)
+
+    assert attempt(host, one, read_nonce(one.directory)) == 5
+    assert not has_begun(one.directory)
+    hold.withdraw()
+
+
 def test_no_attempt_is_started_twice(host: Host, leases: LeaseDirectory) -> None:
     one, hold = ready(host, leases, ("true",))
     spec = one.directory.read_spec()
@@ -261,6 +273,16 @@ def test_a_wrong_command_line_starts_nothing(host: Host, leases: LeaseDirectory)
         assert done.returncode == 2
     assert not has_begun(one.directory)
     hold.withdraw()
+
+
+def test_a_process_that_left_its_replica_uses_the_share_all_the_same(host: Host, leases: LeaseDirectory) -> None:
+    one = leased(host, leases, python("daemonise.py"))
+    one.wait_output("actor.0", "daemon\n")
+    pid = one.wait_running("actor.0")
+    (away,) = [each for each in one.pids() if each not in (pid, one.supervisor, one.guard())]
+    found = current_leases(leases, inventory(DeviceProcess(pid=away, memory_mib=100)))
+    assert {each: lease.replica for each, lease in holders(found).items()}[away] == "actor.0"
+    assert shares_used(found)[away, "GPU-a"] == 1450
 
 
 def inventory(*processes: DeviceProcess) -> Inventory:
