@@ -150,8 +150,8 @@ def _drain(settings: Settings, action: Action, device: str, reason: str, *, as_j
     request = Drain(device=device, reason=reason) if action == "drain" else Undrain(device=device)
     with connect_or_start(settings) as client:
         answer = client.ask(request)
-    devices = answer.devices if isinstance(answer, Drained) else {}
-    text = "\n".join(f"{uuid} takes nothing new: {why}" for uuid, why in devices.items())
+    devices, names = (answer.devices, answer.names) if isinstance(answer, Drained) else ({}, {})
+    text = "\n".join(f"{names.get(uuid, uuid)} takes nothing new: {why}" for uuid, why in devices.items())
     _tell({"drained": devices}, text or "no device is drained", as_json=as_json)
 
 

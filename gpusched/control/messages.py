@@ -166,9 +166,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True, tag="drained"):
-    """The devices that take nothing new, by uuid, each with its reason."""
+    """The devices that take nothing new, by uuid, each with its reason; `names` is what people call them."""
 
     devices: dict[str, str]
+    names: dict[str, str] = {}
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):

@@ -38,6 +38,7 @@ class Devices:
         self._reading: Reading[Inventory] | None = None
         self._known: Inventory | None = None
         self._read_at = 0.0
+        self._labels: dict[str, str] = {}
         self._machines: dict[str, tuple[Inventory, tuple[Lease, ...]]] = {}
 
     def load(self) -> None:
@@ -70,7 +71,12 @@ class Devices:
         if self._reading is None or not self._reading.wait(0):
             return False
         self._known, self._read_at, self._reading = self._reading.result(), now, None
+        self._labels |= {device.uuid: device.label for device in self._known.devices}
         return True
+
+    def named(self, uuid: str) -> str:
+        """Return what people call a device, `GPU 2`; one that was lost keeps its name, one never seen has its uuid."""
+        return f"GPU {self._labels[uuid]}" if uuid in self._labels else uuid
 
     def machine(self, name: str) -> tuple[Inventory, tuple[Lease, ...]]:
         """Return a described machine and the leases saved with it. Raises UsageError or HostFault if it is none."""

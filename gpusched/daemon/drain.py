@@ -43,8 +43,9 @@ def drain_the_ill(parts: Parts, inventory: Inventory, events: list[DeviceEvent])
     if not findings.drains:
         return
     for uuid, why in findings.drains.items():
-        _LOG.error("%s takes nothing new: %s", uuid, why.reason)
-        parts.book.note(None, "drained", f"{uuid}: {why.reason}")
+        name = parts.devices.named(uuid)
+        _LOG.error("%s takes nothing new: %s", name, why.reason)
+        parts.book.note(None, "drained", f"{name} ({uuid}): {why.reason}")
     try:
         parts.devices.drain({**parts.devices.drained, **findings.drains})
         parts.problems.pop("drained", None)

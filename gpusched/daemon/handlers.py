@@ -81,18 +81,24 @@ class Handlers:
             case Release():
                 return self._hold(asked.request.ids, held=False)
             case Drain():
-                return Drained(devices=drain(self._parts, asked.request.device, asked.request.reason))
+                return self._drained(drain(self._parts, asked.request.device, asked.request.reason))
             case Undrain():
-                return Drained(devices=undrain(self._parts, asked.request.device))
+                return self._drained(undrain(self._parts, asked.request.device))
             case Shutdown():
                 self._parts.over = True
                 return Done(told=("the daemon ends; jobs go on",))
         return None
 
+    def _drained(self, devices: dict[str, str]) -> Drained:
+        return Drained(devices=devices, names={uuid: self._parts.devices.named(uuid) for uuid in devices})
+
     def _pong(self) -> Pong:
         parts, states = self._parts, [job.state for job in self._parts.book.live.values()]
         queued = sum(state is JobState.QUEUED for state in states)
-        drained = [f"{one} takes nothing new: {why}" for one, why in parts.devices.drained_reasons().items()]
+        drained = [
+            f"{parts.devices.named(uuid)} takes nothing new: {why}"
+            for uuid, why in parts.devices.drained_reasons().items()
+        ]
         problems = [*([parts.book.problem] if parts.book.problem else []), *parts.problems.values(), *drained]
         return Pong(
             version=gpusched.__version__,

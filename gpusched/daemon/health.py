@@ -93,7 +93,9 @@ def look(
         if device.uuid not in held:
             reasons[device.uuid] += _state(device, drained.get(device.uuid))
     drains_now = {
-        uuid: Drained(reason="; ".join(told), since=now, boot_id=boot_id, ecc_errors=_ecc(devices.get(uuid)))
+        uuid: Drained(
+            reason="; ".join(dict.fromkeys(told)), since=now, boot_id=boot_id, ecc_errors=_ecc(devices.get(uuid))
+        )
         for uuid, told in reasons.items()
         if told
     }

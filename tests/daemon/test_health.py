@@ -75,6 +75,13 @@ def test_all_reasons_of_one_moment_are_told() -> None:
     assert reason.split("; ")[2].startswith("2 uncorrected")
 
 
+def test_a_loss_that_an_event_and_the_reading_tell_is_one_reason() -> None:
+    event = DeviceEvent(uuid="GPU-1", kind="lost", time=NOW)
+    assert (
+        look(host(health="lost"), [event], {}, NOW, "boot").drains["GPU-1"].reason == "the GPU has fallen off the bus"
+    )
+
+
 def test_what_is_drained_is_not_drained_again_and_further_events_are_noted() -> None:
     before = look(host(2), [], {}, NOW, "boot").drains
     found = look(host(3), [xid(79)], before, NOW + 1, "boot")

@@ -51,6 +51,11 @@ def test_an_xid_drains_its_device_until_a_person_lifts_it_and_jobs_go_elsewhere(
     assert held.stdout.strip() == UUIDS[0]
     waits = watched.command.start("run", "--gpus", "2", "--", "true")
     until(lambda: any("Xid 79" in (job["why"] or "") for job in watched.jobs()), "a job for both devices waits")
+    (problem,) = json.loads(watched.command.run("daemon", "status", "--json").stdout)["problems"]
+    assert problem == "GPU 1 takes nothing new: Xid 79, the GPU has fallen off the bus"
+    both = watched.command.run("daemon", "drain", "0").stdout.splitlines()
+    assert both == [problem, "GPU 0 takes nothing new: drained by hand"]
+    assert watched.command.run("daemon", "undrain", "0").stdout.strip() == problem
     assert watched.command.run("daemon", "undrain", "1").returncode == 0
     assert watched.devices()[1]["health"] == "ok"
     assert waits.wait(20) == 0
