@@ -9,7 +9,7 @@ from gpusched.model.lease import Lease
 from gpusched.planner.budget import Budget
 from gpusched.planner.command import needed
 from gpusched.planner.holders import Began, held
-from gpusched.units import FRACTION_ONE, portion
+from gpusched.units import FRACTION_ONE, format_seconds, portion
 
 __all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_holds", "would_delay"]
 
@@ -34,11 +34,9 @@ def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib
 def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:
     """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
     by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
-    taken = [budget for budget in by_held if budget.leased_mib or budget.foreign_mib or budget.taken]
+    taken = [budget for budget in by_held if _is_taken(budget)]
     told = [
-        f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, "
-        f"{held(budget, leases, began, now)}"
-        for budget in taken[:_MOST_DEVICES]
+        ", ".join(filter(None, (_room(budget), held(budget, leases, began, now)))) for budget in taken[:_MOST_DEVICES]
     ]
     more = len(taken) - len(told)
     return "; ".join([*told, f"and {more} more"] if more else told)
@@ -52,9 +50,12 @@ def never_line(submission: Submission, grounds: Sequence[Budget], excluded: Sequ
     return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
 
 
-def would_delay(head: str) -> str:
-    """Return why a job that has a place waits all the same."""
-    return f"there is room for it, but {head}, which is before it, could then start later; a --time-limit may let it by"
+def would_delay(needs: str, head: str, most_s: float | None) -> str:
+    """Return why a job that has a place waits all the same. It could pass if it were over in `most_s` (None: never)."""
+    told = f"{needs}; there is room for it, but {head}, which is before it, could then start later"
+    if most_s is None or most_s < 1:
+        return told
+    return f"{told}; with a --time-limit of at most {format_seconds(most_s)} it may pass"
 
 
 def no_place_left(live: int, most: int) -> str:
@@ -67,11 +68,25 @@ def place_kept(head: str, most: int) -> str:
     return f"the last of {most} places for running jobs is kept for {head}, which is before it"
 
 
+def _is_taken(budget: Budget) -> bool:
+    """Return whether anybody but the driver has something of the device."""
+    seen = bool(budget.leased_mib or budget.foreign)
+    return seen or budget.taken or budget.foreign_mib > budget.drivers_mib
+
+
+def _room(budget: Budget) -> str:
+    if budget.taken:
+        return (
+            f"GPU {budget.device.label} lets one process in ({(budget.device.compute_mode or '').upper()}) and has one"
+        )
+    return f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free"
+
+
 def _part(submission: Submission, grounds: Sequence[Budget]) -> str:
-    """Return how much a part of a device is, where all devices agree."""
+    """Return how much a part of a device is: one amount if all devices agree, else the least and the most."""
     fraction = submission.command.fraction if submission.command else None
-    sizes = {budget.idle.plannable_mib for budget in grounds}
-    if fraction is None or len(sizes) != 1:
+    sizes = sorted({budget.idle.plannable_mib for budget in grounds})
+    if fraction is None or not sizes or not 0 < fraction < FRACTION_ONE:
         return ""
-    whole = sizes.pop()
-    return f", {portion(whole, fraction)} of {whole} MiB" if 0 < fraction < FRACTION_ONE else ""
+    least, most = portion(sizes[0], fraction), portion(sizes[-1], fraction)
+    return f", {least} of {sizes[0]} MiB" if len(sizes) == 1 else f", {least} to {most} MiB"

@@ -34,6 +34,9 @@ _MOST_LOOKS: Final = 1000
 _MOST_PLANNED: Final = 32
 """Jobs behind one head that are planned in vain in one pass; after them only those that are over in time may pass."""
 
+_MOST_LEFT_OUT: Final = 3
+"""Devices out of order that a waiting job is told of."""
+
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """A machine as it is: its devices, and every live lease on them, whoever holds it."""
@@ -161,13 +164,16 @@ class _Machine:
         )
 
     def why_later(self, submission: Submission, began: Began, now: float) -> str:
-        """Return what the job needs, and who holds the devices that it may use."""
-        grounds = self.devices(submission)
+        """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
         only = chosen_devices(submission, self.inventory)
         if only not in self._held:
-            self._held[only] = who_holds(grounds, self.leases, began, now)
-        needs = what_it_needs(submission, grounds, self._settings.context_mib)
-        return "; ".join(filter(None, (needs, self._held[only])))
+            holders = who_holds(self.devices(submission), self.leases, began, now)
+            self._held[only] = "; ".join(filter(None, (holders, *left_out(self.inventory, only)[:_MOST_LEFT_OUT])))
+        return "; ".join(filter(None, (self.what_it_needs(submission), self._held[only])))
+
+    def what_it_needs(self, submission: Submission) -> str:
+        """Return what the job needs, in numbers."""
+        return what_it_needs(submission, self.devices(submission), self._settings.context_mib)
 
     def _why_never(self, submission: Submission, grounds: Sequence[Budget]) -> NeverFits:
         excluded = left_out(self.inventory, chosen_devices(submission, self.inventory))
@@ -241,8 +247,8 @@ class _Pass:
 
     def _pass_by(self, job: Job, submission: Submission, machine: _Machine, prospect: Prospect) -> None:
         """Start a job that fits behind the head if the head does not start later for it."""
-        limit, by = submission.time_limit_s, prospect.starts_by()
-        in_time = limit is not None and by is not None and self._now + limit <= by
+        limit, most = submission.time_limit_s, self._may_last(submission, prospect)
+        in_time = limit is not None and most is not None and limit <= most
         need = need_of(submission)
         if in_time or (need not in self._in_vain and machine.in_vain < _MOST_PLANNED):
             for avoid in (frozenset[str](), prospect.devices):
@@ -254,7 +260,12 @@ class _Pass:
                     return
             machine.in_vain += 1
             self._in_vain.add(need)
-        self.why[job.id] = would_delay(machine.head or "")
+        self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
+
+    def _may_last(self, submission: Submission, prospect: Prospect) -> float | None:
+        """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
+        by = prospect.starts_by()
+        return None if by is None else by - self._now - submission.workload.stop_grace_s
 
     def _start(self, job: Job, machine: _Machine, plan: Plan) -> None:
         leases = leases_of_plan(plan, job.id)

@@ -53,12 +53,14 @@ def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
 
 
 def _foreign(budget: Budget, began: Began, now: float) -> Iterator[tuple[int, str]]:
-    """Yield what each process of others holds, then what is used by nobody that can be seen."""
+    """Yield what each process of others holds, what holders of leases use beyond them, and what nobody seen uses."""
     for process in budget.foreign:
         if process.memory_mib is None:
             yield 0, f"used by {_process(process, began, now)}"
         elif process.memory_mib:
             yield process.memory_mib, f"{format_mib(process.memory_mib)} held by {_process(process, began, now)}"
+    if budget.beyond_mib:
+        yield budget.beyond_mib, f"{format_mib(budget.beyond_mib)} used by jobs beyond their leases"
     if budget.unseen_mib > budget.drivers_mib:
         yield budget.unseen_mib, f"{format_mib(budget.unseen_mib)} held by processes that cannot be seen from here"
 

@@ -24,7 +24,9 @@ def submission(need: CommandNeed | Request, **fields: object) -> Submission:
     """Return what was asked for: a command, or the roles of a request."""
     names = [role.name for role in need.roles] if isinstance(need, Request) else ["command"]
     asked = Submission(
-        workload=Workload(name="test", roles=tuple(Role(name=name, command=("true",)) for name in names)),
+        workload=Workload(
+            name="test", roles=tuple(Role(name=name, command=("true",)) for name in names), stop_grace_s=0.0
+        ),
         request=need if isinstance(need, Request) else None,
         command=None if isinstance(need, Request) else need,
         cwd="/",

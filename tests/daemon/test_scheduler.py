@@ -13,6 +13,7 @@ from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
+from gpusched.model.workload import Role, Workload
 from tests.daemon.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole
 from tests.planner.building import ask, host
 
@@ -307,4 +308,55 @@ def test_equal_jobs_behind_a_head_are_all_told_why(number: int) -> None:
     decision = decide(jobs, host(100), [lease("old", 50)])
     assert started(decision) == []
     assert set(decision.why) == {each.id for each in jobs}
-    assert decision.why["run-0"].startswith("there is room for it, but head, which is before it")
+    assert decision.why["run-0"] == (
+        "needs 6 MiB of one GPU, 5 + 1 MiB of context; there is room for it, but head, which is before it, could then "
+        "start later"
+    )
+
+
+def test_whom_a_time_limit_would_let_by_is_told_the_longest() -> None:
+    running = [Running(id="old", run_dir="/jobs/old", ends_at=700.0)]
+    slow_to_stop = Workload(name="test", roles=(Role(name="command", command=("true",)),), stop_grace_s=40.0)
+    slow = job("slow", part(0.4), created=2, workload=slow_to_stop)
+    decision = decide([job("head", whole(1)), slow], host(100), [lease("old", 50)], running)
+    told = decision.why["slow"]
+    assert told.startswith("needs 0.4 of one GPU, 40 of 100 MiB; there is room for it, but head")
+    assert told.endswith("with a --time-limit of at most 11 min 0 s it may pass")
+    for limit, goes in ((660.0, ["slow"]), (661.0, [])):
+        timed = job("slow", part(0.4), created=2, time_limit_s=limit, workload=slow_to_stop)
+        assert started(decide([job("head", whole(1)), timed], host(100), [lease("old", 50)], running)) == goes
+
+
+def test_what_only_the_driver_uses_of_a_device_is_nobodys() -> None:
+    told = decide([job("run-2", whole(2))], host(10_000, 10_000, used=[0, 3]), [lease("run-1", 50)]).why["run-2"]
+    assert told == "needs 2 whole GPUs; GPU 0 has 9950 of 10000 MiB free, 50 MiB leased to run-1"
+
+
+def test_a_device_that_lets_one_process_in_is_told_as_such() -> None:
+    inventory = host(100)
+    alone = replace(inventory, devices=(replace(inventory.devices[0], compute_mode="exclusive_process"),))
+    told = decide([job("run-2", part(0.2))], alone, [lease("run-1", 20)]).why["run-2"]
+    assert told.endswith("GPU 0 lets one process in (EXCLUSIVE_PROCESS) and has one, 20 MiB leased to run-1")
+
+
+def test_what_is_used_beyond_leases_is_told() -> None:
+    inventory = host(100, used=[70])
+    busy = replace(inventory.devices[0], processes=(DeviceProcess(pid=7, memory_mib=70),))
+    told = decide([job("run-2", part(0.4))], replace(inventory, devices=(busy,)), [lease("run-1", 40, pid=7)])
+    assert told.why["run-2"].endswith(
+        "GPU 0 has 30 of 100 MiB free, 40 MiB leased to run-1, 30 MiB used by jobs beyond their leases"
+    )
+
+
+def test_a_device_out_of_order_is_told_to_who_waits_for_others() -> None:
+    inventory = host(100, 100, 100)
+    ill = replace(inventory.devices[2], health="error", problem="drained since 09:12: Xid 79")
+    told = decide(
+        [job("run-2", whole(2))], replace(inventory, devices=(*inventory.devices[:2], ill)), [lease("run-1", 50)]
+    )
+    assert told.why["run-2"].endswith("; GPU 2 takes no replica: it reports an error (drained since 09:12: Xid 79)")
+
+
+def test_a_part_of_unlike_devices_is_told_from_the_least_to_the_most() -> None:
+    told = decide([job("run-2", part(0.5))], host(100, 60), [lease("a", 90), lease("b", 50, 1)]).why["run-2"]
+    assert told.startswith("needs 0.5 of one GPU, 30 to 50 MiB; GPU 0 has 10 of 100 MiB free")
