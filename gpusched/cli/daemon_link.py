@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from gpusched.errors import GpuschedError, NoDaemon, ProtocolError
+from gpusched.errors import GpuschedError, NoDaemon, NotFound, ProtocolError, UsageError
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
@@ -21,6 +21,7 @@ __all__ = ["Link", "complete_job"]
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _COMPLETION_S: Final = 0.4
+_LONGEST_ID: Final = 128
 
 SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
 
@@ -93,10 +94,16 @@ class Link:
         return self._ask(request, Done).told
 
     def _ask(self, request: "Request", kind: type[SomeAnswer], patience_s: float = 2.5) -> SomeAnswer:
+        for name in getattr(request, "ids", ()):
+            if not 0 < len(name) <= _LONGEST_ID:
+                raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
         deadline = None
         while True:
             try:
                 answer = self._connected().ask(request, patience_s)
+            except UnicodeEncodeError as error:
+                told = f"{error.object!a} is not UTF-8, and the daemon takes nothing else"
+                raise UsageError(told, "rename the file, or put the command into a script") from None
             except NoDaemon:
                 now = time.monotonic()
                 deadline = deadline or now + _AWAY_S

@@ -2,12 +2,12 @@
 
 import shlex
 import signal
-import unicodedata
 from typing import Final
 
+from gpusched.cli.text import printable
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
 
-__all__ = ["cell_width", "cut", "end_line", "printable", "span", "state_words", "what"]
+__all__ = ["end_line", "span", "state_words", "what"]
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
@@ -45,37 +45,6 @@ def span(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
-
-
-def printable(text: str) -> str:
-    """Return a text of somebody else's without what could move a terminal's cursor: control characters become `?`."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def cell_width(text: str) -> int:
-    """Return how many columns of a terminal a printable text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(_cells(character) for character in text)
-
-
-def cut(text: str, width: int) -> str:
-    """Return the text in at most `width` columns; what is cut off is three dots."""
-    if cell_width(text) <= width:
-        return text
-    room, kept = width - 3, ""
-    for character in text:
-        room -= _cells(character)
-        if room < 0:
-            break
-        kept += character
-    return (kept + "...")[: max(width, 0)]
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _fault(job: JobStatus) -> ExitReason | None:

@@ -57,7 +57,7 @@ def logs(
 
 def _until_begun(link: Link, job: "JobStatus") -> "JobStatus":
     """Return the job when it no longer waits; tell on stderr what it waits for, each time that changes."""
-    from gpusched.cli.job_words import printable
+    from gpusched.cli.text import printable
     from gpusched.model.status import JOB_TERMINAL, JobState
 
     told = None

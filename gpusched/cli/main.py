@@ -79,15 +79,21 @@ def _outcome(arguments: Sequence[str]) -> int | GpuschedError:
     except SystemExit as end:  # argparse ends so after a help; rich and typer end so, with 1, after a BrokenPipeError
         code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code
     except Exception as error:  # noqa: BLE001 (the last line of defence: told in one line, kept in a file)
-        return _understood(error)
+        return _understood(error, arguments)
     return code if isinstance(code, int) else 0
 
 
-def _understood(error: Exception) -> GpuschedError:
+def _understood(error: Exception, arguments: Sequence[str]) -> GpuschedError:
     if isinstance(error, GpuschedError):
         return error
     if isinstance(error, typer.TyperException):
-        return UsageError(_message(error), "see gpusched --help" if error.exit_code == UsageError.exit_code else "")
+        named = _named(arguments)
+        hint = (
+            f"see gpusched{f' {named}' if named in COMMANDS else ''} --help"
+            if error.exit_code == UsageError.exit_code
+            else ""
+        )
+        return UsageError(_message(error), hint)
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILS:
         return HostFault(f"the output cannot be written: {error.strerror}", "see where it was to go")
     return _unexpected(error)
@@ -112,11 +118,16 @@ def _application(arguments: Sequence[str]) -> Callable[..., object]:
         no_args_is_help=True,
     )
     app.callback()(_about)
-    named = next((word for word in arguments if not word.startswith("-")), None)
+    named = _named(arguments)
     for name in (named,) if named in COMMANDS else COMMANDS:
         function = getattr(import_module(f"gpusched.cli.{name}"), name)
         app.command(name, short_help=COMMANDS[name], context_settings=_PASSES_OPTIONS_ON.get(name))(function)
     return app
+
+
+def _named(arguments: Sequence[str]) -> str | None:
+    """Return the first word that is no option: the command, if it is one."""
+    return next((word for word in arguments if not word.startswith("-")), None)
 
 
 def _show_version(wanted: bool) -> None:
@@ -137,15 +148,18 @@ def _tell(error: GpuschedError, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}}))
     else:
-        print(f"gpusched: {error.message}", file=sys.stderr)
+        from gpusched.cli.text import printable
+
+        print(f"gpusched: {printable(error.message)}", file=sys.stderr)
         if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
+            print(f"  hint: {printable(error.hint)}", file=sys.stderr)
 
 
 def _message(error: typer.TyperException) -> str:
-    """Return what a wrong command line is told, whichever way this version of typer words it."""
+    """Return what a wrong command line is told, in one line, whichever way this version of typer words it."""
     worded = getattr(error, "format_message", None)
-    return str(worded()) if worded else str(error)
+    told = " ".join(str(worded() if worded else error).split())
+    return told.replace("a valid int range", "a whole number")
 
 
 def _unexpected(error: Exception) -> GpuschedError:

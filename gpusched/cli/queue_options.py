@@ -1,14 +1,17 @@
 """What `launch -d` and `run` share: the options that say when a job may start, and for how long it may run."""
 
 import datetime as dt
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from gpusched.cli.daemon_link import complete_job
 from gpusched.cli.times import parse_moment, parse_span
+from gpusched.errors import UsageError
 
 __all__ = ["After", "At", "Detach", "Hold", "Name", "Priority", "QueueWish", "Requeue", "TimeLimit"]
+
+_LONGEST_NAME: Final = 200
 
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="Queue it with the daemon, print its id, and return at once.")
@@ -57,6 +60,12 @@ class QueueWish(NamedTuple):
             for field, value in self._asdict().items()
             if value != self._field_defaults[field]
         ]
+
+    def label(self) -> str | None:
+        """Return `--name`. Raises UsageError for one that is too long."""
+        if self.name is not None and len(self.name) > _LONGEST_NAME:
+            raise UsageError(f"--name: {len(self.name)} characters are too many", f"give at most {_LONGEST_NAME}")
+        return self.name
 
     def moment(self) -> float | None:
         """Return `--at` in Unix seconds. Raises UsageError."""

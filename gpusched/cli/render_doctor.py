@@ -7,7 +7,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from gpusched.cli.job_words import printable
+from gpusched.cli.text import printable
 from gpusched.doctor.facts import Finding
 
 __all__ = ["print_findings"]

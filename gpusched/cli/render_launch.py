@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_words import printable
+from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text
 

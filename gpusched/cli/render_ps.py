@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final, TextIO
 
-from gpusched.cli.job_words import cell_width, cut, printable, span, state_words, what
+from gpusched.cli.job_words import span, state_words, what
+from gpusched.cli.text import cell_width, cut, printable
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.units import format_mib
 

@@ -212,7 +212,7 @@ class _Notice:
 
     def show(self, text: str) -> None:
         """Show the line."""
-        from gpusched.cli.job_words import cut, printable
+        from gpusched.cli.text import cut, printable
 
         line = printable(text)
         if self._live and line != self._shown:

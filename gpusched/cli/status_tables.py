@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from gpusched.cli.job_words import printable
 from gpusched.cli.render_launch import format_duration, plain_progress
 from gpusched.cli.snapshot import Snapshot
+from gpusched.cli.text import printable
 from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState

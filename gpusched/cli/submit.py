@@ -102,7 +102,7 @@ def submit_detached(submission: Submission, settings: Settings, *, as_json: bool
 def _queued(submission: Submission, queue: QueueWish) -> Submission:
     return replace(
         submission,
-        name=queue.name,
+        name=queue.label(),
         priority=queue.priority,
         after=queue.after,
         at=queue.moment(),
@@ -125,11 +125,10 @@ def _devices(text: str) -> int:
 
 def _fraction(text: str) -> int:
     try:
-        number = float(text)
-    except ValueError:
+        return parse_fraction(float(text), "--fraction")
+    except (ValueError, UsageError):
         hint = "give a number above 0 and at most 1, such as 0.4"
         raise UsageError(f"--fraction: {text!r} is not a fraction", hint) from None
-    return parse_fraction(number, "--fraction")
 
 
 def _here() -> str:

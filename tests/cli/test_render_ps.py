@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from gpusched.cli.job_words import cell_width, cut, end_line, span, state_words
+from gpusched.cli.job_words import end_line, span, state_words
 from gpusched.cli.render_ps import draw_table
+from gpusched.cli.text import cell_width, cut
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 

@@ -1,0 +1,36 @@
+"""Texts of others on a terminal: made harmless, measured, cut. It imports nothing that could be broken."""
+
+import unicodedata
+
+__all__ = ["cell_width", "cut", "printable"]
+
+
+def printable(text: str) -> str:
+    """Return a text of somebody else's without what could move a terminal's cursor: control characters become `?`."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text in at most `width` columns; what is cut off is three dots."""
+    if cell_width(text) <= width:
+        return text
+    room, kept = width - 3, ""
+    for character in text:
+        room -= _cells(character)
+        if room < 0:
+            break
+        kept += character
+    return (kept + "...")[: max(width, 0)]
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
