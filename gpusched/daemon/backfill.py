@@ -185,13 +185,14 @@ def things_of(
 
 
 def amounts_of(leases: Iterable[Lease], grounds: Sequence[Budget]) -> _Amounts:
-    """Return what `leases` take of the devices `grounds`: their places there, each with MiB."""
+    """Return what `leases` take of the devices `grounds`: their places there, each with MiB; all of a whole device."""
     places = {budget.device.uuid: place for place, budget in enumerate(grounds)}
     taken: dict[int, int] = {}
     for lease in leases:
         if lease.device_uuid in places:
             place = places[lease.device_uuid]
-            taken[place] = taken.get(place, 0) + lease.share_mib
+            mib = grounds[place].total_mib if lease.whole else lease.share_mib
+            taken[place] = taken.get(place, 0) + mib
     return tuple(sorted(taken.items()))
 
 

@@ -14,6 +14,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     which replica it is (of another user's job), `replica` is empty. `user` is the name of another user whose job it is,
     None for our own; `since` is when the job took it, in Unix seconds, 0 if unknown. `guard` is the process above all
     of the job's, None if unknown, and `run_dir` the job's directory: two state directories may both have a snake-1.
+    `whole`: nobody else is placed on the device, however much of it the share leaves.
     """
 
     device_uuid: str
@@ -25,6 +26,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     guard: int | None = None
     run_dir: str = ""
+    whole: bool = False
 
     @property
     def job_label(self) -> str:

@@ -37,6 +37,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a device, `device_uuid` is None and all amounts are 0. `cpus` are the CPUs it may run on, near its device.
     `further` are the devices after the first of a command that has several whole ones; the limit holds for each.
+    `whole`: it has its devices to itself.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] = ()
     threads: int = 1
     further: tuple[DeviceShare, ...] = ()
+    whole: bool = False
 
     @property
     def share_mib(self) -> int:

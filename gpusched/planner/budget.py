@@ -123,14 +123,19 @@ def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) 
     within, beyond = _used_on_leases(device, leases, own)
     seen = sum(process.memory_mib or 0 for process in foreign)
     alone = device.compute_mode in _ONE_PROCESS
+    reserved, kept = device.memory_reserved_mib or 0, portion(total, headroom)
+    foreign_mib = max(seen + beyond, (device.memory_used_mib or 0) - within)
+    leased = sum(lease.share_mib for lease in leases)
+    if any(lease.whole for lease in leases):  # what others have left since is not for new ones
+        leased = max(leased, total - reserved - kept - foreign_mib)
     return Budget(
         device=device,
         total_mib=total,
-        reserved_mib=device.memory_reserved_mib or 0,
-        foreign_mib=max(seen + beyond, (device.memory_used_mib or 0) - within),
+        reserved_mib=reserved,
+        foreign_mib=foreign_mib,
         beyond_mib=beyond,
-        leased_mib=sum(lease.share_mib for lease in leases),
-        headroom_mib=portion(total, headroom),
+        leased_mib=leased,
+        headroom_mib=kept,
         foreign=foreign,
         alone=alone,
         taken=alone and (bool(leases) or any("C" in process.kind for process in foreign)),

@@ -53,7 +53,7 @@ def plan_command(
     pieces = _pieces(need, grounds, rules.context_mib)
     if pieces is None:
         raise _refusal(need, grounds, leases, rules.context_mib, left_out(inventory, rules.only))
-    replica = _replica(pieces, inventory.cpus, rules.context_mib)
+    replica = _replica(pieces, inventory.cpus, rules.context_mib, whole=need.devices is not None)
     memory = Memory(min_mib=replica.limit_mib) if pieces else None
     used = {piece.budget.device.uuid for piece in pieces}
     return Plan(
@@ -133,7 +133,7 @@ def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
     return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
 
 
-def _replica(pieces: Sequence[_Piece], cpus: tuple[int, ...], context_mib: int) -> Replica:
+def _replica(pieces: Sequence[_Piece], cpus: tuple[int, ...], context_mib: int, *, whole: bool) -> Replica:
     """Return the one replica. Its fraction is of the largest device, so that it is within the limit on each."""
     if not pieces:
         return Replica(name=f"{ROLE}.0", role=ROLE, rank=0, cpus=cpus, threads=max(1, len(cpus)))
@@ -159,6 +159,7 @@ def _replica(pieces: Sequence[_Piece], cpus: tuple[int, ...], context_mib: int) 
             )
             for piece in further
         ),
+        whole=whole,
     )
 
 

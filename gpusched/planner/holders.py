@@ -49,7 +49,8 @@ def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
         mib = sum(lease.share_mib for lease in mine)
         if mib:
             since = min((lease.since for lease in mine if lease.since), default=0.0)
-            yield mib, f"{mib} MiB leased to {label}{_since(since, now)}"
+            alone = " (as a whole GPU)" if any(lease.whole for lease in mine) else ""
+            yield mib, f"{mib} MiB leased to {label}{alone}{_since(since, now)}"
 
 
 def _foreign(budget: Budget, began: Began, now: float) -> Iterator[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """Leases as files: one file per job in a directory that all users of the host share, or a user's own one.
 
     {"guard":      4711,"version":1,"uid":1000,"user":"alice","job":"snake-4","since":1790000000.5,"run_dir":"/..."}
-    + {"device_uuid":"GPU-...","share_mib":1583,"replica":"actor.3"}
+    + {"device_uuid":"GPU-...","share_mib":1583,"replica":"actor.3"}      and "whole":true: nobody else is placed there
     - {"device_uuid":"GPU-...","share_mib":1583,"replica":"actor.4"}      given back: the replica has ended for good
 
 A file counts while its committer or its job's guard holds a lock on it (grant.py), so that a crash frees it. Whoever
@@ -51,10 +51,11 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: Annotated[str, msgspec.Meta(max_length=4096)]
 
 
-class _Share(msgspec.Struct, frozen=True, kw_only=True):
+class _Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_uuid: Word
     share_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
     replica: Word
+    whole: bool = False
 
 
 _headers = msgspec.json.Decoder(_Header)
@@ -192,7 +193,7 @@ def lease_directory(settings: Settings, *, simulated: bool) -> LeaseDirectory:
 def leases_of_plan(plan: Plan, job: str) -> tuple[Lease, ...]:
     """Return what the replicas of a plan are to hold: one lease for every device of every replica."""
     return tuple(
-        Lease(device_uuid=uuid, share_mib=share, job=job, replica=replica.name)
+        Lease(device_uuid=uuid, share_mib=share, job=job, replica=replica.name, whole=replica.whole)
         for replica in plan.replicas
         for uuid, share in (
             (replica.device_uuid, replica.share_mib),
@@ -228,7 +229,8 @@ def _content(job: str, leases: Sequence[Lease], run_dir: Path) -> bytes:
     header = b'{"guard":%*d,' % (PID_WIDTH, 0) + msgspec.json.encode(about)[1:]
     assert header.index(b":") + 1 == PID_AT  # noqa: S101
     shares = (
-        _Share(device_uuid=lease.device_uuid, share_mib=lease.share_mib, replica=lease.replica) for lease in leases
+        _Share(device_uuid=lease.device_uuid, share_mib=lease.share_mib, replica=lease.replica, whole=lease.whole)
+        for lease in leases
     )
     return b"\n".join([header, *(b"+ " + msgspec.json.encode(share) for share in shares), b""])
 
@@ -253,6 +255,7 @@ def _parsed(content: bytes, uid: int) -> list[Lease]:
             since=header.since,
             guard=guard,
             run_dir=header.run_dir,
+            whole=share.whole,
         )
         for share in shares
     ]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched.daemon.backfill import Prospect, Thing, things_of
+from gpusched.daemon.backfill import Prospect, Thing, amounts_of, things_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.plans import could_be_on, plan_for
 from gpusched.daemon.plans import fits as fits_on
@@ -83,6 +83,11 @@ def test_what_could_be_in_the_way_in_one_order_of_ends_waits() -> None:
     leases = (lease("small", 30), lease("large", 35))
     assert not passes(memory(60), behind(memory(8)), host(100), *leases, by=None)
     assert passes(memory(60), behind(memory(3)), host(100), *leases, by=None)
+
+
+def test_who_has_a_whole_device_takes_all_of_it_whatever_its_share_is() -> None:
+    grounds = budgets(host(100, 50), (), 0, None)
+    assert amounts_of([lease("a", 80, whole=True), lease("a", 20, 1)], grounds) == ((0, 100), (1, 20))
 
 
 def test_memory_of_others_may_end_too() -> None:

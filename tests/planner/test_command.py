@@ -14,6 +14,7 @@ from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner import Rules
+from gpusched.planner.budget import budgets
 from gpusched.planner.command import plan_command
 from gpusched.supervisor.lease_files import leases_of_plan
 from tests.planner.building import host
@@ -134,6 +135,17 @@ def test_a_device_on_which_others_compute_is_not_whole(kind: str) -> None:
 def test_a_desktop_is_taken_off_a_whole_device() -> None:
     inventory = busy(host(100, used=[20]), 0, DeviceProcess(pid=1, memory_mib=20, kind="G"))
     assert planned(whole(1), inventory).devices[0].planned_mib == 80
+
+
+def test_what_others_leave_of_a_whole_device_is_still_its_holders() -> None:
+    before, after = busy(host(1000, used=[300]), 0, DeviceProcess(pid=4, memory_mib=300, kind="G")), host(1000)
+    mine = leases_of_plan(planned(whole(1), before), "run-1")
+    assert [one.share_mib for one in mine] == [700]
+    with pytest.raises(NotNow, match=r"0 of 1000 MiB free, 700 MiB leased to run-1 \(as a whole GPU\)"):
+        planned(memory(10), after, *mine)
+    (device,) = budgets(after, mine, 0, None)
+    assert (device.leased_mib, device.plannable_mib) == (1000, 0)
+    assert budgets(before, mine, 0, None)[0].leased_mib == 700
 
 
 def test_a_device_of_which_more_than_half_is_used_by_nobody_in_sight_is_not_whole() -> None:

@@ -11,6 +11,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpusched.control.place import private_directory
 from gpusched.errors import HostFault
@@ -44,11 +45,11 @@ def commit(directory: LeaseDirectory, run_dir: Path, *mine: Lease) -> Hold:
 def test_what_was_committed_is_held_until_it_is_withdrawn(leases: LeaseDirectory, run_dir: Path) -> None:
     assert leases.read() == ()
     before = time.time()
-    hold = commit(leases, run_dir, share(1000), share(500, "actor.1", "GPU-b"))
+    hold = commit(leases, run_dir, share(1000), replace(share(500, "actor.1", "GPU-b"), whole=True))
     found = leases.read()
-    assert [(one.replica, one.device_uuid, one.share_mib) for one in found] == [
-        ("actor.0", "GPU-a", 1000),
-        ("actor.1", "GPU-b", 500),
+    assert [(one.replica, one.device_uuid, one.share_mib, one.whole) for one in found] == [
+        ("actor.0", "GPU-a", 1000, False),
+        ("actor.1", "GPU-b", 500, True),
     ]
     assert {(one.job, one.user, one.pid, one.guard, one.run_dir) for one in found} == {
         ("snake-1", None, None, None, str(run_dir))
