@@ -6,6 +6,7 @@ sends to us alone, by kill(1), is passed on. A signal's si_code tells them apart
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import descendants
+from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Attached", "exit_code", "signals_kept"]
 
@@ -28,6 +30,7 @@ _PASSED_ON: Final = (
 )
 _KEPT: Final = (*_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD)
 _LOOK_EVERY_S: Final = 0.02
+_CLEARING_PATIENCE_S: Final = 30.0  # a supervisor without its guard kills, sweeps, and saves its last word
 _NOT_FOUND, _NOT_EXECUTABLE, _BY_SIGNAL = 127, 126, 128  # as a POSIX shell has them
 _NO_SUCH_FILE: Final = os.strerror(2)
 
@@ -52,15 +55,36 @@ class Attached:
     def __init__(self, directory: JobDirectory, guard: int) -> None:
         self._directory, self._guard = directory, guard
         self._early: list[int] = []
+        self._begun = False
         self._ignored = {number for number in _PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
 
-    def wait(self) -> None:
-        """Wait until the guard has ended, and with it the job; pass signals on until then. See signals_kept."""
+    def wait(self) -> list[int]:
+        """Wait until the job has ended; pass signals on until then. See signals_kept.
+
+        Return the signals that no command has had because none was started.
+        """
         while os.waitpid(self._guard, os.WNOHANG)[0] == 0:
-            told = signal.sigtimedwait(_KEPT, _LOOK_EVERY_S) if self._early else signal.sigwaitinfo(_KEPT)
+            self._leave_streams()
+            wakes = self._early or not self._begun
+            told = signal.sigtimedwait(_KEPT, _LOOK_EVERY_S) if wakes else signal.sigwaitinfo(_KEPT)
             if told is not None:
                 self._take(told)
             self._early = [number for number in self._early if not self._send(number)]
+        while (told := signal.sigtimedwait(_KEPT, 0)) is not None:
+            self._take(told)
+        deadline = time.monotonic() + _CLEARING_PATIENCE_S
+        while guard_alive(self._directory) and time.monotonic() < deadline:  # the guard was killed
+            time.sleep(_LOOK_EVERY_S)
+        return self._early
+
+    def _leave_streams(self) -> None:
+        """Once the guard has input and output for good, let go of them: who is at their other end waits for an end."""
+        if not self._begun and has_begun(self._directory):
+            self._begun = True
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1):
+                os.dup2(nothing, stream)
+            os.close(nothing)
 
     def _take(self, told: signal.struct_siginfo) -> None:
         number, by_kernel = told.si_signo, told.si_code > 0
@@ -71,14 +95,17 @@ class Attached:
             if foreign:
                 self._send(number)
             _stop_ourselves()
-        elif foreign or (by_kernel and not self._has_command()):
+        elif foreign or (by_kernel and not self._has_it(number)):
             self._early.append(number)
 
     def _is_ours(self, pid: int) -> bool:
         """Return whether the process belongs to the job: what it sends to its group, the command has had itself."""
         return pid in descendants(self._guard)
 
-    def _has_command(self) -> bool:
+    def _has_it(self, number: int) -> bool:
+        """Return whether the command has had the kernel's signal too: a hangup goes to a session's leader alone."""
+        if number == signal.SIGHUP and os.getsid(0) == os.getpid():
+            return False
         status = self._directory.read_status()
         return status is not None and any(one.pid is not None for one in status.replicas)
 

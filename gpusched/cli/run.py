@@ -28,6 +28,7 @@ _FIRST_LOOK_S: Final = 0.3
 _LOOK_S: Final = 2.0
 _BY_SIGNAL: Final = 128
 _STARTS: Final = 5
+_LEAVING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(
@@ -84,20 +85,22 @@ def run(
 
 def _in_the_foreground(link: Link, submission: "Submission") -> int:
     """Wait for the turn, run the command, and return its exit code."""
+    job = ""
     with _asked_to_leave() as by:
-        job = link.submit(submission)
-        for left in reversed(range(_STARTS)):
-            try:
+        try:
+            job = link.submit(submission)
+            for left in reversed(range(_STARTS)):
                 turn = _await_turn(link, job)
-            except KeyboardInterrupt:
+                if not turn.come:
+                    told = f": {turn.job.message}" if turn.job.message else ""
+                    raise JobFailed(f"{job} was {turn.job.state} before it could start{told}")
+                code = _attached(link, turn.job, again=left > 0)
+                if code is not None:
+                    return code
+        except KeyboardInterrupt:
+            if job:  # else the daemon sees that we are gone
                 _take_back(link, job)
-                return _BY_SIGNAL + by[-1]
-            if not turn.come:
-                told = f": {turn.job.message}" if turn.job.message else ""
-                raise JobFailed(f"{job} was {turn.job.state} before it could start{told}")
-            code = _attached(link, turn.job, again=left > 0)
-            if code is not None:
-                return code
+            return _BY_SIGNAL + by[-1]
     raise AssertionError("the last start ends with a code or an error")
 
 
@@ -121,11 +124,11 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
     """Start the job's guard as a child of this process, wait for its end, and return the command's exit code.
 
     None, if `again`: nothing was started because the daemon died before the guard had the lease. The next one gives the
-    job another turn.
+    job another turn, unless somebody asked us to end meanwhile.
     """
     from gpusched.cli.attached import Attached, exit_code, signals_kept
     from gpusched.model.status import JOB_TERMINAL
-    from gpusched.supervisor.jobdir import JobDirectory, last_lines
+    from gpusched.supervisor.jobdir import JobDirectory, last_lines, lost
     from gpusched.supervisor.start import has_begun, read_nonce, spawn
 
     directory = JobDirectory(Path(job.run_dir))
@@ -136,12 +139,17 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
         except GpuschedError:
             _take_back(link, job.id)
             raise
-        Attached(directory, guard).wait()
+        unheard = Attached(directory, guard).wait()
     ended = directory.read_status()
-    if ended is None or ended.state not in JOB_TERMINAL:
-        if again and not has_begun(directory):
+    if ended is not None and ended.state not in JOB_TERMINAL:
+        ended = lost(ended, "its guard and its supervisor were killed")
+    if ended is None:
+        asked = [number for number in unheard if number in _LEAVING]
+        if again and not asked and not has_begun(directory):
             return None
         _take_back(link, job.id)
+        if asked:
+            return _BY_SIGNAL + asked[0]
         words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
         raise HostFault(f"{job.id} did not start: {words[0]}", f"see {directory.supervisor_log}")
     _tell_end(ended)
@@ -157,11 +165,7 @@ def _asked_to_leave() -> Iterator[list[int]]:
         came.append(number)
         raise KeyboardInterrupt
 
-    caught = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    ]
+    caught = [number for number in _LEAVING if signal.getsignal(number) is not signal.SIG_IGN]
     before = [signal.signal(number, leave) for number in caught]
     try:
         yield came
@@ -215,14 +219,16 @@ class _Notice:
         from gpusched.cli.text import cut, printable
 
         line = printable(text)
-        if self._live and line != self._shown:
-            columns = shutil.get_terminal_size().columns
-            print(f"\r\x1b[K{cut(line, columns - 1)}", end="", file=sys.stderr, flush=True)
-        elif not self._shown:
-            print(f"gpusched: {line}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a full disk under stderr is no reason to lose one's place
+            if self._live and line != self._shown:
+                columns = shutil.get_terminal_size().columns
+                print(f"\r\x1b[K{cut(line, columns - 1)}", end="", file=sys.stderr, flush=True)
+            elif not self._shown:
+                print(f"gpusched: {line}", file=sys.stderr, flush=True)
         self._shown = line
 
     def clear(self) -> None:
         """Take the line away."""
-        if self._live and self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            if self._live and self._shown:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -55,7 +55,7 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
     me = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
-        return _supervise(path, me)
+        return _supervise(path, me, attached=attached)
     if attached:
         os.closerange(STREAMS[0], STREAMS[-1] + 1)  # who reads the command's output waits for an end
     status = _watch(supervisor)
@@ -96,7 +96,7 @@ def _claim(path: str, nonce: str) -> int:
     descriptor = os.open(f"{path}/guard.lock", os.O_RDWR | os.O_CLOEXEC)
     if not lock(descriptor, 0):
         raise GrantError("another guard runs this job, or it is being called off")
-    if os.read(descriptor, _MOST_NONCE) != nonce.encode():
+    if not nonce or os.read(descriptor, _MOST_NONCE) != nonce.encode():
         raise GrantError("this attempt was called off, or it has been begun before")
     return descriptor
 
@@ -120,8 +120,9 @@ def _drop(lease: str) -> None:
         print(error, file=sys.stderr)
 
 
-def _supervise(path: str, me: int) -> int:
-    os.setpgid(0, 0)  # a signal to the guard's group reaches the supervisor once: from the guard
+def _supervise(path: str, me: int, *, attached: bool) -> int:
+    if not attached:  # who leads a group cannot leave the session, as the supervisor of an attached command does
+        os.setpgid(0, 0)  # a signal to the guard's group reaches the supervisor once: from the guard
     set_death_signal(GUARD_GONE)
     from pathlib import Path
 

@@ -2,7 +2,8 @@
 
 It must not know states or restarts. Every replica leads a session and a process group of its own, so that one signal
 reaches all that it forks; only what calls setsid itself flees from that, and the end of the job finds it (kernel.py).
-An attached command joins the group of whoever started it instead, so that a terminal treats both as one.
+An attached command joins the group of whoever started it instead, so that a terminal treats both as one; this process
+then leaves the terminal's session, in which it could pass for a shell that looks after halted jobs.
 """
 
 import contextlib
@@ -150,12 +151,18 @@ class AttachedChild(Children):
         self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
 
     def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
-        """Start `spec.argv` in `spec.cwd` in the process group of the launcher. Raises SpawnError."""
+        """Start `spec.argv` in `spec.cwd` in the process group of the launcher, once. Raises SpawnError.
+
+        A parent in the same session and another group would keep the kernel from seeing that nobody is left to wake a
+        halted command (an orphaned process group, setpgid(2)): so it leaves that session, and must lead no group.
+        """
         try:
             group = os.getpgid(self._launcher)
         except ProcessLookupError:
             raise SpawnError(f"{spec.argv[0]}: process {self._launcher}, for which it was to run, is gone") from None
-        return self._start(spec, env, streams, group=group, ignored=self._ignored)
+        pid = self._start(spec, env, streams, group=group, ignored=self._ignored)
+        os.setsid()
+        return pid
 
     def _send(self, pid: int, number: int) -> None:  # noqa: ARG002 (all below this process is the command's)
         for one in descendants(os.getpid()):

@@ -6,58 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.command import PATIENCE_S, Command, until
+from tests.cli.foreground import FREE, line, python, running, shell
 from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, state
-from tests.cli.terminal import Terminal
 from tests.stand_in.library import StandIn
-
-FREE = ("run", "--gpus", "0")
-
-
-def shell(text: str) -> tuple[str, ...]:
-    return (*FREE, "--", "sh", "-c", text)
-
-
-def python(text: str) -> tuple[str, ...]:
-    return (*FREE, "--", sys.executable, "-S", "-c", text)
-
-
-@contextlib.contextmanager
-def running(command: Command, *words: str, stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
-    """The command in the background, with its streams in pipes."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [*GPUSCHED, *words], stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=command.env
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def line(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-@pytest.fixture
-def terminal(command: Command) -> Iterator[Any]:
-    """Makes terminals with a program in each, and closes them."""
-    with contextlib.ExitStack() as stack:
-
-        def make(*argv: str) -> Terminal:
-            one = Terminal(argv, command.env)
-            stack.callback(one.close)
-            return one
-
-        yield make
-
 
 # ---- as if it stood there alone ----
 

@@ -1,0 +1,37 @@
+"""What the tests of `gpusched run` in the foreground share: commands that need no device, with pipes."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from tests.cli.command import Command
+from tests.cli.queue import GPUSCHED
+
+FREE = ("run", "--gpus", "0")
+
+
+def shell(text: str) -> tuple[str, ...]:
+    return (*FREE, "--", "sh", "-c", text)
+
+
+def python(text: str) -> tuple[str, ...]:
+    return (*FREE, "--", sys.executable, "-S", "-c", text)
+
+
+@contextlib.contextmanager
+def running(command: Command, *words: str, stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """The command in the background, with its streams in pipes."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*GPUSCHED, *words], stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=command.env
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()

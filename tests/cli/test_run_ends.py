@@ -1,0 +1,175 @@
+"""`gpusched run` when something is taken away: the terminal, the shell, a pipe's other end, the guard."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from gpusched.cli.attached import Attached, signals_kept
+from gpusched.supervisor.jobdir import create
+from gpusched.supervisor.kernel import parent
+from gpusched.supervisor.start import spawn
+from tests.cli.command import PATIENCE_S, Command, until
+from tests.cli.foreground import FREE, line, running, shell
+from tests.cli.queue import GPUSCHED, jobs
+
+ASK = shell("echo ready; read line; echo got $line; sleep 1000")
+
+
+def pid_of_command(command: Command) -> int:
+    """The pid of run-1's command, once its status tells it: by then all is as it stays."""
+
+    def told() -> Any:
+        found = command.job("run-1").get("replicas") or [{}]
+        return found[0].get("pid")
+
+    until(told, "the command runs")
+    return int(told())
+
+
+def supervisor(command: Command) -> int:
+    pid_of_command(command)
+    return int(command.job("run-1")["supervisor_pid"])
+
+
+def gone(pid: int) -> None:
+    until(lambda: parent(pid) is None, f"{pid} has ended")
+
+
+# ---- terminals ----
+
+
+def test_ctrl_z_is_ignored_where_no_shell_could_wake_the_command(command: Command, terminal: Any) -> None:
+    window = terminal(*GPUSCHED, *ASK)
+    window.see("ready")
+    pid_of_command(command)
+    window.type(b"\x1a")
+    window.see("^Z")
+    window.type(b"on\r")
+
+    window.see("got on")
+
+
+def test_a_terminal_that_goes_away_hangs_up_on_the_command(command: Command, terminal: Any) -> None:
+    window = terminal(*GPUSCHED, *ASK)
+    window.see("ready")
+    pid = pid_of_command(command)
+    os.dup2(os.open(os.devnull, os.O_RDWR), window.inside)
+    os.dup2(window.inside, window.outside)
+
+    gone(pid)
+    assert window.process.wait(PATIENCE_S) == 128 + signal.SIGHUP
+
+
+def test_a_halted_command_does_not_outlive_its_shell(command: Command, terminal: Any) -> None:
+    command.env["PS1"] = "next> "
+    window = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
+    window.see("next> ")
+    window.type(" ".join((*GPUSCHED, *FREE, "--", "sh", "-c", "'echo re\"\"ady; sleep 1000'")).encode() + b"\r")
+    window.see("ready")
+    pid = pid_of_command(command)
+    window.type(b"\x1a")
+    window.see("Stopped")
+    window.process.kill()
+
+    gone(pid)
+
+
+# ---- pipes ----
+
+
+def test_who_reads_the_output_sees_its_end_when_the_command_closes_it(command: Command) -> None:
+    with running(command, *shell("echo all; exec >&-; read line; exit 3"), stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == "all\n"
+
+        assert process.poll() is None
+        process.communicate("go on\n", timeout=PATIENCE_S)
+        assert process.returncode == 3
+
+
+def test_who_writes_to_the_command_sees_that_it_does_not_read(command: Command) -> None:
+    with running(command, *shell("exec <&-; echo closed; sleep 1000"), stdin=subprocess.PIPE) as process:
+        assert line(process) == "closed"
+        assert process.stdin is not None
+        writer = process.stdin.fileno()
+
+        def broken() -> bool:
+            try:
+                os.write(writer, b"x")
+            except BrokenPipeError:
+                return True
+            return False
+
+        until(broken, "a pipe without a reader is broken")
+
+
+def test_a_full_disk_under_stderr_costs_no_place_in_the_queue(command: Command) -> None:
+    argv = [*GPUSCHED, "run", "--gpus", "0", "--hold", "--", "echo", "up"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=full, text=True, env=command.env)
+    with process:
+        until(lambda: command.run("release", "run-1").returncode == 0, "it is in the queue")
+
+        assert process.communicate(timeout=PATIENCE_S)[0] == "up\n"
+
+
+# ---- guards, supervisors and signals ----
+
+
+def test_kill_9_of_the_guard_is_told_as_what_it_is(command: Command) -> None:
+    with running(command, *shell("exec sleep 1000")) as process:
+        os.kill(parent(supervisor(command)) or 0, signal.SIGKILL)
+        _, told = process.communicate(timeout=PATIENCE_S)
+
+    assert process.returncode > 128
+    assert told == "gpusched: run-1: the guard of this job was killed\n"
+    until(lambda: jobs(command)["run-1"]["state"] == "lost", "the daemon knows")
+
+
+def test_kill_9_of_guard_and_supervisor_is_told_as_what_it_is(command: Command) -> None:
+    with running(command, *shell("exec sleep 1000")) as process:
+        pid = pid_of_command(command)
+        one = supervisor(command)
+        guard = parent(one) or 0
+        os.kill(one, signal.SIGSTOP)  # so that it says no last word
+        os.kill(guard, signal.SIGKILL)
+        os.kill(one, signal.SIGKILL)
+        _, told = process.communicate(timeout=PATIENCE_S)
+
+    assert process.returncode == 128 + signal.SIGKILL
+    assert told == "gpusched: run-1: its guard and its supervisor were killed\n"
+    gone(pid)
+
+
+def test_a_signal_that_no_command_could_have_is_not_forgotten(tmp_path: Path) -> None:
+    directory = create(tmp_path, "run")
+    directory.guard_lock.touch()
+    with signals_kept():
+        guard = spawn(directory, "called off", os.environ)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        assert Attached(directory, guard).wait() == [signal.SIGTERM]
+
+
+def test_sigterm_before_the_job_is_taken_in_ends_it_as_it_would_any_command(command: Command) -> None:
+    daemon = command.daemon()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        with running(command, *shell("echo never")) as process:
+            until(lambda: _catches(process.pid, signal.SIGTERM), "it listens to signals")
+            process.terminate()
+
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
+def _catches(pid: int, number: int) -> bool:
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return any(one.startswith("SigCgt:") and int(one.split()[1], 16) >> (number - 1) & 1 for one in lines)
+    return False
