@@ -151,7 +151,7 @@ def _line(device: Device, snapshot: Snapshot, paper: _Paper) -> Text:
 
 
 def _name(device: Device, snapshot: Snapshot) -> Text:
-    text = Text.assemble((f"{device.label:<3}", "bold"), (device.name, "bold"))
+    text = Text.assemble((f"{device.label:<2} ", "bold"), (device.name, "bold"))
     if snapshot.inventory.simulated:
         text.append(" (simulated)", style="yellow")
     return text

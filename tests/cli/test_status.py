@@ -310,6 +310,11 @@ def test_the_page_is_plain_text_in_a_pipe_and_fits(
     assert shown.count("MiB") >= 3
 
 
+def test_a_mig_instance_is_told_apart_from_its_name(stand_in: StandIn, tmp_path: Path) -> None:
+    shown = told(stand_in.host(EIGHT_A100), tmp_path, COLUMNS="120")
+    assert [line.split()[:2] for line in shown.splitlines() if line.startswith("0:2")] == [["0:2", "NVIDIA"]]
+
+
 def test_the_page_is_ascii_where_nothing_else_can_be_shown(shared_host: StandInHost, tmp_path: Path) -> None:
     shown = told(shared_host, tmp_path, COLUMNS="100", PYTHONIOENCODING="ascii")
     assert shown.isascii()
