@@ -32,6 +32,7 @@ __all__ = ["Loop"]
 _LOG: Final = logging.getLogger(__name__)
 _MOST_AT_ONCE: Final = 128
 _LONGEST_SLEEP_S: Final = 1.0
+_LONGEST_HEARING_S: Final = 0.01  # one peer that asks without end must not keep the others waiting
 _OWN_EVERY_S: Final = 3.0
 _STOPPED: Final = "stopped by gpusched stop"
 
@@ -75,12 +76,10 @@ class Loop:
         self._told = set[str]()
 
     def begin(self) -> None:
-        """Find out what happened while nobody listened. Raises HostFault where that cannot be written down."""
+        """Find out what happened while nobody listened. On a full disk too: who fills it may have to be stopped."""
         reconcile(self._parts, time.monotonic())
         self._adoption.look()
         self._parts.book.save(time.monotonic())
-        if self._parts.book.problem is not None:
-            raise HostFault(self._parts.book.problem)
         self._notifier.ready()
 
     def run(self) -> None:
@@ -117,7 +116,7 @@ class Loop:
 
     def _receive(self) -> None:
         now = time.monotonic()
-        for asked in self._server.receive(_MOST_AT_ONCE):
+        for asked in self._server.receive(_MOST_AT_ONCE, _LONGEST_HEARING_S):
             answer = self._handlers.handle(asked, now)
             if answer is not None:
                 self._pending.append((asked, answer))

@@ -16,6 +16,7 @@ from gpusched.daemon.book import Book
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.loop import Loop
 from gpusched.daemon.notify import Notifier
+from gpusched.daemon.open_files import raise_limit, under_limit
 from gpusched.daemon.parts import Parts
 from gpusched.daemon.sentry import Sentry
 from gpusched.daemon.server import Server
@@ -34,6 +35,7 @@ __all__ = ["AnotherDaemon", "main", "serve"]
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_LOG: Final = 1 << 20
+_OUTPUT: Final = (1, 2)
 
 
 class AnotherDaemon(GpuschedError):
@@ -54,8 +56,9 @@ class Lock:
                 pid = self._path.read_text().strip()
                 os.close(self._descriptor)
                 raise AnotherDaemon(f"a daemon runs for {state_dir}: process {pid}", "see: gpusched daemon status")
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            with suppress(OSError):  # a full disk; whoever wants the pid can ask the socket
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             hint = "make it writable, or set GPUSCHED_STATE_DIR to another directory"
             raise HostFault(f"{self._path}: {error.strerror}", hint) from None
@@ -81,6 +84,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
     with ExitStack() as stack:
         own = Lock(settings.state_dir)
         stack.callback(own.release)
+        _shorten(settings.state_dir / "daemon.log")
         book = Book(Store.open(settings.state_dir / "gpusched.db"))
         stack.callback(book.close)
         probe, events = NvmlProbe(), NvmlEvents()
@@ -94,7 +98,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
             settings=settings,
             book=book,
             devices=devices,
-            starts=Starts(settings, starter(environ)),
+            starts=Starts(settings, under_limit(raise_limit(), starter(environ))),
             leases=partial(_leases, settings),
         )
         loop = Loop(parts, server, Sentry(parts, events), Notifier(environ), own.is_own)
@@ -141,7 +145,6 @@ def main(words: Words) -> int:
     )
     try:
         settings = load_settings(os.environ)
-        _shorten(settings.state_dir / "daemon.log")
         serve(settings, dict(os.environ), words)
     except AnotherDaemon as error:
         words.another()
@@ -161,5 +164,12 @@ def _leases(settings: Settings, simulated: bool) -> LeaseDirectory:  # noqa: FBT
 def _shorten(log: Path) -> None:
     """Keep the log from growing over the years: the older part is dropped when a daemon begins."""
     with suppress(OSError):
-        if log.stat().st_size > _LONGEST_LOG:
-            log.replace(log.with_name("daemon.log.1"))
+        found = log.stat()
+        if found.st_size <= _LONGEST_LOG:
+            return
+        log.replace(log.with_name("daemon.log.1"))
+        written = [one for one in _OUTPUT if os.path.samestat(os.fstat(one), found)]
+        anew = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for descriptor in written:
+            os.dup2(anew, descriptor)
+        os.close(anew)

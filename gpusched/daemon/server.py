@@ -6,6 +6,7 @@ Whatever else arrives is dropped and counted; its sender is told so when the num
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,9 @@ from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 __all__ = ["Asked", "Server", "refusal"]
 
 _LOG: Final = logging.getLogger(__name__)
-_QUEUE: Final = 1000
+_MOST_UNREAD: Final = 64  # messages of up to MAX_MESSAGE
+_MOST_UNTAKEN: Final = 256  # answers for one peer: more than one turn of the loop gives
+_HANDSHAKE_S: Final = 2.0
 _NUMBER_BYTES: Final = 8
 _LONGEST_TEXT: Final = 2000
 
@@ -70,9 +73,12 @@ class Server:
         _LOG.warning("%s was removed; listening there anew", self._path)
         return True
 
-    def receive(self, most: int) -> Iterator[Asked]:
-        """Yield what has arrived, of at most `most` messages; it does not wait."""
+    def receive(self, most: int, seconds: float) -> Iterator[Asked]:
+        """Yield what has arrived, of at most `most` messages, for so long at most; it does not wait."""
+        deadline = time.monotonic() + seconds
         for _ in range(most):
+            if time.monotonic() > deadline:
+                return
             try:
                 frames = self._frames()
             except zmq.Again:
@@ -97,7 +103,8 @@ class Server:
     def _unbound(self) -> Any:
         made: Any = self._context.socket(zmq.ROUTER)
         made.linger = 0
-        made.rcvhwm = made.sndhwm = _QUEUE
+        made.rcvhwm, made.sndhwm = _MOST_UNREAD, _MOST_UNTAKEN
+        made.handshake_ivl = round(1000 * _HANDSHAKE_S)  # who connects and says nothing is let go
         made.maxmsgsize = MAX_MESSAGE
         return made
 
