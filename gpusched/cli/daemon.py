@@ -41,6 +41,8 @@ def daemon(
     Example: gpusched daemon drain 2 --reason "its fan is broken"
     """
     settings = load_settings(os.environ)
+    if kill and action != "stop":
+        raise UsageError(f"daemon {action} takes no --kill", "only stop does: gpusched daemon stop --kill")
     if (device is not None) != (action in ("drain", "undrain")):
         wrong = f"daemon {action} takes no device" if device else f"daemon {action}: which device?"
         raise UsageError(wrong, "such as: gpusched daemon drain 2")
@@ -48,7 +50,12 @@ def daemon(
         case "run":
             _run()
         case "start":
-            _tell({"started": _start(settings)}, "the daemon is there", as_json=as_json)
+            started = _start(settings)
+            _tell(
+                {"started": started},
+                "the daemon has been started" if started else "a daemon runs already",
+                as_json=as_json,
+            )
         case "stop":
             _stop(settings, kill=kill)
             _tell({"stopped": True}, "the daemon has ended; jobs go on", as_json=as_json)
@@ -85,7 +92,10 @@ def _stop(settings: Settings, *, kill: bool) -> None:
     from gpusched.control.messages import Shutdown
 
     socket = control_socket(settings)
-    pid = listener(socket) or (daemon_pid(settings) if kill and _is_locked(settings) else None)
+    locked = _is_locked(settings)
+    pid = listener(socket) or (daemon_pid(settings) if kill and locked else None)
+    if pid is None and not locked:
+        raise NoDaemon(f"no daemon runs for {settings.state_dir}", "there is nothing to stop; jobs go on without one")
     try:
         with Client(settings) as client:
             client.ask(Shutdown())

@@ -24,7 +24,9 @@ def state_words(job: JobStatus) -> str:
         return "held"
     if job.state is JobState.FAILED:
         fault = _fault(job)
-        return f"failed: {_short(fault)}" if fault is not None else "failed"
+        if fault is not None:
+            return f"failed: {_short(fault)}"
+        return "failed: time limit" if _is_out_of_time(job) else "failed"
     return str(job.state)
 
 
@@ -52,6 +54,12 @@ def _fault(job: JobStatus) -> ExitReason | None:
     ends = [one.exit for one in job.replicas if one.exit is not None and one.state is ReplicaState.FAILED]
     ends = ends or [one.exit for one in job.replicas if one.exit is not None and one.exit.kind in _AT_FAULT]
     return min(ends, key=lambda end: _AT_FAULT.index(end.kind) if end.kind in _AT_FAULT else 9, default=None)
+
+
+def _is_out_of_time(job: JobStatus) -> bool:
+    if job.time_limit_s is None or job.started is None or job.ended is None:
+        return False
+    return job.ended - job.started >= job.time_limit_s
 
 
 def _short(end: ExitReason) -> str:

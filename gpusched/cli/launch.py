@@ -15,7 +15,7 @@ from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.screen import can_redraw
-from gpusched.cli.workloads import load_workload, read_options
+from gpusched.cli.workloads import complete_workload, load_workload, read_options
 from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
@@ -38,10 +38,16 @@ _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 def launch(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="A workload's name, or the path of its workload.toml.")],
+    workload: Annotated[
+        str,
+        typer.Argument(help="A workload's name, or the path of its workload.toml.", autocompletion=complete_workload),
+    ],
     procs: Procs = None,
     machine: Annotated[
-        str | None, typer.Option(help="Plan for a machine that is not here, and run with its devices simulated.")
+        str | None,
+        typer.Option(
+            help="Plan for a machine that is not here, and run with its devices simulated.", metavar="NAME|4x16GiB|FILE"
+        ),
     ] = None,
     gpus: Gpus = None,
     exclude_gpus: ExcludeGpus = None,
@@ -61,7 +67,12 @@ def launch(
     time_limit: TimeLimit = None,
     hold: Hold = False,
     requeue: Requeue = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print only the ended job, as JSON.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print only the ended job as JSON; with -d the queued one, with --dry-run the plan."
+        ),
+    ] = False,
 ) -> None:
     """Start a workload's processes and follow them until they end; Ctrl-C stops them.
 

@@ -99,12 +99,12 @@ def _is_over(settings: Settings, job: str) -> bool:
 
 def _tails(job: "JobStatus", replica: str | None, lines: int | None, *, as_json: bool) -> list[LogTail]:
     """Return what reads the logs of the replicas that are asked for. Raises NotFound where there are none."""
-    from gpusched.model.status import JOB_TERMINAL
+    from gpusched.model.status import ENDED, JOB_TERMINAL
 
     names = [one.name for one in job.replicas]
     if not names:
         hint = "" if job.state in JOB_TERMINAL else f"follow it from its start: gpusched logs -f {job.id}"
-        raise NotFound(f"{job.id} has no log: it is {job.state}", hint)
+        raise NotFound(f"{job.id} has no log: it {ENDED.get(job.state, f'is {job.state}')}", hint)
     if replica is not None and replica not in names:
         there = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES))
         raise NotFound(f"{job.id} has no replica {replica!r}", f"there is: {there}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
-from gpusched.cli.workloads import load_workload
+from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]
@@ -16,12 +16,20 @@ __all__ = ["plan"]
 def plan(
     *,
     procs: Procs = None,
-    workload: Annotated[str, typer.Option(help="A workload's name, or the path of its workload.toml.")] = "snake",
+    workload: Annotated[
+        str,
+        typer.Option(
+            help="A workload's name, or the path of its workload.toml.",
+            metavar="NAME|FILE",
+            autocompletion=complete_workload,
+        ),
+    ] = "snake",
     machine: Annotated[
         str | None,
         typer.Option(
             help="Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
-            "gpusched status --json, or cpu."
+            "gpusched status --json, or cpu.",
+            metavar="NAME|4x16GiB|FILE",
         ),
     ] = None,
     gpus: Gpus = None,

@@ -24,14 +24,22 @@ __all__ = [
     "xla_variable",
 ]
 
+
+def _complete_policy(incomplete: str) -> list[str]:
+    from gpusched.planner.policy import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
 Procs = Annotated[
     str | None,
     typer.Option(help="How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
 ]
 Gpus = Annotated[
-    str | None, typer.Option(help="Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.")
+    str | None,
+    typer.Option(help="Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.", metavar="LIST"),
 ]
-ExcludeGpus = Annotated[str | None, typer.Option(help="All devices but these.")]
+ExcludeGpus = Annotated[str | None, typer.Option(help="All devices but these.", metavar="LIST")]
 LearnerMemory = Annotated[
     str | None,
     typer.Option(
@@ -47,7 +55,9 @@ Policy = Annotated[
     str,
     typer.Option(
         help="balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
-        "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device."
+        "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device.",
+        metavar="POLICY",
+        autocompletion=_complete_policy,
     ),
 ]
 

@@ -29,6 +29,9 @@ def ps(
 ) -> None:
     """List the jobs: those that run or wait, oldest first, then those that ended, latest first.
 
+    PROCS: processes that run, of all. GPUS: ~0-3 are simulated ones. MEMORY: all shares, contexts included. TIME: how
+    long it has run. AGE: how long ago it was submitted.
+
     Example: gpusched ps --why
     """
     if everything and last is not None:

@@ -233,7 +233,9 @@ class _Drawing:
             threads = number(first.threads, "thread")
             told = f" {first.limit_mib:>6} MiB limit, fraction {_fraction(first)}, {threads}{each}"
             lines.append([Piece("  "), self._swatch(self.looks[first.role]), Piece(f" {name:<{_NAMES}}{told}")])
-        terms = [_term(run, alone=len(group.runs) == 1) for run in group.runs] or ["0"]
+        if not group.runs:
+            return [*lines, [Piece("  nothing is placed here", "dim")]]
+        terms = [_term(run, alone=len(group.runs) == 1) for run in group.runs]
         total = f" = {device.planned_mib} of {device.plannable_mib} MiB"
         return [*lines, [Piece(f"  {' + '.join(terms)}{total}", "bold")]]
 

@@ -45,7 +45,8 @@ def run(
         str | None, typer.Option(help="A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(help="A machine that is not here, whose devices are simulated.", metavar="NAME")
+        str | None,
+        typer.Option(help="A machine that is not here, whose devices are simulated.", metavar="NAME|4x16GiB|FILE"),
     ] = None,
     name: Name = None,
     priority: Priority = 0,

@@ -15,7 +15,7 @@ from gpusched.errors import HostFault, UsageError, WorkloadError
 from gpusched.model.workload import Workload
 from gpusched.model.workload_file import parse_workload
 
-__all__ = ["load_workload", "read_options"]
+__all__ = ["complete_workload", "load_workload", "read_options"]
 
 
 def load_workload(name: str) -> Workload:
@@ -31,6 +31,11 @@ def load_workload(name: str) -> Workload:
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make the file readable") from None
     return parse_workload(document, path)
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Return the names of workloads that begin so, for the shell's completion."""
+    return [name for name in _known(_folders()) if name.startswith(incomplete)]
 
 
 def _find(name: str) -> Path:
@@ -53,10 +58,12 @@ def _found(name: str) -> Path:
     for folder in folders:
         if (folder / name / "workload.toml").is_file():
             return folder / name / "workload.toml"
-    known = sorted({file.parent.name for folder in folders for file in folder.glob("*/workload.toml")})
-    raise UsageError(
-        f"there is no workload {name!r}", f"known here: {', '.join(known) or 'none'}; or give a file's path"
-    )
+    known = ", ".join(_known(folders)) or "none"
+    raise UsageError(f"there is no workload {name!r}", f"known here: {known}; or give a file's path")
+
+
+def _known(folders: Sequence[Path]) -> list[str]:
+    return sorted({file.parent.name for folder in folders for file in folder.glob("*/workload.toml")})
 
 
 def _folders() -> list[Path]:

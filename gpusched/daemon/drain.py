@@ -6,9 +6,9 @@ from typing import Final
 
 from gpusched.daemon.health import look
 from gpusched.daemon.parts import Parts
-from gpusched.errors import HostFault
+from gpusched.errors import HostFault, UsageError
 from gpusched.model.device import Device, Inventory
-from gpusched.planner import select_devices
+from gpusched.planner import named_devices
 from gpusched.probe.drained import Drained, lift
 from gpusched.probe.nvml_events import DeviceEvent
 from gpusched.supervisor.kernel import boot_id
@@ -20,7 +20,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 def drain(parts: Parts, device: str, reason: str) -> dict[str, str]:
     """Place nothing new on a device, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
-    more = {one.uuid: Drained(reason=reason or "drained by hand", since=time.time()) for one in _meant(parts, device)}
+    more = {
+        one.uuid: Drained(reason=reason or "drained by hand", since=time.time())
+        for one in _meant(parts, device, "drain")
+    }
     parts.devices.drain({**parts.devices.drained, **more})
     return _changed(parts)
 
@@ -28,7 +31,7 @@ def drain(parts: Parts, device: str, reason: str) -> dict[str, str]:
 def undrain(parts: Parts, device: str) -> dict[str, str]:
     """Use a device again, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
     drained = parts.devices.drained
-    for one in _meant(parts, device):
+    for one in _meant(parts, device, "undrain"):
         drained = lift(drained, one)
     parts.devices.drain(drained)
     return _changed(parts)
@@ -55,11 +58,13 @@ def drain_the_ill(parts: Parts, inventory: Inventory, events: list[DeviceEvent])
     parts.changed()
 
 
-def _meant(parts: Parts, device: str) -> list[Device]:
+def _meant(parts: Parts, device: str, action: str) -> list[Device]:
     inventory = parts.devices.known()
     if inventory is None:
         raise HostFault("the devices have not been read yet", "try again in a second")
-    named = select_devices(inventory, device, None) or frozenset()
+    if not inventory.devices:
+        raise UsageError(f"{inventory.host} has no GPU", f"there is nothing to {action}")
+    named = named_devices(inventory, device, action)
     return [one for one in inventory.devices if one.uuid in named]
 
 

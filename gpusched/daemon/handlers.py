@@ -37,7 +37,7 @@ from gpusched.daemon.reconcile import Adoption
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.view import told
 from gpusched.errors import GpuschedError, HostFault, UsageError
-from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 
 __all__ = ["Handlers"]
 
@@ -181,7 +181,10 @@ class Handlers:
         for job in jobs:
             if job.state is not JobState.QUEUED:
                 verb = "held" if held else "released"
-                raise UsageError(f"{job.id} is {job.state}: only a queued job can be {verb}", "see gpusched ps")
+                raise UsageError(
+                    f"{job.id} {ENDED.get(job.state, f'is {job.state}')}: only a queued job can be {verb}",
+                    "see gpusched ps",
+                )
         for job in jobs:
             if job.held is not held:
                 self._parts.book.change(msgspec.structs.replace(job, held=held), "held" if held else "released")

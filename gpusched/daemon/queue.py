@@ -16,7 +16,7 @@ from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
-from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
 from gpusched.supervisor.kernel import start_time
 from gpusched.supervisor.lease_files import LeaseDirectory
@@ -137,7 +137,7 @@ class Queue:
         for earlier in asked.after:
             state = self._parts.book.state(earlier)
             if state in JOB_TERMINAL and state is not JobState.SUCCEEDED:
-                return f"{earlier}, which it was to follow, is {state}"
+                return f"{earlier}, which it was to follow, {ENDED[state]}"
         return None
 
     def _reason(self, job: Job, asked: Submission, now: float) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 from gpusched.model.plan import DeviceShare
 
 __all__ = [
+    "ENDED",
     "JOB_TERMINAL",
     "REPLICA_TERMINAL",
     "ExitKind",
@@ -46,6 +47,13 @@ class JobState(StrEnum):
 
 REPLICA_TERMINAL: Final = frozenset({ReplicaState.EXITED, ReplicaState.FAILED})
 JOB_TERMINAL: Final = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+ENDED: Final = {
+    JobState.SUCCEEDED: "has succeeded",
+    JobState.FAILED: "has failed",
+    JobState.CANCELLED: "was cancelled",
+    JobState.LOST: "is lost",
+}
+"""What is said of a job that is over."""
 
 ExitKind = Literal["completed", "crashed", "signalled", "oom", "overrun", "spawn-failed", "stopped", "lost"]
 

@@ -7,6 +7,15 @@ reproduces any decision.
 from gpusched.planner.decide import Rules, plan
 from gpusched.planner.expand import document, replica_specs
 from gpusched.planner.request import counted_role, request_for
-from gpusched.planner.select import select_devices
+from gpusched.planner.select import named_devices, select_devices
 
-__all__ = ["Rules", "counted_role", "document", "plan", "replica_specs", "request_for", "select_devices"]
+__all__ = [
+    "Rules",
+    "counted_role",
+    "document",
+    "named_devices",
+    "plan",
+    "replica_specs",
+    "request_for",
+    "select_devices",
+]

@@ -106,6 +106,8 @@ def left_out(inventory: Inventory, only: frozenset[str] | None) -> tuple[str, ..
 def _unusable(device: Device) -> str | None:
     """Return why the device takes no replica, or None if it does."""
     if device.health != "ok":
+        if device.problem and device.problem.startswith("drained"):
+            return f"it is {device.problem}"
         problem = f" ({device.problem})" if device.problem else ""
         return f"it is lost{problem}" if device.health == "lost" else f"it reports an error{problem}"
     if device.mig_mode and device.mig_index is None:

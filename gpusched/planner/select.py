@@ -4,7 +4,7 @@ from gpusched.errors import NeverFits, UsageError
 from gpusched.model.device import Device, Inventory
 from gpusched.units import format_mib
 
-__all__ = ["select_devices"]
+__all__ = ["named_devices", "select_devices"]
 
 
 def select_devices(inventory: Inventory, gpus: str | None, exclude: str | None) -> frozenset[str] | None:
@@ -19,14 +19,18 @@ def select_devices(inventory: Inventory, gpus: str | None, exclude: str | None) 
     if not inventory.devices:
         raise NeverFits(f"{inventory.host} has no GPU", "leave --gpus and --exclude-gpus out, or give a --machine")
     everything = frozenset(device.uuid for device in inventory.devices)
-    wanted = everything if gpus is None else _named(inventory, gpus, "--gpus")
-    unwanted = frozenset[str]() if exclude is None else _named(inventory, exclude, "--exclude-gpus")
+    wanted = everything if gpus is None else named_devices(inventory, gpus, "--gpus")
+    unwanted = frozenset[str]() if exclude is None else named_devices(inventory, exclude, "--exclude-gpus")
     if not wanted - unwanted:
         raise UsageError("--gpus and --exclude-gpus leave no device", _there_is(inventory))
     return wanted - unwanted
 
 
-def _named(inventory: Inventory, names: str, option: str) -> frozenset[str]:
+def named_devices(inventory: Inventory, names: str, option: str) -> frozenset[str]:
+    """Return the uuids of the devices that `names` (`0,2`) mean; `option` is where they were typed. See select_devices.
+
+    Raises UsageError for a name that fits no device or more than one GPU.
+    """
     found = set[str]()
     for name in (part.strip() for part in names.split(",")):
         devices = _meant(inventory, name)

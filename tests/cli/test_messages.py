@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from tests.cli.command import Command
+from tests.cli.queue import SLEEP, queue, until_state
+from tests.stand_in.library import FOUR_V100, StandIn
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,66 @@ def test_no_message_moves_the_cursor(command: Command) -> None:
     result = command.run("logs", "run\x1b[2J\n\x07")
 
     assert result.stderr.splitlines()[0] == "gpusched: there is no job run?[2J??"
+
+
+def test_a_device_to_drain_is_looked_for_by_its_own_name(command: Command, stand_in: StandIn) -> None:
+    host = stand_in.host(FOUR_V100).env
+    command.env |= {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    command.daemon()
+
+    unknown = command.run("daemon", "drain", "9")
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("gpusched: drain: there is no device '9'\n  hint: there is: 0 (")
+    assert command.run("daemon", "drain", "3", "--reason", "its fan is broken").returncode == 0
+    assert "GPU 3 takes no replica: it is drained since " in command.run("plan", "--procs", "1").stdout
+
+
+def test_without_a_device_there_is_nothing_to_drain(command: Command, stand_in: StandIn) -> None:
+    host = stand_in.host("gpus 0\n").env
+    command.env |= {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    told = command.run("daemon", "drain", "0")
+
+    assert told.returncode == 2
+    assert "has no GPU" in told.stderr
+
+
+def test_a_daemon_that_is_started_is_told_from_one_that_runs(command: Command) -> None:
+    assert command.run("daemon", "start").stdout == "the daemon has been started\n"
+    assert command.run("daemon", "start").stdout == "a daemon runs already\n"
+    assert command.run("daemon", "start", "--kill").returncode == 2
+    assert command.run("daemon", "stop").returncode == 0
+    assert "there is nothing to stop" in command.run("daemon", "stop").stderr
+
+
+def test_what_follows_a_failed_job_says_so_in_english(command: Command) -> None:
+    assert command.run("run", "--gpus", "0", "--", "false").returncode == 1
+    queue(command, "--gpus", "0", "--after", "run-1", "--", "true")
+    until_state(command, "run-2", "cancelled")
+
+    assert "run-1, which it was to follow, has failed" in command.run("ps", "--why").stdout
+    assert command.run("hold", "run-1").stderr.startswith("gpusched: run-1 has failed: ")
+    assert command.run("logs", "run-2").stderr.startswith("gpusched: run-2 has no log: it was cancelled\n")
+
+
+def test_a_job_whose_time_is_over_says_so_in_its_state(command: Command) -> None:
+    queue(command, "--gpus", "0", "--time-limit", "1s", "--", "sleep", "1000")
+    until_state(command, "run-1", "failed")
+
+    assert "failed: time limit" in command.run("ps").stdout
+
+
+def test_the_shell_completes_workloads_policies_and_jobs(command: Command) -> None:
+    queue(command, "--hold", *SLEEP)
+    for line, wanted in (("launch sn", "snake"), ("plan --policy sp", "spread"), ("stop ru", "run-1")):
+        words = f"gpusched {line}"
+        asked = {"_GPUSCHED_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        argv = [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv[0] = 'gpusched'; from gpusched.cli.main import main; main([])",
+        ]
+        told = subprocess.run(
+            argv, capture_output=True, text=True, env={**command.env, **asked}, timeout=50, check=False
+        )
+
+        assert told.stdout.split() == [wanted], line

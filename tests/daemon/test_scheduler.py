@@ -82,7 +82,7 @@ def test_a_job_that_can_no_longer_fit_is_told_apart_and_holds_up_nobody() -> Non
     assert list(decision.never) == ["run-1"]
     assert decision.why["run-1"] == (
         "needs 2 whole GPUs, and all that it could have on an idle host is 1 GPU of up to 100 MiB; "
-        "GPU 0 takes no replica: it reports an error (drained: Xid 79)"
+        "GPU 0 takes no replica: it is drained: Xid 79"
     )
     assert "run-3" not in decision.never
 
@@ -354,7 +354,7 @@ def test_a_device_out_of_order_is_told_to_who_waits_for_others() -> None:
     told = decide(
         [job("run-2", whole(2))], replace(inventory, devices=(*inventory.devices[:2], ill)), [lease("run-1", 50)]
     )
-    assert told.why["run-2"].endswith("; GPU 2 takes no replica: it reports an error (drained since 09:12: Xid 79)")
+    assert told.why["run-2"].endswith("; GPU 2 takes no replica: it is drained since 09:12: Xid 79")
 
 
 def test_a_part_of_unlike_devices_is_told_from_the_least_to_the_most() -> None:
