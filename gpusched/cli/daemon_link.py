@@ -20,6 +20,7 @@ __all__ = ["Link", "complete_job"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
+_SUBMISSIONS: Final = 3
 _COMPLETION_S: Final = 0.4
 _LONGEST_ID: Final = 128
 
@@ -53,10 +54,25 @@ class Link:
             self._client = None
 
     def submit(self, submission: "Submission") -> str:
-        """Put a job into the queue and return its id."""
+        """Put a job into the queue and return its id.
+
+        A daemon that ends before it answers may have the job on disk. So the next one is asked for the same, and by the
+        token it sees that it is the same.
+        """
+        from msgspec.structs import replace
+
+        from gpusched.control.client import Unanswered
         from gpusched.control.messages import Submit, Submitted
 
-        return self._ask(Submit(job=submission), Submitted).id
+        request = Submit(job=replace(submission, token=os.urandom(16).hex()))
+        for left in reversed(range(_SUBMISSIONS)):
+            try:
+                return self._ask(request, Submitted).id
+            except Unanswered as error:
+                if not (error.gone and left):
+                    raise NoDaemon(f"{error.message}; it may have queued the job all the same", error.hint) from None
+                self.close()
+        raise AssertionError("the last submission ends with an id or an error")
 
     def jobs(self, ids: Sequence[str] = (), ended: int = 0) -> tuple["JobStatus", ...]:
         """Return the jobs `ids`, or all that live and the `ended` latest of the others."""

@@ -22,6 +22,7 @@ from gpusched.settings import Settings
 
 __all__ = [
     "Client",
+    "Unanswered",
     "connect_or_start",
     "control_socket",
     "daemon_pid",
@@ -36,6 +37,14 @@ _LARGEST_ANSWER: Final = 256 << 20
 _LOOK_EVERY_S: Final = 0.25
 
 
+class Unanswered(NoDaemon):
+    """A daemon was asked and did not answer: what it was asked for may be done. `gone`: it has ended since."""
+
+    def __init__(self, message: str, hint: str, *, gone: bool) -> None:
+        super().__init__(message, hint)
+        self.gone = gone
+
+
 class Client:
     """A link to the daemon of this user and state directory, made at the first question. A context manager."""
 
@@ -45,6 +54,7 @@ class Client:
         self._context: Any = None
         self._socket: Any = None
         self._number = 0
+        self._daemon = 0
 
     def __enter__(self) -> Self:
         return self
@@ -78,8 +88,10 @@ class Client:
     def _connect(self) -> None:
         import zmq
 
-        if listener(self._path) is None:
+        daemon = listener(self._path)
+        if daemon is None:
             raise _nobody(self._settings)
+        self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -94,18 +106,24 @@ class Client:
             if left <= 0:
                 raise self._silence(patience_s)
             if not self._socket.poll(1000 * min(left, _LOOK_EVERY_S)):
-                if listener(self._path) is None:
-                    raise _nobody(self._settings)
+                self._require_the_same()
                 continue
             frames = self._socket.recv_multipart()
             if len(frames) == 3 and frames[1] == number:  # noqa: PLR2004 (see messages.py)
                 return _read(frames[0], frames[2])
 
-    def _silence(self, patience_s: float) -> NoDaemon:
+    def _require_the_same(self) -> None:
+        """Raise Unanswered if the daemon that was asked is gone; ZeroMQ would wait for the next one without a word."""
+        now = listener(self._path)
+        if now is None or (now and self._daemon and now != self._daemon):
+            raise Unanswered("the daemon ended before it answered", "see what it has done: gpusched ps", gone=True)
+
+    def _silence(self, patience_s: float) -> Unanswered:
         pid = listener(self._path) or daemon_pid(self._settings)
-        return NoDaemon(
+        return Unanswered(
             f"the daemon (process {pid}) does not answer within {patience_s:g} s",
             "jobs go on; end it with: gpusched daemon stop --kill",
+            gone=False,
         )
 
 

@@ -23,6 +23,8 @@ __all__ = ["Acceptance"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KEPT_ANSWERS: Final = 64
+_KEPT_TOKENS: Final = 1000
+_ENDED_TOKENS: Final = 200  # of jobs that ended, at the start: who lost an answer asks again within seconds
 
 
 class Acceptance:
@@ -32,12 +34,19 @@ class Acceptance:
         self._parts = parts
         self._fitting: dict[bytes, tuple[Inventory, Submission]] = {}
         self._numbers: dict[str, int] = {}
+        jobs = (*reversed(parts.book.ended(_ENDED_TOKENS)), *parts.book.live.values())
+        self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
 
-    def accept(self, submission: Submission, host: Inventory) -> Job:
-        """Return the job that was added to the book; `host` is any reading of this host.
+    def accept(self, submission: Submission, host: Inventory) -> str:
+        """Return the id of the job that was added to the book, or was before under the same token.
+
+        `host` is any reading of this host.
 
         Raises UsageError, NotFound for a job that it is to follow, NeverFits, HostFault.
         """
+        known = self._tokens.get(submission.token)
+        if known in self._parts.book.known:
+            return known
         _check(submission)
         for earlier in submission.after:
             if self._parts.book.state(earlier) is None:
@@ -60,7 +69,14 @@ class Acceptance:
         self._parts.book.note(job.id, "submitted")
         self._parts.arrivals.append(time.monotonic())
         self._parts.changed()
-        return job
+        self._remember(submission.token, job.id)
+        return job.id
+
+    def _remember(self, token: str, job_id: str) -> None:
+        if token:
+            self._tokens[token] = job_id
+        if len(self._tokens) > _KEPT_TOKENS:
+            del self._tokens[next(iter(self._tokens))]
 
     def _resolved(self, submission: Submission, host: Inventory) -> Submission:
         """Return the submission with the uuids of the devices that it may use; it would fit if the host were idle."""
@@ -121,6 +137,8 @@ def _check(submission: Submission) -> None:
     texts += [submission.cwd, *submission.environ, *submission.environ.values()]
     if any("\0" in text for text in texts):
         raise UsageError(f"{name}: a zero byte in a command, a directory or the environment", "leave it out")
+    if any(not variable or "=" in variable for variable in submission.environ):
+        raise UsageError(f"{name}: a variable of the environment without a name, or with = in it", "unset it")
     if not Path(submission.cwd).is_absolute():
         raise UsageError(f"{submission.cwd!r} is no absolute path", "submit it anew")
 

@@ -41,7 +41,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     host. `environ` is the whole environment of who asked, `python` and `xla_variable` what was true there. `after`: ids
     of jobs that must have succeeded before. `at` in Unix seconds. `time_limit_s` counts from the start. `launcher`: the
     process that starts the job when its turn has come, and that the job must not outlive; None: the daemon starts it.
-    `requeue`: a job that was lost (a reboot) is queued again.
+    `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn by lot by who submits, the same each time
+    that it submits the same job, whose answer may have been lost; empty where it submits once.
     """
 
     workload: Workload
@@ -66,3 +67,4 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool = False
     requeue: bool = False
     launcher: ProcessIdentity | None = None
+    token: Annotated[str, msgspec.Meta(max_length=64)] = ""

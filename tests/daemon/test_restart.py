@@ -230,3 +230,15 @@ def test_ten_thousand_ended_jobs_hold_up_neither_a_start_nor_a_list(daemon: Daem
     daemon.start()
     assert len(daemon.jobs()) == 20
     assert daemon.submit("true") == "run-10001"
+
+
+def test_a_submission_that_is_repeated_is_the_same_job_over_kills_and_ends(daemon: Daemon) -> None:
+    daemon.start()
+    first = daemon.submit("true", token="drawn by lot")
+    daemon.ended(first)
+    daemon.kill()
+    daemon.start()
+
+    assert daemon.submit("true", token="drawn by lot") == first
+    assert daemon.submit("true", token="drawn anew") != first
+    assert daemon.submit("true") != daemon.submit("true")
