@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
-__all__ = ["make_private", "replace_file"]
+__all__ = ["make_private", "overwrite_file", "replace_file"]
+
+_BLOCK = 512  # the unit of st_blocks (stat(2))
 
 
 def make_private(directory: Path) -> None:
@@ -20,6 +22,20 @@ def make_private(directory: Path) -> None:
     except FileExistsError:
         if not directory.is_dir():
             raise
+
+
+def overwrite_file(path: Path, content: bytes) -> bool:
+    """Write text over that of a file, in the room that the disk gave it; return False if there is too little.
+
+    For a last word on a full disk: a reader in just this moment may see half of it. Spaces fill what is left. Raises
+    OSError.
+    """
+    with path.open("r+b") as file:
+        found = os.fstat(file.fileno())
+        if len(content) > found.st_blocks * _BLOCK:
+            return False
+        file.write(content.ljust(found.st_size))
+    return True
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -67,7 +67,17 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
                 "overrun_grace = 10, most_jobs = 64",
             )
-    return msgspec.convert(values, Settings)
+    return _in_utf8(msgspec.convert(values, Settings))
+
+
+def _in_utf8(settings: Settings) -> Settings:
+    """Refuse directories of which no message between processes could tell."""
+    for directory in (settings.state_dir, settings.runtime_dir, settings.lease_dir):
+        try:
+            str(directory).encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{str(directory)!r} is no path in UTF-8", "name another directory") from None
+    return settings
 
 
 def _is_number(value: object, least: float, most: float) -> TypeGuard[int | float]:

@@ -106,3 +106,8 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(GpuschedError, match="there is no such file") as caught:
         load_settings({"HOME": str(tmp_path), "GPUSCHED_CONFIG": str(tmp_path / "gone.toml")})
     assert "GPUSCHED_CONFIG" in caught.value.hint
+
+
+def test_a_directory_that_is_no_utf_8_is_refused() -> None:
+    with pytest.raises(UsageError, match="no path in UTF-8"):
+        load_settings({"HOME": "/home/ann", "GPUSCHED_STATE_DIR": "/tmp/\udcff"})

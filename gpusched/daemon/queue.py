@@ -57,7 +57,7 @@ class Queue:
         if not self._awaits_reading and (due is None or now < due):
             return
         queued = self._queued()
-        if not queued or self._parts.book.problem is not None or self._is_flooded(now):
+        if not queued or self._is_stalled(now) or self._is_flooded(now):
             self._awaits_reading = False
             return
         host = None
@@ -75,6 +75,13 @@ class Queue:
             self._next = now + _LOCKED_AGAIN_S
         ended = time.monotonic()
         self._rested = ended + min(_LOOK_AGAIN_S, _REST * (ended - now))
+
+    def _is_stalled(self, now: float) -> bool:
+        """Return whether nothing may start because it could not be written down."""
+        if self._parts.book.problem is None:
+            return False
+        self._rested = now + _LOOK_AGAIN_S
+        return True
 
     def _is_flooded(self, now: float) -> bool:
         """Return whether jobs come in so fast that starting them would hold up those behind; for a while only."""

@@ -67,6 +67,7 @@ class Adoption:
         self._parts = parts
         self._jobs = parts.settings.state_dir / "jobs"
         self._seen_at = -1
+        self._fresh: list[str] = []
         self._young: dict[str, float] = {}
         self._next = 0.0
 
@@ -79,25 +80,25 @@ class Adoption:
         now = time.monotonic()
         self._next = now + _LOOK_EVERY_S
         try:
-            self._list(now)
+            self._list()
         except OSError:  # no jobs yet, or the directory cannot be read at present
             return
-        for name in list(islice(self._young, _MOST_AT_ONCE)):
-            until = self._young.pop(name)
+        fresh, self._fresh = self._fresh[:_MOST_AT_ONCE], self._fresh[_MOST_AT_ONCE:]
+        for name in [*islice(self._young, _MOST_AT_ONCE), *fresh]:
+            until = self._young.pop(name, now + START_PATIENCE_S)
             if name not in self._parts.book.known and not self._adopted(self._jobs / name, now) and now < until:
                 self._young[name] = until
-        if len(self._young) > _MOST_AT_ONCE:
+        if self._fresh:
             self._next = now
 
-    def _list(self, now: float) -> None:
+    def _list(self) -> None:
         changed = self._jobs.stat().st_mtime_ns
         if changed == self._seen_at:
             return
-        names = {entry.name for entry in os.scandir(self._jobs)}
+        names = {entry.name for entry in os.scandir(self._jobs) if entry.name.isprintable()}  # as all of ours are
         settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
         self._seen_at = changed if settled else -1
-        for name in names - self._parts.book.known - self._young.keys():
-            self._young[name] = now + START_PATIENCE_S
+        self._fresh = list(names - self._parts.book.known - self._young.keys())
 
     def _adopted(self, path: Path, now: float) -> bool:
         """Take in the job of a directory, if there is one that has been started."""

@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.files import make_private, replace_file
+from gpusched.files import make_private, overwrite_file, replace_file
 from gpusched.model.status import (
     JOB_TERMINAL,
     REPLICA_TERMINAL,
@@ -100,6 +100,10 @@ class JobDirectory:
     def write_status(self, status: JobStatus) -> None:
         """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError."""
         replace_file(self.status, msgspec.json.encode(status))
+
+    def overwrite_status(self, status: JobStatus) -> bool:
+        """Write `status` over the old one, if that leaves room for it; return whether it did. Raises OSError."""
+        return overwrite_file(self.status, msgspec.json.encode(status))
 
     def read_status(self) -> JobStatus | None:
         """Return the saved status, or None before the first. Raises HostFault."""

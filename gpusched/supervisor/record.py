@@ -103,6 +103,12 @@ class Recorder:
         self.due = None
         return True
 
+    def save_in_place(self, machine: Machine) -> None:
+        """Write the last status where the one before it is, after `save` has failed."""
+        with contextlib.suppress(OSError):
+            if self._directory.overwrite_status(self.status(machine)):
+                self.say("the job's last status took the place of the one before it")
+
     def status(self, machine: Machine) -> JobStatus:
         """Return the job as others see it."""
         told = [text for text in (machine.message, self._problem) if text]

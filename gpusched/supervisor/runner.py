@@ -196,7 +196,10 @@ class Runner:
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
         deadline = self._now() + _LAST_SAVE_PATIENCE_S
-        while not self._recorder.save(self._machine) and self._now() < deadline and self._directory.path.exists():
+        while not self._recorder.save(self._machine):
+            if self._now() >= deadline or not self._directory.path.exists():
+                self._recorder.save_in_place(self._machine)
+                break
             self._effects.wakeup.sleep(0.5)
         return state
 

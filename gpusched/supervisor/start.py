@@ -213,6 +213,8 @@ def _mapped(job: str) -> Iterator[None]:
         raise HostFault(f"cannot start {job}: {where}{error.strerror}", "make room or make it writable") from None
     except UnicodeEncodeError as error:
         raise HostFault(f"cannot start {job}: {error.object!r} is no text in UTF-8", "rename it") from None
+    except ValueError as error:
+        raise HostFault(f"cannot start {job}: {error}", "see what `env` prints") from None
 
 
 @contextmanager

@@ -1,12 +1,21 @@
 """Things that are taken away beneath the daemon: no job runs twice, and no job stands in the way of the others."""
 
+import resource
 import shutil
+import time
 from pathlib import Path
 
+import pytest
+
+from bench.host import cpu_s
 from gpusched.control.messages import Release, Stop
+from gpusched.errors import HostFault
 from gpusched.model.job import CommandNeed
 from gpusched.model.status import JobState
+from gpusched.supervisor.jobdir import read_job
 from tests.daemon.daemons import Daemon, until
+
+AT_REST = 0.1  # of a core; a loop that never rests takes all that it can get
 
 
 def test_a_running_job_whose_directory_is_removed_is_found_watched_and_stopped_and_never_run_twice(
@@ -38,3 +47,60 @@ def test_a_job_whose_machines_file_is_gone_says_so_and_holds_up_nobody(daemon: D
     daemon.ask(Release(ids=(waits,)))
     assert daemon.ended(daemon.submit("true"))[0].state is JobState.SUCCEEDED
     assert str(machine) in (daemon.job(waits).why or "")
+
+
+def test_directories_of_which_no_job_comes_are_looked_at_now_and_then(daemon: Daemon) -> None:
+    for number in range(500):
+        (daemon.state / "jobs" / f"old-{number}").mkdir(parents=True)
+    (daemon.state / "jobs" / "odd-\udcff").mkdir()
+    daemon.start()
+    assert daemon.ended(daemon.submit("true"))[0].state is JobState.SUCCEEDED
+    assert share_of_a_core(daemon) < AT_REST
+
+
+def test_a_disk_that_is_full_for_long_costs_nothing_while_jobs_wait(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.submit("sleep", "60")
+    daemon.submit("true", after=(job,))
+    daemon.wait(job, JobState.RUNNING)
+    resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (0, -1))
+    with pytest.raises(HostFault, match=r"gpusched\.db"):
+        daemon.submit("true")
+    assert share_of_a_core(daemon) < AT_REST
+
+
+def test_a_daemon_starts_on_a_full_disk_so_that_who_fills_it_can_be_stopped(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.submit("sleep", "60")
+    short = daemon.shell(f"while ! test -e {daemon.state}/gate; do sleep 0.05; done")
+    for each in (job, short):
+        daemon.wait(each, JobState.RUNNING)
+    daemon.kill()
+    (daemon.state / "gate").touch()
+    until(lambda: read_job(daemon.state / "jobs" / short).state is JobState.SUCCEEDED, "the short one is over")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        daemon.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert daemon.pong().problems
+    assert daemon.job(short).state is JobState.SUCCEEDED
+    daemon.ask(Stop(ids=(job,)))
+    assert daemon.ended(job)[0].state is JobState.CANCELLED
+
+
+def test_a_log_that_has_grown_long_is_begun_anew_by_the_daemon_that_writes_it(daemon: Daemon) -> None:
+    daemon.state.mkdir()
+    (daemon.state / "daemon.log").write_text("old\n" * 300_000)
+    daemon.start()
+    until(lambda: "the daemon serves" in daemon.log, "the log is written")
+    assert "old" not in daemon.log
+    assert (daemon.state / "daemon.log.1").read_text().startswith("old")
+
+
+def share_of_a_core(daemon: Daemon) -> float:
+    """Measure for a second how busy the daemon is; a busy host makes it less, never more."""
+    used, began = cpu_s(daemon.pid), time.monotonic()
+    time.sleep(1)
+    return (cpu_s(daemon.pid) - used) / (time.monotonic() - began)

@@ -159,7 +159,13 @@ def test_a_driver_that_hangs_holds_up_no_answer_and_the_other_devices_are_used(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"cwd": "relative"}, {"environ": {"A": "a\0b"}}, {"command": None}, {"machine": "no-such-machine"}],
+    [
+        {"cwd": "relative"},
+        {"environ": {"A": "a\0b"}},
+        {"environ": {"A=B": ""}},
+        {"command": None},
+        {"machine": "no-such-machine"},
+    ],
 )
 def test_a_submission_that_makes_no_sense_is_refused(daemon: Daemon, changes: dict[str, Any]) -> None:
     daemon.start()

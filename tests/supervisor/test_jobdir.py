@@ -181,6 +181,16 @@ def test_a_failed_save_leaves_the_old_status_whole(tmp_path: Path) -> None:
     assert directory.read_status() == status
 
 
+def test_a_status_is_written_over_the_old_one_only_where_that_has_the_room(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    status = running(directory)
+    failed = msgspec.structs.replace(status, state=JobState.FAILED, replicas=())
+    assert directory.overwrite_status(failed)
+    assert directory.read_status() == failed
+    assert not directory.overwrite_status(msgspec.structs.replace(status, message="x" * 100_000))
+    assert directory.read_status() == failed
+
+
 def test_one_job_that_cannot_be_looked_into_hides_no_other(tmp_path: Path) -> None:
     running(create(tmp_path, "snake"))
     (tmp_path / "jobs" / "snake-7").symlink_to("x" * 300)  # any access fails, for root as well

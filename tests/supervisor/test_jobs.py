@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -244,29 +245,44 @@ def test_a_disk_that_fails_costs_no_replica(host: Host) -> None:
     (one.directory.path / "logs-moved").rename(one.directory.logs)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
-def test_a_full_disk_costs_no_replica(host: Host, tmp_path: Path) -> None:
+@pytest.fixture
+def small_disk(host: Host, tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB under the jobs of the host, which end with the test."""
     disk = tmp_path / "jobs"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False)
     if mounted.returncode != 0:
         pytest.skip("mounting is not allowed here")
-    try:
-        one = host.start(replica("part.0", STAY), replica("part.1", STAY))
-        before = one.wait_running("part.0")
-        victim = one.wait_running("part.1")
-        fill(disk / "ballast")
-        os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: len(one.pids()) == 4 and victim not in one.pids(), "the actor is back on a full disk")
-        (disk / "ballast").unlink()
-        assert one.wait_running("part.1", restarts=1)
-        assert one.replica("part.0").pid == before
-        one.stop()
-        assert one.wait_ended().state is JobState.CANCELLED
-        one.wait_gone()
-    finally:
-        host.end()
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+    yield disk
+    host.end()
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_costs_no_replica(host: Host, small_disk: Path) -> None:
+    one = host.start(replica("part.0", STAY), replica("part.1", STAY))
+    before = one.wait_running("part.0")
+    victim = one.wait_running("part.1")
+    fill(small_disk / "ballast")
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: len(one.pids()) == 4 and victim not in one.pids(), "the actor is back on a full disk")
+    (small_disk / "ballast").unlink()
+    assert one.wait_running("part.1", restarts=1)
+    assert one.replica("part.0").pid == before
+    one.stop()
+    assert one.wait_ended().state is JobState.CANCELLED
+    one.wait_gone()
+
+
+def test_how_a_job_ended_is_saved_on_a_full_disk_too(host: Host, small_disk: Path) -> None:
+    one = host.start(replica("part.0", STAY))
+    one.wait_running("part.0")
+    fill(small_disk / "ballast")
+    stop(one.status)
+    one.wait_gone(15)  # it tries for a while to save it as it should be
+    assert one.status.state is JobState.CANCELLED
+    told = one.replica("part.0").exit
+    assert told is not None
+    assert told.kind == "stopped"
 
 
 def test_a_supervisor_that_cannot_start_is_the_hosts_fault_and_the_job_has_failed(host: Host, tmp_path: Path) -> None:
