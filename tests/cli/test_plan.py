@@ -120,6 +120,12 @@ def test_many_devices_are_drawn_once_for_all_that_are_alike(tmp_path: Path) -> N
     assert len(done.stdout.splitlines()) < 40
 
 
+def test_a_device_that_gets_nothing_says_so(tmp_path: Path) -> None:
+    told = gpusched(tmp_path, "--machine", "2x16GiB", "--procs", "1", "--policy", "pack")
+    assert "nothing is placed here" in told.stdout
+    assert "0 = 0" not in told.stdout
+
+
 def test_a_host_without_a_gpu(tmp_path: Path) -> None:
     told = as_json(tmp_path, "--machine", "cpu", "--procs", "3")
     assert (told["source"], told["counts"], told["devices"]) == ("cpu", [], [])
