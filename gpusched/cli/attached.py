@@ -13,7 +13,7 @@ from typing import Final
 
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import descendants
+from gpusched.supervisor.kernel import descendants, inherited
 from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Attached", "exit_code", "signals_kept"]
@@ -78,13 +78,14 @@ class Attached:
         return self._early
 
     def _leave_streams(self) -> None:
-        """Once the guard has input and output for good, let go of them: who is at their other end waits for an end."""
+        """Once the guard has all that was open for good, let go of it: who is at the other end waits for an end."""
         if not self._begun and has_begun(self._directory):
             self._begun = True
             nothing = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1):
                 os.dup2(nothing, stream)
-            os.close(nothing)
+            for descriptor in (nothing, *inherited()):
+                os.close(descriptor)
 
     def _take(self, told: signal.struct_siginfo) -> None:
         number, by_kernel = told.si_signo, told.si_code > 0

@@ -15,7 +15,7 @@ import sys
 
 from gpusched.supervisor.filelock import lock
 from gpusched.supervisor.grant import GrantError, LockHeldError, take_over
-from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, kill_descendants, set_death_signal
+from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
 
 __all__ = ["BEGUN", "STREAMS", "guard"]
 
@@ -57,7 +57,8 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
     if supervisor == 0:
         return _supervise(path, me, attached=attached)
     if attached:
-        os.closerange(STREAMS[0], STREAMS[-1] + 1)  # who reads the command's output waits for an end
+        for descriptor in (*STREAMS, *inherited()):  # who reads the command's output waits for an end
+            os.close(descriptor)
     status = _watch(supervisor)
     gone = kill_descendants(_PATIENCE_S)
     _last_word(path, supervisor, status)
@@ -69,23 +70,17 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
 
 
 def _stand_apart(*, attached: bool) -> None:
-    """Keep nothing open that the caller had open, since somebody may wait for its end, and leave the caller's group."""
-    kept = (0, 1, 2, *STREAMS) if attached else (0, 1, 2)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (pathlib is heavy)
-        if int(name) not in kept:
-            _close(int(name))
-    if attached:
-        for descriptor in STREAMS:
+    """Leave the caller's group, and keep nothing open that it had open, since somebody may wait for its end.
+
+    What it had beyond its streams is for an attached command, such as what a shell calls /dev/fd/63.
+    """
+    for descriptor in STREAMS if attached else inherited():
+        if attached:
             os.set_inheritable(descriptor, False)
+        else:
+            os.close(descriptor)
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0) if attached else os.setsid()
-
-
-def _close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:  # the listing's own
-        return
 
 
 def _claim(path: str, nonce: str) -> int:

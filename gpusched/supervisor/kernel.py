@@ -14,6 +14,7 @@ __all__ = [
     "become_subreaper",
     "boot_id",
     "descendants",
+    "inherited",
     "kill_descendants",
     "parent",
     "set_death_signal",
@@ -77,6 +78,18 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def inherited() -> list[int]:
+    """Return the descriptors beyond stderr that this process was started with and passes on."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (pathlib is heavy)
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):  # noqa: PLR2004 (stderr)
+                found.append(int(name))
+        except OSError:  # the listing's own
+            continue
+    return found
 
 
 def descendants(pid: int) -> list[int]:

@@ -19,7 +19,7 @@ import msgspec
 
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
-from gpusched.supervisor.kernel import GUARD_GONE, descendants, set_death_signal, start_time
+from gpusched.supervisor.kernel import GUARD_GONE, descendants, inherited, set_death_signal, start_time
 from gpusched.supervisor.output import Streams
 
 __all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner", "Wakeup"]
@@ -59,6 +59,7 @@ class Children:
     """
 
     def __init__(self) -> None:
+        self._passed: list[int] = []
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()
 
@@ -88,6 +89,7 @@ class Children:
                 stdin=streams[0],
                 stdout=streams[1],
                 stderr=streams[2],
+                pass_fds=self._passed,
                 start_new_session=start_new_session,
                 process_group=group,
                 preexec_fn=_preparation(spec.replica.cpus, ignored),  # noqa: PLW1509 (see the class)
@@ -140,7 +142,8 @@ class AttachedChild(Children):
 
     What the terminal sends to the group (Ctrl-C, Ctrl-Z) reaches it without us. What it starts may have groups of its
     own, as a shell's jobs have, and the launcher is in its group: so signals from here go to each process of the job.
-    Signals that were ignored where the job was started (by nohup, or in the background of a script) stay so.
+    Signals that were ignored where the job was started (by nohup, or in the background of a script) stay so, and what
+    was open there beyond the streams is the command's, but for the numbers that the streams have here.
     """
 
     _INHERITED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -148,6 +151,7 @@ class AttachedChild(Children):
     def __init__(self, launcher: int) -> None:
         super().__init__()
         self._launcher = launcher
+        self._passed = inherited()
         self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
 
     def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
@@ -161,6 +165,8 @@ class AttachedChild(Children):
         except ProcessLookupError:
             raise SpawnError(f"{spec.argv[0]}: process {self._launcher}, for which it was to run, is gone") from None
         pid = self._start(spec, env, streams, group=group, ignored=self._ignored)
+        while self._passed:
+            os.close(self._passed.pop())
         os.setsid()
         return pid
 

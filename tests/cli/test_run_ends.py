@@ -1,6 +1,7 @@
 """`gpusched run` when something is taken away: the terminal, the shell, a pipe's other end, the guard."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from gpusched.supervisor.jobdir import create
 from gpusched.supervisor.kernel import parent
 from gpusched.supervisor.start import spawn
 from tests.cli.command import PATIENCE_S, Command, until
-from tests.cli.foreground import FREE, line, running, shell
+from tests.cli.foreground import FREE, line, python, running, shell
 from tests.cli.queue import GPUSCHED, jobs
 
 ASK = shell("echo ready; read line; echo got $line; sleep 1000")
@@ -105,6 +106,29 @@ def test_who_writes_to_the_command_sees_that_it_does_not_read(command: Command) 
             return False
 
         until(broken, "a pipe without a reader is broken")
+
+
+def test_what_a_shell_puts_in_the_place_of_a_file_can_be_read(command: Command) -> None:
+    typed = f"{' '.join((*GPUSCHED, *FREE))} -- cat <(echo hello)"
+    told = subprocess.run(["bash", "-c", typed], env=command.env, capture_output=True, text=True, check=False)
+
+    assert (told.returncode, told.stdout, told.stderr) == (0, "hello\n", "")
+
+
+def test_a_descriptor_beyond_the_streams_is_the_commands_alone(command: Command) -> None:
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(writer, fcntl.F_DUPFD, 20)
+    os.close(writer)
+    script = f"import os; os.write({high}, b'all'); os.close({high}); input()"
+    argv = [*GPUSCHED, *python(script)]
+    with subprocess.Popen(argv, env=command.env, pass_fds=[high], stdin=subprocess.PIPE) as process:
+        os.close(high)
+        with os.fdopen(reader, "rb") as file:
+            assert file.read() == b"all"
+
+        assert process.poll() is None
+        process.communicate(b"done\n", timeout=PATIENCE_S)
+    assert process.returncode == 0
 
 
 def test_a_full_disk_under_stderr_costs_no_place_in_the_queue(command: Command) -> None:
