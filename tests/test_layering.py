@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "files", "units", "settings"},
+    {"errors", "filelock", "files", "units", "settings"},
     {"model"},
     {"contract"},
     {"probe", "planner", "control", "channel", "frameworks"},

@@ -90,9 +90,10 @@ def _start(settings: Settings) -> bool:
 def _stop(settings: Settings, *, kill: bool) -> None:
     from gpusched.control.client import Client, control_socket, daemon_pid, listener
     from gpusched.control.messages import Shutdown
+    from gpusched.control.place import is_locked
 
     socket = control_socket(settings)
-    locked = _is_locked(settings)
+    locked = is_locked(settings)
     pid = listener(socket) or (daemon_pid(settings) if kill and locked else None)
     if pid is None and not locked:
         raise NoDaemon(f"no daemon runs for {settings.state_dir}", "there is nothing to stop; jobs go on without one")
@@ -105,24 +106,10 @@ def _stop(settings: Settings, *, kill: bool) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + _END_PATIENCE_S
-    while listener(socket) is not None or _is_locked(settings):
+    while listener(socket) is not None or is_locked(settings):
         if time.monotonic() > deadline:
             raise HostFault(f"the daemon, process {pid}, does not end", "end it with: gpusched daemon stop --kill")
         time.sleep(0.01)
-
-
-def _is_locked(settings: Settings) -> bool:
-    """Return whether a daemon holds its lock, whether it can be reached or not."""
-    from gpusched.supervisor.filelock import held
-
-    try:
-        descriptor = os.open(settings.state_dir / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return held(descriptor, 0, 1)
-    finally:
-        os.close(descriptor)
 
 
 def _status(settings: Settings, *, as_json: bool) -> None:

@@ -109,7 +109,7 @@ class Link:
 
         return self._ask(request, Done).told
 
-    def _ask(self, request: "Request", kind: type[SomeAnswer], patience_s: float = 2.5) -> SomeAnswer:
+    def _ask(self, request: "Request", kind: type[SomeAnswer], patience_s: float = 2.0) -> SomeAnswer:
         for name in getattr(request, "ids", ()):
             if not 0 < len(name) <= _LONGEST_ID:
                 raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import gpusched
 from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
-from gpusched.control.place import control_socket, listener, private_directory
+from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.files import make_private
 from gpusched.settings import Settings
@@ -35,6 +35,7 @@ _START_HINT: Final = "start one: gpusched daemon start"
 _START_PATIENCE_S: Final = 10.0
 _LARGEST_ANSWER: Final = 256 << 20
 _LOOK_EVERY_S: Final = 0.25
+_LOOK_AGAIN_S: Final = 0.01
 
 
 class Unanswered(NoDaemon):
@@ -71,26 +72,30 @@ class Client:
             self._context.term()
             self._socket = self._context = None
 
-    def ask(self, request: Request, patience_s: float = 2.5) -> Answer:
+    def ask(self, request: Request, patience_s: float = 2.0) -> Answer:
         """Return the daemon's answer; a request that waits (`wait_s`) may take so much longer.
 
         Raises NoDaemon if there is none, or one that does not answer in time, or of another version; and if the
         daemon refuses, the error that it names.
         """
         if self._socket is None:
-            self._connect()
+            self._connect(patience_s)
         self._number += 1
         number = self._number.to_bytes(8, "big")
         self._socket.send_multipart([bytes([PROTOCOL]), number, encode(request)])
         deadline = time.monotonic() + patience_s + getattr(request, "wait_s", 0.0)
         return _accepted(self._receive(number, deadline, patience_s))
 
-    def _connect(self) -> None:
+    def _connect(self, patience_s: float) -> None:
         import zmq
 
-        daemon = listener(self._path)
-        if daemon is None:
-            raise _nobody(self._settings)
+        deadline = time.monotonic() + patience_s
+        while (daemon := listener(self._path)) is None:  # one that has its lock is about to listen, or to end
+            if not is_locked(self._settings):
+                raise _nobody(self._settings)
+            if time.monotonic() > deadline:
+                raise self._silence(patience_s)
+            time.sleep(_LOOK_AGAIN_S)
         self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
         self._context = zmq.Context()

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import HostFault, UsageError
+from gpusched.filelock import held
 from gpusched.files import make_private
 from gpusched.settings import Settings
 
-__all__ = ["control_socket", "listener", "private_directory"]
+__all__ = ["control_socket", "is_locked", "listener", "private_directory"]
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED, socket(7)
 
@@ -50,6 +51,18 @@ def private_directory(directory: Path) -> Path:
     if found.st_mode & 0o077:
         raise HostFault(f"{directory} is open to other users", hint)
     return directory
+
+
+def is_locked(settings: Settings) -> bool:
+    """Return whether there is a daemon, whether it can be reached (already, or still) or not."""
+    try:
+        descriptor = os.open(settings.state_dir / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return held(descriptor, 0, 1)
+    finally:
+        os.close(descriptor)
 
 
 def listener(path: Path) -> int | None:

@@ -24,11 +24,11 @@ from gpusched.daemon.starter import starter
 from gpusched.daemon.starts import Starts
 from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.filelock import lock
 from gpusched.files import make_private
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.filelock import lock
 from gpusched.supervisor.lease_files import LeaseDirectory, lease_directory
 
 __all__ = ["AnotherDaemon", "main", "serve"]

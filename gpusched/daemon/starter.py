@@ -20,8 +20,8 @@ __all__ = ["Spawn", "starter"]
 Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 """Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
 
-_PATIENCE_S: Final = 2.0
-"""How long the service manager may take; the daemon answers nobody meanwhile, and a client waits 2.5 s."""
+_PATIENCE_S: Final = 1.5
+"""How long the service manager may take; the daemon answers nobody meanwhile, and a client waits 2 s."""
 
 _PAUSE_S: Final = 10.0
 """How long a service manager that did not answer is not asked again: one silence is enough for many jobs."""

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 
-from gpusched.supervisor.filelock import held, lock
+from gpusched.filelock import held, lock
 
 __all__ = [
     "COMMITTER",
@@ -18,6 +18,7 @@ __all__ = [
     "GUARD",
     "PID_AT",
     "PID_WIDTH",
+    "STREAMS",
     "UNFINISHED",
     "GrantError",
     "LockHeldError",
@@ -30,6 +31,8 @@ GUARD = 1
 PID_AT = len('{"guard":')
 """Where in a lease file the guard's pid stands, PID_WIDTH bytes wide."""
 PID_WIDTH = 10
+STREAMS = (3, 4, 5)
+"""Where an attached job's guard and supervisor have the stdin, stdout and stderr of the command."""
 ENDING = ".lease"
 UNFINISHED = ".new"
 

@@ -13,16 +13,14 @@ import os
 import signal
 import sys
 
-from gpusched.supervisor.filelock import lock
-from gpusched.supervisor.grant import GrantError, LockHeldError, take_over
+from gpusched.filelock import lock
+from gpusched.supervisor.grant import STREAMS, GrantError, LockHeldError, take_over
 from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
 
-__all__ = ["BEGUN", "STREAMS", "guard"]
+__all__ = ["BEGUN", "guard"]
 
 BEGUN = b"begun "
 """What stands before the nonce in guard.lock from the moment on in which its attempt can have started something."""
-STREAMS = (3, 4, 5)
-"""Where an attached job's guard and supervisor have the stdin, stdout and stderr of the command."""
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*_FORWARDED, signal.SIGCHLD, signal.SIGHUP)

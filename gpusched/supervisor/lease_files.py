@@ -23,11 +23,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gpusched.errors import HostFault
+from gpusched.filelock import held, lock
 from gpusched.files import make_private
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings
-from gpusched.supervisor.filelock import held, lock
 from gpusched.supervisor.grant import COMMITTER, ENDING, PID_AT, PID_WIDTH, UNFINISHED, LockHeldError, lock_directory
 from gpusched.supervisor.kernel import owner
 

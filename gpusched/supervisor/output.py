@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from gpusched.supervisor.guard import STREAMS
+from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.jobdir import JobDirectory
 
 __all__ = ["AttachedStreams", "Logs", "Output", "Streams"]

@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound
+from gpusched.filelock import held, lock
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
-from gpusched.supervisor.filelock import held, lock
-from gpusched.supervisor.guard import BEGUN, STREAMS
+from gpusched.supervisor.grant import STREAMS
+from gpusched.supervisor.guard import BEGUN
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
 from gpusched.supervisor.kernel import start_time
 from gpusched.supervisor.spec import JobSpec

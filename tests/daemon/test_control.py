@@ -12,6 +12,7 @@ from gpusched.control.client import Client, control_socket, daemon_pid, spawn_da
 from gpusched.control.messages import PROTOCOL, Ping, Refused, Shutdown, Submit, decode_answer, encode
 from gpusched.control.place import listener
 from gpusched.errors import HostFault, NoDaemon
+from gpusched.filelock import lock
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 
@@ -231,3 +232,17 @@ def test_memory_stays_flat_over_five_hundred_submissions(daemon: Daemon) -> None
 def resident_mib(pid: int) -> float:
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) / 1024
+
+
+def test_a_daemon_that_begins_is_waited_for_and_one_that_never_listens_is_no_endless_wait(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.kill()
+    descriptor = os.open(daemon.state / "daemon.lock", os.O_RDWR)
+    try:
+        assert lock(descriptor, 0), "as a daemon has it before it listens"
+        with Client(daemon.settings) as client, pytest.raises(NoDaemon, match="does not answer within 0.2 s"):
+            client.ask(Ping(), patience_s=0.2)
+    finally:
+        os.close(descriptor)
+    with Client(daemon.settings) as client, pytest.raises(NoDaemon, match="no daemon runs"):
+        client.ask(Ping(), patience_s=0.2)

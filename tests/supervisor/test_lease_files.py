@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpusched import filelock
 from gpusched.control.place import private_directory
 from gpusched.errors import HostFault
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare, Plan, Replica, Request
 from gpusched.settings import load_settings
-from gpusched.supervisor import filelock, grant
+from gpusched.supervisor import grant
 from gpusched.supervisor.grant import lock_directory
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory, give_back, lease_directory, leases_of_plan
 from tests.supervisor.leasing import committer, held, share

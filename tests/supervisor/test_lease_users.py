@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpusched import filelock
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders
-from gpusched.supervisor import filelock
 from gpusched.supervisor.grant import COMMITTER, take_over
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from gpusched.supervisor.lease_processes import current_leases, with_processes
