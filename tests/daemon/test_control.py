@@ -240,7 +240,7 @@ def test_a_daemon_that_begins_is_waited_for_and_one_that_never_listens_is_no_end
     descriptor = os.open(daemon.state / "daemon.lock", os.O_RDWR)
     try:
         assert lock(descriptor, 0), "as a daemon has it before it listens"
-        with Client(daemon.settings) as client, pytest.raises(NoDaemon, match="does not answer within 0.2 s"):
+        with Client(daemon.settings) as client, pytest.raises(NoDaemon, match=r"does not answer within 0\.2 s"):
             client.ask(Ping(), patience_s=0.2)
     finally:
         os.close(descriptor)
