@@ -229,14 +229,14 @@ def _overdue(parts: Parts, job: Job, now: float) -> None:
     elif has_begun(directory):
         ended(parts, job, now)
     else:
-        _never_began(parts, job, _not_started(directory), now)
+        _never_began(parts, job, _not_started(job), now)
 
 
 def _without_a_word(parts: Parts, job: Job, now: float) -> None:
     """Note the end of a job of which no status can be read: lost if it can have started something."""
     directory = JobDirectory(Path(job.run_dir))
     ran = job.state is JobState.RUNNING  # so it was seen, and what it wrote has been removed since
-    message = f"how it ended cannot be read in {job.run_dir}" if ran else _not_started(directory)
+    message = f"how it ended cannot be read in {job.run_dir}" if ran else _not_started(job)
     if ran or has_begun(directory):
         bare = msgspec.structs.replace(told(job), state=JobState.LOST, message=message, ended=time.time())
         _finish(parts, job, bare, now)
@@ -291,6 +291,9 @@ def _gone(status: JobStatus) -> str:
     return f"its supervisor, process {status.supervisor_pid}, is gone without a word"
 
 
-def _not_started(directory: JobDirectory) -> str:
-    words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
+def _not_started(job: Job) -> str:
+    words = last_lines(JobDirectory(Path(job.run_dir)).supervisor_log, 1)
+    if not words and job.submission is not None and job.submission.launcher is not None:
+        return "its turn came, and the command that asked for it did not take it"
+    words = words or ["it ended without a word"]
     return f"the supervisor did not start: {words[0]}"

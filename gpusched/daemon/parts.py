@@ -26,8 +26,8 @@ class Parts:
 
     `leases` returns the lease directory of this host, or with True that of described machines. `prepared`: jobs to be
     spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
-    the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait. `arrivals` are the
-    times of the latest submissions.
+    the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait, `hindrances` what kept
+    them from it when their turn had come. `arrivals` are the times of the latest submissions.
     """
 
     settings: Settings
@@ -42,6 +42,7 @@ class Parts:
     orders: list[tuple[str, bool]] = field(default_factory=list)
     kills: dict[str, bool] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
+    hindrances: dict[str, str] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     losses: dict[str, int] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Parts:
         """Drop what was kept beside a job that is over."""
         self.watch.forget(job_id)
         self.waiting.forget(job_id)
-        kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.failures, self.losses, self.not_before)
-        for one in kept:
+        kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
+        for one in (*kept, self.losses, self.not_before):
             one.pop(job_id, None)
         self.changed()

@@ -158,7 +158,8 @@ class Queue:
         pause_s = self._parts.not_before.get(job.id, 0.0) - now
         if pause_s > 0:
             self._next = min(self._next, now + pause_s)
-            return f"{job.message or 'it could not be started'}; tried again in {pause_s:.0f} s"
+            why = self._parts.hindrances.get(job.id) or job.message or "it could not be started"
+            return f"{why}; tried again in {pause_s:.0f} s"
         if asked.launcher is not None and not self._parts.waiting.is_interested(job.id, now):
             return "the command that asked for it is stopped: bring it back with fg"
         return None
@@ -212,9 +213,10 @@ class Queue:
             self._parts.starts.prepare(job, start.plan, directories[simulated], now)
         except GpuschedError as error:
             self._parts.not_before[job.id] = now + _TRY_AGAIN_S
-            self._parts.why[job.id] = str(error)
+            self._parts.why[job.id] = self._parts.hindrances[job.id] = error.message
         else:
             self._parts.why.pop(job.id, None)
+            self._parts.hindrances.pop(job.id, None)
             begin(self._parts, job)
 
 

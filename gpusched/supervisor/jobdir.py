@@ -60,6 +60,7 @@ START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""
 
 _TAIL_BYTES: Final = 65536
+_NOT_UNDERSTOOD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TMP: Final = "tmp"
 
 
@@ -94,7 +95,7 @@ class JobDirectory:
             return msgspec.json.decode(self.spec.read_bytes(), type=JobSpec)
         except OSError as error:
             raise HostFault(f"{self.spec}: {error.strerror}", "launch the job anew") from None
-        except msgspec.MsgspecError as error:
+        except _NOT_UNDERSTOOD as error:
             raise HostFault(f"{self.spec}: {error}", "launch the job anew") from None
 
     def write_status(self, status: JobStatus) -> None:
@@ -113,7 +114,7 @@ class JobDirectory:
             return None
         except OSError as error:
             raise HostFault(f"{self.status}: {error.strerror}", "make the file readable") from None
-        except msgspec.MsgspecError as error:
+        except _NOT_UNDERSTOOD as error:
             raise HostFault(f"{self.status}: {error}", "it was not written by gpusched: move it away") from None
 
     def append_events(self, events: Iterable[Mapping[str, object]]) -> None:

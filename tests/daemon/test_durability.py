@@ -104,3 +104,30 @@ def share_of_a_core(daemon: Daemon) -> float:
     used, began = cpu_s(daemon.pid), time.monotonic()
     time.sleep(1)
     return (cpu_s(daemon.pid) - used) / (time.monotonic() - began)
+
+
+def test_a_status_that_is_no_text_stops_no_daemon_and_its_job_is_still_watched_and_stopped(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.submit("sleep", "60")
+    daemon.wait(job, JobState.RUNNING)
+    status = Path(daemon.job(job).run_dir) / "status.json"
+    until(lambda: b'"pid":' in status.read_bytes(), "the command runs, so that nothing more is saved")
+    daemon.kill()
+    status.write_bytes(b'{"id": "\xff"}')
+    daemon.start()
+    assert daemon.job(job).state is JobState.RUNNING
+    daemon.ask(Stop(ids=(job,)))
+    assert daemon.ended(job)[0].state is JobState.CANCELLED
+
+
+def test_what_keeps_a_job_from_starting_is_told_and_it_starts_when_that_is_gone(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.submit("true", hold=True)
+    in_the_way = Path(daemon.job(job).run_dir) / "spec.json.tmp"
+    in_the_way.mkdir()
+    daemon.ask(Release(ids=(job,)))
+    until(lambda: "tried again in" in (daemon.job(job).why or ""), "it is told that it could not be started")
+    assert "spec.json.tmp: Is a directory" in (daemon.job(job).why or "")
+    assert not list(daemon.settings.lease_dir.glob("*.lease"))
+    in_the_way.rmdir()
+    assert daemon.ended(job)[0].state is JobState.SUCCEEDED

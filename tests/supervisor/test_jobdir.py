@@ -197,6 +197,9 @@ def test_one_job_that_cannot_be_looked_into_hides_no_other(tmp_path: Path) -> No
     broken = create(tmp_path, "snake")
     broken.spec.write_text("{}")
     broken.status.write_text("[[")
+    odd = create(tmp_path, "snake")
+    odd.spec.write_text("{}")
+    odd.status.write_bytes(b'{"id": "\xff"}')
 
     found = {job.id: job for job in list_jobs(tmp_path)}
 
@@ -204,8 +207,11 @@ def test_one_job_that_cannot_be_looked_into_hides_no_other(tmp_path: Path) -> No
         "snake-1": JobState.RUNNING,
         "snake-7": JobState.LOST,
         "snake-8": JobState.LOST,
+        "snake-9": JobState.LOST,
     }
-    assert all(time.time() - found[name].created < 60 for name in ("snake-7", "snake-8")), "recent enough to be seen"
+    assert all(time.time() - found[name].created < 60 for name in ("snake-7", "snake-8", "snake-9")), (
+        "recent enough to be seen"
+    )
 
 
 def test_jobs_that_ended_long_ago_may_be_left_out_and_none_that_lives_is(tmp_path: Path) -> None:
