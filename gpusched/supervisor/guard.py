@@ -44,6 +44,7 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
         if environment:
             _take_environment(f"{path}/environ")
         os.pwrite(turn, BEGUN + nonce.encode(), 0)
+        os.fsync(turn)  # after a power failure too, what may have run must not look as if it never had
     except (GrantError, LockHeldError, OSError) as error:
         print(f"nothing is started: {error}", file=sys.stderr)
         return _NOT_STARTED
