@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpusched.errors import GpuschedError
-from tests.cli.command import Command
+from tests.cli.command import Command, until
 
 __all__ = ["Chaos"]
 
@@ -123,6 +123,7 @@ class Chaos:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            until(lambda: self.daemon_pid() != pid, "the daemon that was killed is gone")
         if self.random.random() < 0.5:
             self.start_daemon()
 
