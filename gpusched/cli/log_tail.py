@@ -56,13 +56,18 @@ class LogTail:
         self._position = 0 if lines is None else _position_of(path, lines)
 
     def show(self, *, last: bool = False) -> None:
-        """Print what has been added since the last call; `last`: also a line that has no end yet. Raises HostFault."""
+        """Print what has been added since the last call; `last`: also a line that has no end yet. Raises HostFault.
+
+        What is added while it prints is for the next call, or a program that writes faster than this reads would keep
+        it for ever.
+        """
         try:
             with self._path.open("rb") as file:
-                if file.seek(0, 2) < self._position:  # somebody has emptied it
+                end = file.seek(0, 2)
+                if end < self._position:  # somebody has emptied it
                     self._position = 0
                 file.seek(self._position)
-                while piece := file.read(_BLOCK):
+                while piece := file.read(min(_BLOCK, end - self._position)):
                     self._position += len(piece)
                     self._writer.write(piece)
         except FileNotFoundError:

@@ -4,9 +4,11 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
+from gpusched.cli.log_tail import LogTail, Writer
 from tests.cli.command import PATIENCE_S, Command, until
 from tests.cli.queue import ONE_GPU, queue, until_state
 
@@ -128,10 +130,28 @@ def test_it_survives_a_restart_of_the_daemon(command: Command) -> None:
     assert follower.wait(PATIENCE_S) == 0
 
 
+def test_a_program_that_writes_faster_than_it_is_read_does_not_keep_it_for_ever(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"one\n" * 100_000)
+
+    class Growing(Writer):
+        def write(self, piece: bytes) -> None:
+            with log.open("ab") as file:
+                file.write(piece * 2)
+            told.append(len(piece))
+
+    told: list[int] = []
+    LogTail(log, None, Growing("command.0", width=0, as_json=False)).show()
+
+    assert sum(told) == 400_000
+
+
 @pytest.mark.parametrize("words", [(), ("-f",)])
 def test_a_reader_that_has_enough_ends_it_quietly(words: tuple[str, ...], command: Command) -> None:
-    name = queue(command, "--gpus", "0", "--", "yes")
-    until(lambda: command.run("logs", name, "-n", "1").stdout.endswith("y\n"), "it writes")
+    script = "yes | head -c 20000000; sleep 1000"
+    name = queue(command, "--gpus", "0", "--", "sh", "-c", script)
+    log = command.state / "jobs" / name / "logs" / "command.0.log"
+    until(lambda: log.exists() and log.stat().st_size > 20_000_000, "it has written more than a pipe holds")
 
     reader = command.start("logs", *words, name)
     assert reader.stdout is not None
