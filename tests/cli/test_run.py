@@ -324,7 +324,7 @@ def test_it_starts_after_another_and_not_before_its_time(command: Command) -> No
     ("words", "told"),
     [
         (("--gpus", "1", "--memory", "6GiB"), "exclude each other"),
-        (("--fraction", "1.5"), "1.5 is not a fraction"),
+        (("--fraction", "1.5"), "'1.5' is not a fraction"),
         (("--fraction", "much"), "'much' is not a fraction"),
         (("--memory", "6"), "'6' is not an amount of memory"),
         (("--gpus", "0,2"), "'0,2' is not a count"),
