@@ -7,6 +7,8 @@ FLAVOUR := $(if $(wildcard /proc/driver/nvidia/version),cuda,cpu)
 LOCK    := requirements/$(FLAVOUR).txt
 READY   := $(VENV)/.ready-$(FLAVOUR)
 PROCS   ?= 4
+# Tests wait more than they compute, so there is one more of them at a time than CPUs.
+SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-gpu check lint format types lock wheel clean
@@ -28,7 +30,7 @@ demo: $(READY) ## Plan, launch snake and show the status, on whatever this host 
 	@BIN=$(BIN) PROCS=$(PROCS) sh scripts/demo
 
 test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -q -n $(SIDE) --dist worksteal
 
 test-gpu: $(READY) ## Run only the tests that need a real GPU
 	@$(BIN)/python -m pytest -m gpu -rs

@@ -1,10 +1,13 @@
 """What tests of several packages share."""
 
+import os
 import shutil
 
 import pytest
 
 from tests.stand_in.library import StandIn
+
+os.environ.pop("COLUMNS", None)  # tests that run side by side are given one, and it would be every terminal's width
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,9 @@ def test_each_line_as_json(command: Command) -> None:
 
 
 def test_an_unknown_replica_is_told_with_those_that_there_are(command: Command) -> None:
-    told = command.run("logs", launched(command), "--replica", "actor.7")
+    name = launched(command)
+    until_state(command, name, "running")
+    told = command.run("logs", name, "--replica", "actor.7")
 
     assert told.returncode == 4
     assert "learner.0, actor.0, actor.1" in told.stderr
