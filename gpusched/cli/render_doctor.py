@@ -12,7 +12,7 @@ from gpusched.doctor.facts import Finding
 
 __all__ = ["print_findings"]
 
-_WIDTH_OF_A_PIPE: Final = 120
+_WIDTH_OF_A_PIPE: Final = 1_000_000  # one finding, one line: for grep
 _LEAST_WIDTH: Final = 16
 _MARKS: Final = {"ok": ("✓", "ok  "), "warning": ("!", "WARN"), "error": ("✗", "FAIL")}
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "bold red"}

@@ -259,7 +259,9 @@ def test_opening_and_closing_leaves_no_descriptor_thread_or_file(endpoint: str, 
     before = held()
     for _ in range(50):
         once()
-    assert held() == before
+    after = held()
+    assert after[0] <= before[0], "no descriptor is left"
+    assert after[1] <= before[1], "no thread is left, though one of an earlier test may have gone meanwhile"
     assert list(directory.iterdir()) == []
 
 
