@@ -59,6 +59,7 @@ class Chaos:
             (3, self.stop_one),
             (1, self.kill_front),
             (2, self.kill_daemon),
+            (3, self.kill_daemon_at_a_start),
             (3, self.kill_part),
             (1, self.freeze_daemon),
         ]
@@ -126,6 +127,23 @@ class Chaos:
             until(lambda: self.daemon_pid() != pid, "the daemon that was killed is gone")
         if self.random.random() < 0.5:
             self.start_daemon()
+
+    def kill_daemon_at_a_start(self) -> None:
+        """Kill -9 the daemon in the moments in which it takes in a job, saves it and starts it."""
+        self.start_daemon()
+        pid, end = self.daemon_pid(), self.random.choice(sorted(ENDS))
+        process = self.command.start("run", "-d", "--gpus", "0", "--json", "--", "sh", "-c", self._script(end))
+        if self.random.random() < 0.7:  # most of it is the command's own start: rather wait for that
+            output, _ = process.communicate(timeout=60)
+        time.sleep(self.random.random() * 0.06)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: self.daemon_pid() != pid, "the daemon that was killed is gone")
+        if process.returncode is None:
+            output, _ = process.communicate(timeout=60)
+        if process.returncode == 0:  # 4: the daemon was gone before it could answer
+            self.expected[json.loads(output)["id"]] = ENDS[end]
 
     def freeze_daemon(self) -> None:
         """Stop the daemon for a moment, as a swapping host does."""
