@@ -2,12 +2,19 @@
 
 import os
 import shutil
+import signal
 
 import pytest
 
 from tests.stand_in.library import StandIn
 
 os.environ.pop("COLUMNS", None)  # tests that run side by side are given one, and it would be every terminal's width
+
+for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(number) is signal.SIG_IGN:  # by nohup or as a shell's background job; children would inherit it
+        signal.signal(number, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

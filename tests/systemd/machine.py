@@ -163,14 +163,21 @@ def until(condition: Callable[[], object], what: str, patience_s: float = PATIEN
         time.sleep(0.05)
 
 
+_FRESH = ("/tmp", "/run")  # noqa: S108 (systemd-nspawn mounts empty ones)
+
+
 def needed_paths() -> list[Path]:
     """Return the directories without which gpusched, as it runs here, does not run."""
     return [ROOT, Path(sys.prefix), Path(sys.base_prefix)]
 
 
 def _binds() -> list[str]:
-    """Return what brings in the directories that lie on another file system than /."""
-    apart = [path for path in needed_paths() if path.stat().st_dev != Path("/").stat().st_dev]
+    """Return what brings in the directories that lie on another file system than /, or in one that is fresh there."""
+    apart = [
+        path
+        for path in needed_paths()
+        if path.stat().st_dev != Path("/").stat().st_dev or any(path.is_relative_to(fresh) for fresh in _FRESH)
+    ]
     return [f"--bind-ro={path}" for path in apart]
 
 
