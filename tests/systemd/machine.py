@@ -51,6 +51,9 @@ def why_not() -> str | None:
         return f"not installed here: {', '.join(missing)} (Debian: systemd-container)"
     if os.geteuid() != 0:
         return "booting a systemd needs root"
+    hidden = [str(path) for path in needed_paths() if any(path.is_relative_to(fresh) for fresh in ("/tmp", "/run"))]
+    if hidden:
+        return f"{hidden[0]} lies where a booted systemd, and a unit with PrivateTmp, have a directory of their own"
     with tempfile.TemporaryDirectory() as folder:
         script = (
             'mount -t tmpfs tmpfs "$1"; cd "$1"; mkdir u w r; mount -t overlay -o lowerdir=/,upperdir=u,workdir=w o r'
@@ -163,21 +166,14 @@ def until(condition: Callable[[], object], what: str, patience_s: float = PATIEN
         time.sleep(0.05)
 
 
-_FRESH = ("/tmp", "/run")  # noqa: S108 (systemd-nspawn mounts empty ones)
-
-
 def needed_paths() -> list[Path]:
     """Return the directories without which gpusched, as it runs here, does not run."""
     return [ROOT, Path(sys.prefix), Path(sys.base_prefix)]
 
 
 def _binds() -> list[str]:
-    """Return what brings in the directories that lie on another file system than /, or in one that is fresh there."""
-    apart = [
-        path
-        for path in needed_paths()
-        if path.stat().st_dev != Path("/").stat().st_dev or any(path.is_relative_to(fresh) for fresh in _FRESH)
-    ]
+    """Return what brings in the directories that lie on another file system than /."""
+    apart = [path for path in needed_paths() if path.stat().st_dev != Path("/").stat().st_dev]
     return [f"--bind-ro={path}" for path in apart]
 
 
