@@ -12,6 +12,7 @@ from typing import Final
 from gpusched.daemon.course import begin, cancel, is_forsaken
 from gpusched.daemon.job import Job
 from gpusched.daemon.parts import A_FLOOD, Parts
+from gpusched.daemon.plans import needs_devices
 from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.device import Inventory
@@ -121,7 +122,7 @@ class Queue:
             except HostFault as error:  # the record of an earlier job is damaged: that is nothing to the others
                 yield job.id, error.message
                 continue
-            trouble = None if asked.machine is None and _needs_no_device(asked) else troubles[asked.machine]
+            trouble = None if asked.machine is None and not needs_devices(asked) else troubles[asked.machine]
             if over is not None:
                 cancel(self._parts, job, over)
             elif reason or trouble:
@@ -222,10 +223,6 @@ class Queue:
 
 def _on_this_host(job: Job) -> bool:
     return job.submission is not None and job.submission.machine is None
-
-
-def _needs_no_device(asked: Submission) -> bool:
-    return asked.command is not None and asked.command.devices == 0
 
 
 def _began(pid: int) -> float | None:
