@@ -109,14 +109,14 @@ class Link:
 
         return self._ask(request, Done).told
 
-    def _ask(self, request: "Request", kind: type[SomeAnswer], patience_s: float = 2.0) -> SomeAnswer:
+    def _ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
         for name in getattr(request, "ids", ()):
             if not 0 < len(name) <= _LONGEST_ID:
                 raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
         deadline = None
         while True:
             try:
-                answer = self._connected().ask(request, patience_s)
+                answer = self._connected().ask(request)
             except UnicodeEncodeError as error:
                 told = f"{error.object!a} is not UTF-8, and the daemon takes nothing else"
                 raise UsageError(told, "rename the file, or put the command into a script") from None

@@ -38,10 +38,6 @@ class Watch:
             del self._descriptors[descriptor]
             os.close(descriptor)
 
-    def is_followed(self, job_id: str) -> bool:
-        """Return whether the job is watched."""
-        return job_id in self._look_at
-
     def descriptors(self) -> Iterable[int]:
         """Return what becomes readable when a guard ends."""
         return self._descriptors.keys()
