@@ -13,7 +13,7 @@ from typing import Final
 
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import descendants, inherited
+from gpusched.supervisor.kernel import descendants, halted, inherited
 from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Attached", "exit_code", "signals_kept"]
@@ -30,6 +30,7 @@ _PASSED_ON: Final = (
 )
 _KEPT: Final = (*_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD)
 _LOOK_EVERY_S: Final = 0.02
+_HALT_PATIENCE_S: Final = 0.3  # who ignores Ctrl-Z, as any program may, is not waited for longer
 _CLEARING_PATIENCE_S: Final = 30.0  # a supervisor without its guard kills, sweeps, and saves its last word
 _NOT_FOUND, _NOT_EXECUTABLE, _BY_SIGNAL = 127, 126, 128  # as a POSIX shell has them
 _NO_SUCH_FILE: Final = os.strerror(2)
@@ -95,9 +96,16 @@ class Attached:
         if number == signal.SIGTSTP:
             if foreign:
                 self._send(number)
+            self._await_halt()
             _stop_ourselves()
         elif foreign or (by_kernel and not self._has_it(number)):
             self._early.append(number)
+
+    def _await_halt(self) -> None:
+        """Let the command halt first: a shell takes its terminal back as soon as we have, and both would read it."""
+        deadline = time.monotonic() + _HALT_PATIENCE_S
+        while time.monotonic() < deadline and not halted(descendants(self._guard), os.getpgrp()):
+            time.sleep(_HALT_PATIENCE_S / 100)
 
     def _is_ours(self, pid: int) -> bool:
         """Return whether the process belongs to the job: what it sends to its group, the command has had itself."""

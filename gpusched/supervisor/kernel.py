@@ -14,6 +14,7 @@ __all__ = [
     "become_subreaper",
     "boot_id",
     "descendants",
+    "halted",
     "inherited",
     "kill_descendants",
     "parent",
@@ -106,6 +107,12 @@ def descendants(pid: int) -> list[int]:
     for parent in found:
         found += children.get(parent, [])
     return [one for one in found[1:] if one not in dead]
+
+
+def halted(pids: list[int], group: int) -> bool:
+    """Return whether each of the processes that is of the process group `group` is stopped, traced or gone."""
+    fields = [_stat(pid) for pid in pids]
+    return all(one is None or int(one[2]) != group or one[0] in (b"T", b"t", b"Z", b"X") for one in fields)
 
 
 def kill_descendants(patience_s: float) -> bool:

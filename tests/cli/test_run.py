@@ -175,6 +175,31 @@ print("told", input(), flush=True)
     window.see("code=0")
 
 
+def test_a_program_that_tidies_up_on_ctrl_z_has_done_so_before_the_shell_goes_on(
+    terminal: Any, command: Command
+) -> None:
+    command.env["PS1"] = "next> "
+    window = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
+    window.see("next> ")
+    program = """
+import os, signal, time
+def tidy(*_):
+    time.sleep(0.1)
+    print("ti" + "died", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.signal(signal.SIGTSTP, tidy)
+print("re" + "ady", flush=True)
+while True:
+    signal.pause()
+"""
+    Path(command.home / "tidies.py").write_text(program)
+    window.type(" ".join((*GPUSCHED, *FREE, sys.executable, str(command.home / "tidies.py"))).encode() + b"\r")
+    window.see("ready")
+    window.type(b"\x1a")
+
+    assert "tidied" in window.see("Stopped")
+
+
 # ---- the queue ----
 
 
