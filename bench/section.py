@@ -1,4 +1,4 @@
-"""What a part of the bench is made of: rows that are measured in turn, what their figures mean, and what they must show.
+"""What a part of the bench is made of: rows that are measured in turn, their figures, and what they must show.
 
 Pure values; run.py measures them and report.py writes them down.
 """
@@ -40,7 +40,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What `row` must show in `figure`: `times` better than the row `than`, or, without one, at least (at most) `bound`.
+    """What `row` must show in `figure`: `times` better than the row `than`, or, without one, no worse than `bound`.
 
     A row that is twice as fast is 2 times better, whether its figure counts seconds or steps a second.
     """

@@ -1,0 +1,1 @@
+"""The sections of the bench, a table each."""
