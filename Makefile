@@ -11,10 +11,10 @@ PROCS   ?= 4
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check lint format types lock wheel clean
+.PHONY: help setup demo test test-gpu check lint format types lock wheel clean .venv-ray
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the environment (.venv) with the locked versions
 
@@ -51,11 +51,20 @@ format: $(READY) ## Format the code and mend what can be mended
 lock: ## Resolve the exact versions anew (needs uv)
 	@uv pip compile pyproject.toml --extra dev --extra tensorflow $(LOCK_OPTIONS) --output-file requirements/cpu.txt
 	@uv pip compile pyproject.toml --extra dev --extra cuda $(LOCK_OPTIONS) --output-file requirements/cuda.txt
+	@uv pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
 
 LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+.venv-ray: .venv-ray/.ready ## Make Ray's environment, which only the bench has beside it
+
+.venv-ray/.ready: requirements/ray.txt
+	@$(PYTHON) -m venv --clear .venv-ray
+	@echo "Installing Ray, to measure beside it: a minute or two; 2 GB on disk."
+	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
 
 wheel: $(READY) ## Build the wheel into dist/
 	@$(BIN)/hatchling build --target wheel
 
 clean: ## Remove what was made
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .ruff_cache
+	@rm -rf $(VENV) .venv-ray dist .hypothesis .mypy_cache .ruff_cache
