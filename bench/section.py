@@ -3,12 +3,16 @@
 Pure values; run.py measures them and report.py writes them down.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import msgspec
 
-__all__ = ["Figure", "Goal", "Kind", "Missing", "Row", "Section"]
+__all__ = ["Figure", "Goal", "Kind", "Measured", "Missing", "Row", "Section"]
+
+Measured = Mapping[str, float | Sequence[float]]
+"""Figures by their key. Several values of one figure come from parts of one run, such as a minute each of a long one."""
 
 Kind = Literal["ours", "original", "strong", "other", "limit"]
 """`original`: the design that this project replaces. `strong`: what a careful person would write. `other`: a peer such
@@ -35,7 +39,7 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     kind: Kind
-    measure: Callable[[bool], Mapping[str, float]]
+    measure: Callable[[bool], Measured]
     rounds: int | None = None
 
 
@@ -56,7 +60,8 @@ class Goal(msgspec.Struct, frozen=True):
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """One table. In each of `rounds` every row is measured once, ours beside theirs; `quick_rounds` for a first look.
 
-    `about` tells the reader in two or three sentences what is done, and what is not fair about it.
+    `about` tells the reader in two or three sentences what is done, and what is not fair about it. `around` is entered
+    before the first measurement and left after the last. `takes_s` and `quick_takes_s` say how long all of it takes.
     """
 
     name: str
@@ -67,3 +72,6 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     goals: tuple[Goal, ...] = ()
     rounds: int = 5
     quick_rounds: int = 1
+    takes_s: int = 60
+    quick_takes_s: int = 15
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
