@@ -15,7 +15,8 @@ from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.screen import can_redraw
-from gpusched.cli.workloads import complete_workload, load_workload, read_options
+from gpusched.cli.workload_options import configured
+from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
@@ -85,8 +86,8 @@ def launch(
 
     queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
-    loaded = load_workload(workload)
-    options = read_options(loaded, context.args)
+    named = load_workload(workload)
+    loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     _require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     settings = load_settings(os.environ)

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "doctor": "Say what is wrong with this host, and what to type.",
 }
 _PASSES_OPTIONS_ON: Final = {
+    "plan": {"allow_extra_args": True, "ignore_unknown_options": True},
     "launch": {"allow_extra_args": True, "ignore_unknown_options": True},
     "run": {"allow_interspersed_args": False},
 }

@@ -2,18 +2,22 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
+from gpusched.cli.workload_options import configured_to_plan
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]
 
+_USUAL: Final = "snake"
+
 
 def plan(
+    context: typer.Context,
     *,
     procs: Procs = None,
     workload: Annotated[
@@ -23,7 +27,7 @@ def plan(
             metavar="NAME|FILE",
             autocompletion=complete_workload,
         ),
-    ] = "snake",
+    ] = _USUAL,
     machine: Annotated[
         str | None,
         typer.Option(
@@ -41,10 +45,13 @@ def plan(
 ) -> None:
     """Say which process would go on which GPU with how much memory, and why. Nothing is started.
 
+    Options that plan does not know are the workload's own: gpusched plan -- --help
+
     Example: gpusched plan --procs 32 --machine p3.8xlarge
     """
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
-    found = wish.plan(load_workload(workload), load_settings(os.environ))
+    command = "gpusched plan" if workload == _USUAL else f"gpusched plan --workload {workload}"
+    found = wish.plan(configured_to_plan(load_workload(workload), context.args, command), load_settings(os.environ))
     if as_json:
         import msgspec
 

@@ -121,8 +121,8 @@ class _Drawing:
                 lines.append([])
             if len(self.groups) > _MOST_GROUPS:
                 lines += [[Piece(f"{len(self.groups) - _MOST_GROUPS} more kinds of devices: see --json", "dim")], []]
-        else:
-            lines += [part for line in self._without_devices() for part in _folded(line, self.width)]
+        if without := self._without_devices():
+            lines += [part for line in without for part in _folded(line, self.width)]
             lines.append([])
         lines += _bullets("why", self.plan.why, "bold", self.width)
         if self.plan.warnings:
@@ -134,9 +134,11 @@ class _Drawing:
         on = number(len(plan.devices), "device") if plan.devices else "no device"
         where = plan.inventory.host + (" (simulated)" if plan.inventory.simulated else "")
         policy = "" if plan.policy == "balanced" else f", policy {plan.policy}"
-        replicas = number(len(plan.replicas), "replica")
+        without = sum(replica.device_uuid is None for replica in plan.replicas) if plan.devices else 0
+        replicas = number(len(plan.replicas) - without, "replica")
+        beside = f", {without} without a device" if without else ""
         told = f"   {plan.request.workload} on {where}{policy}"
-        return [Piece(_counts(plan.counts), "bold"), Piece(f" {replicas} on {on}"), Piece(told, "dim")]
+        return [Piece(_counts(plan.counts), "bold"), Piece(f" {replicas} on {on}{beside}"), Piece(told, "dim")]
 
     def _runs(self, device: DevicePlan) -> list[list[Replica]]:
         here = (self.replicas[name] for name in device.replicas)
@@ -243,8 +245,11 @@ class _Drawing:
         return Piece("  ", look.style) if self.colour else Piece(look.sign)
 
     def _without_devices(self) -> list[Line]:
-        lines = []
-        for _, run in groupby(self.plan.replicas, key=lambda replica: replica.role):
+        lines: list[Line] = []
+        without = [replica for replica in self.plan.replicas if replica.device_uuid is None]
+        if without and self.plan.devices:
+            lines.append([Piece("no device", "bold")])
+        for _, run in groupby(without, key=lambda replica: replica.role):
             mine = list(run)
             told = f"{number(len(mine[0].cpus), 'CPU')}, {number(mine[0].threads, 'thread')}, no limit"
             lines.append(

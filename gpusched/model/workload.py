@@ -1,20 +1,34 @@
 """What a user writes once: roles, their commands and needs. Reading a file is somebody else's work."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-__all__ = ["Memory", "Restart", "RestartPolicy", "Role", "Workload"]
+__all__ = ["Memory", "Restart", "RestartPolicy", "Role", "Setting", "Workload"]
 
 RestartPolicy = Literal["never", "on-failure", "always"]
+Setting = bool | int | float | str
+"""What one of a workload's own settings may be compared with."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica of a role needs: at least `min_mib`; `share` (1/10 000 of one device) when it can be had."""
+    """What one replica of a role needs: at least `min_mib`; `share` (1/10 000 of one device) when it can be had.
+
+    `unless` are settings of the workload's own, each with a value: while all of them have it, no device is needed.
+    """
 
     min_mib: int
     share: int | None = None
+    unless: tuple[tuple[str, Setting], ...] = ()
+
+    def under(self, settings: Mapping[str, object]) -> "Memory | None":
+        """Return what is needed when the workload's settings are these, None for no device."""
+        if self.unless and all(name in settings and settings[name] == value for name, value in self.unless):
+            return None
+        return replace(self, unless=())
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,3 +72,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             if role.name == name:
                 return role
         raise KeyError(name)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether what its roles need depends on its settings."""
+        return any(role.memory is not None and role.memory.unless for role in self.roles)
+
+    def under(self, settings: Mapping[str, object]) -> "Workload":
+        """Return the workload as it is when its settings are these: nothing in it depends on them any more."""
+        roles = (
+            role if role.memory is None else replace(role, memory=role.memory.under(settings)) for role in self.roles
+        )
+        return replace(self, roles=tuple(roles))

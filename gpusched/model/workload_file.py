@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from gpusched.errors import UsageError, WorkloadError
-from gpusched.model.workload import Memory, Restart, RestartPolicy, Role, Workload
+from gpusched.model.workload import Memory, Restart, RestartPolicy, Role, Setting, Workload
 from gpusched.units import parse_fraction, parse_mib
 
 __all__ = ["parse_workload"]
@@ -30,7 +30,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         raise top.error("roles", "has no role", "add a table such as [roles.learner]")
     job = top.table("job")
     job.only("leader", "preload", "settings", "stop_grace", "requeue")
-    return Workload(
+    workload = Workload(
         name=top.name("name", path.parent.name),
         roles=roles,
         leader=_leader(job, roles),
@@ -40,6 +40,10 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         requeue=job.yes("requeue"),
         path=path,
     )
+    if workload.conditional and workload.settings is None:
+        hint = 'name the class of the settings, such as settings = "my.module:Settings"'
+        raise job.error("settings", "is missing, and a role's memory.unless names one of them", hint)
+    return workload
 
 
 def _leader(job: "_Table", roles: tuple[Role, ...]) -> str | None:
@@ -81,7 +85,7 @@ def _role(name: str, table: "_Table") -> Role:
 
 
 def _memory(table: "_Table") -> Memory:
-    table.only("min", "share")
+    table.only("min", "share", "unless")
     if "min" not in table.values:
         raise table.error("min", "is missing", 'add the least that one replica needs, such as min = "512MiB"')
     try:
@@ -89,7 +93,14 @@ def _memory(table: "_Table") -> Memory:
         share = parse_fraction(table.values["share"], table.where("share")) if "share" in table.values else None
     except UsageError as error:
         raise WorkloadError(error.message, error.hint) from None
-    return Memory(min_mib=least, share=share)
+    return Memory(min_mib=least, share=share, unless=_unless(table) if "unless" in table.values else ())
+
+
+def _unless(table: "_Table") -> tuple[tuple[str, Setting], ...]:
+    settings = table.table("unless")
+    if not settings.values:
+        raise table.error("unless", "is empty", 'name a setting and its value, such as { inference = "learner" }')
+    return tuple((name, settings.setting(name)) for name in sorted(settings.values))
 
 
 def _restart(table: "_Table") -> Restart:
@@ -129,6 +140,12 @@ class _Table:
         value = self.values[key]
         if not isinstance(value, str) or not value:
             raise self.error(key, f"is {value!r}, not a text", f'write {key} = "..."')
+        return value
+
+    def setting(self, key: str) -> Setting:
+        value = self.values[key]
+        if not isinstance(value, bool | int | float | str):
+            raise self.error(key, f"is {value!r}", "give one text, number, true or false")
         return value
 
     def name(self, key: str, default: str) -> str:

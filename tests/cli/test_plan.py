@@ -162,6 +162,78 @@ def test_the_context_comes_from_the_settings(tmp_path: Path) -> None:
     assert {device["memory_plannable_mib"] for device in told["devices"]} == {16160}
 
 
+LEARNER_ASKS = ("--procs", "32", "--machine", "p3.8xlarge", "--inference", "learner")
+
+
+def test_actors_that_the_learner_thinks_for_have_no_device(tmp_path: Path) -> None:
+    told = as_json(tmp_path, *LEARNER_ASKS)
+    learner, *actors = told["replicas"]
+    assert (told["counts"], len(actors)) == ([1, 0, 0, 0], 32)
+    assert learner["share_mib"] == told["devices"][0]["memory_plannable_mib"], "the learner has the whole device"
+    for actor in actors:
+        assert (actor["device_index"], actor["device_uuid"]) == (None, None)
+        assert (actor["limit_mib"], actor["context_mib"], actor["share_mib"], actor["fraction"]) == (0, 0, 0, 0)
+        assert actor["env"]["CUDA_VISIBLE_DEVICES"] == ""
+        assert not {name for name in actor["env"] if "MEMORY" in name or "FRACTION" in name}
+
+
+def test_replicas_without_a_device_are_drawn_beside_those_with_one(tmp_path: Path) -> None:
+    lines = gpusched(tmp_path, *LEARNER_ASKS, COLUMNS="80").stdout.splitlines()
+    assert lines[0].startswith("[1, 0, 0, 0] 1 replica on 4 devices, 32 without a device")
+    assert lines[lines.index("no device") + 1].split(maxsplit=2)[1:] == ["actor.0-31", "32 CPUs, 1 thread, no limit"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_as_many_actors_without_a_device_as_there_are_cpus(tmp_path: Path) -> None:
+    told = as_json(tmp_path, "--machine", "p3.8xlarge", "--procs", "max", "--inference", "learner")
+    assert len(told["replicas"]) == len(told["replicas"][0]["cpus"]) == 32
+
+
+def test_the_workloads_options_have_a_help_of_their_own(tmp_path: Path) -> None:
+    done = gpusched(tmp_path, "--", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: gpusched plan ")
+    assert "--inference {actor,learner}" in done.stdout
+
+
+CONDITIONAL = """
+    name = "mine"
+    [roles.player]
+    command = ["{python}"]
+    memory = { min = "1GiB", unless = { UNLESS } }
+    [job]
+    settings = "workloads.snake.settings:Settings"
+"""
+
+
+@pytest.mark.parametrize(
+    ("unless", "said", "fix"),
+    [
+        ('thinks = "learner"', "memory.unless.thinks is no setting of workloads.snake", "known there: network, infer"),
+        ('inference = "nobody"', "memory.unless.inference is 'nobody': Invalid enum value", "value that the setting"),
+        ("games = 0", "memory.unless.games is 0: Expected `int` >= 1", "value that the setting can have"),
+        ('games = "8"', "memory.unless.games is '8': Expected `int`", "value that the setting can have"),
+    ],
+)
+def test_a_condition_that_no_setting_can_meet_is_told(tmp_path: Path, unless: str, said: str, fix: str) -> None:
+    file = tmp_path / "workload.toml"
+    file.write_text(CONDITIONAL.replace("UNLESS", unless))
+    done = gpusched(tmp_path, "--workload", str(file), "--machine", "2x16GiB", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"]) == (2, "workload")
+    assert error["message"].startswith(f"{file}: roles.player.memory.unless.")
+    assert said in error["message"]
+    assert fix in error["hint"]
+
+
+def test_settings_that_nothing_depends_on_are_not_imported_for_a_plan(tmp_path: Path) -> None:
+    file = tmp_path / "workload.toml"
+    file.write_text(CONDITIONAL.replace(", unless = { UNLESS }", "").replace("workloads.snake", "no.such.module"))
+    words = ("--workload", str(file), "--machine", "2x16GiB")
+    assert as_json(tmp_path, *words)["counts"] == [1, 0]
+    assert "no.such.module" in gpusched(tmp_path, *words, "--games", "8").stderr
+
+
 def saved_status(folder: Path) -> Path:
     """Return a saved status of a host whose one GPU somebody else uses."""
     process = DeviceProcess(pid=4711, user="alice", command="python", memory_mib=15_000)
@@ -189,6 +261,9 @@ NO = [
     ("unknown workload", ("--workload", "chess"), 2, "usage"),
     ("unknown policy", ("--policy", "fast", "--machine", "p3.8xlarge"), 2, "usage"),
     ("unknown option", ("--fast",), 2, "usage"),
+    ("a word too many", ("snake",), 2, "usage"),
+    ("a value that an option of the workload cannot have", ("--inference", "nobody"), 2, "usage"),
+    ("an option of the workload out of range", ("--games", "0"), 2, "usage"),
 ]
 
 

@@ -3,7 +3,9 @@
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gpusched.errors import WorkloadError
 from gpusched.model.workload import Memory, Restart, Role, Workload
@@ -75,7 +77,11 @@ def test_one_command_is_enough() -> None:
 MISTAKES = {
     "unknown key at the top": ('colour = "red"\n' + ROLE, "colour is not a known key", "name, roles, job"),
     "unknown key of a role": (ROLE + "gpus = 1", "roles.actor.gpus is not a known key", "command, count"),
-    "unknown key of memory": (ROLE + 'memory = { min = "1GiB", max = 2 }', "roles.actor.memory.max", "min, share"),
+    "unknown key of memory": (
+        ROLE + 'memory = { min = "1GiB", max = 2 }',
+        "roles.actor.memory.max",
+        "min, share, unless",
+    ),
     "unknown key of restart": (ROLE + "restart = { times = 2 }", "roles.actor.restart.times", "policy, max"),
     "unknown key of job": (ROLE + "[job]\nboss = 1", "job.boss is not a known key", "leader, preload"),
     "no roles": ('name = "x"', "roles is missing", "[roles]"),
@@ -106,6 +112,22 @@ MISTAKES = {
     "share is above one": (ROLE + 'memory = { min = "1GiB", share = 1.5 }', "memory.share: 1.5", "such as 0.75"),
     "share is NaN": (ROLE + 'memory = { min = "1GiB", share = nan }', "memory.share: nan", "such as 0.75"),
     "share is a text": (ROLE + 'memory = { min = "1GiB", share = "75%" }', "memory.share: '75%'", "such as 0.75"),
+    "unless is a text": (
+        ROLE + 'memory = { min = "1GiB", unless = "inference" }',
+        "roles.actor.memory.unless is 'inference', not a table",
+        "[roles.actor.memory.unless]",
+    ),
+    "unless is empty": (ROLE + 'memory = { min = "1GiB", unless = {} }', "memory.unless is empty", "inference ="),
+    "unless has a list": (
+        ROLE + 'memory = { min = "1GiB", unless = { inference = ["a", "b"] } }',
+        "roles.actor.memory.unless.inference is ['a', 'b']",
+        "one text, number",
+    ),
+    "unless without settings": (
+        ROLE + 'memory = { min = "1GiB", unless = { inference = "learner" } }',
+        "job.settings is missing, and a role's memory.unless",
+        "my.module:Settings",
+    ),
     "restart is a text": (ROLE + 'restart = "always"', "roles.actor.restart is 'always'", "[roles.actor.restart]"),
     "policy is unknown": (
         ROLE + 'restart = { policy = "maybe" }',
@@ -145,6 +167,46 @@ def test_a_mistake_is_told_with_the_file_the_key_and_the_fix(mistake: str) -> No
     assert said in caught.value.message
     assert fix in caught.value.hint
     assert caught.value.exit_code == 2
+
+
+UNLESS = f"""
+    {ROLE.strip()}
+    memory = {{ min = "512MiB", unless = {{ inference = "learner", deep = true }} }}
+    [roles.learner]
+    command = ["python", "learner.py"]
+    memory = {{ min = "2GiB" }}
+    [job]
+    settings = "my.settings:Settings"
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        ({"inference": "learner", "deep": True}, None),
+        ({"inference": "learner", "deep": True, "more": [1]}, None),
+        ({"inference": "actor", "deep": True}, Memory(min_mib=512)),
+        ({"inference": "learner", "deep": False}, Memory(min_mib=512)),
+        ({"inference": "learner"}, Memory(min_mib=512)),
+        ({}, Memory(min_mib=512)),
+    ],
+)
+def test_a_role_needs_no_device_while_all_of_its_conditions_hold(
+    settings: dict[str, object], needs: Memory | None
+) -> None:
+    workload = parse(UNLESS)
+    assert workload.conditional
+    under = workload.under(settings)
+    assert (under.role("actor").memory, under.role("learner").memory) == (needs, Memory(min_mib=2048))
+    assert not under.conditional
+
+
+def test_a_workload_with_conditions_travels_and_can_be_looked_up_by() -> None:
+    workload = parse(UNLESS)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(replace(workload, path=None)), type=Workload) == replace(
+        workload, path=None
+    )
+    assert hash(workload.role("actor").memory) is not None
 
 
 def test_a_directory_whose_name_cannot_be_a_jobs_asks_for_a_name() -> None:

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Network", "Settings"]
+__all__ = ["Inference", "Network", "Settings"]
 
 Network = Literal["original", "small"]
+Inference = Literal["actor", "learner"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,6 +18,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     network: Annotated[Network, Meta(description="original: 1.2 million weights; small: learns fast on a CPU")] = (
         "original"
     )
+    inference: Annotated[
+        Inference,
+        Meta(
+            description="who asks the network what to play; actor: each actor, with weights of its own; learner: the "
+            "learner, for all at once, and actors take no device memory"
+        ),
+    ] = "actor"
     minutes: Annotated[float, Meta(description="stop after so many minutes of training; 0: go on", ge=0)] = 0
     steps: Annotated[int, Meta(description="stop after so many environment steps; 0: go on", ge=0)] = 0
     target: Annotated[float, Meta(description="stop at this mean score of the last 1,000 games; 0: go on", ge=0)] = 0

@@ -1,0 +1,130 @@
+"""A workload's own options: the words behind it on the command line become the settings that it runs with.
+
+They are read before anything is planned, because what a role needs may depend on them (memory.unless).
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Never
+
+import msgspec
+
+from gpusched.errors import UsageError, WorkloadError
+from gpusched.model.workload import Workload
+
+__all__ = ["Configured", "configured", "configured_to_plan"]
+
+
+class Configured(NamedTuple):
+    """A workload as it is under its options, and these as JSON."""
+
+    workload: Workload
+    options: bytes
+
+
+def configured(workload: Workload, words: Sequence[str], command: str) -> Configured:
+    """Return the workload under `words`, such as `--network small`, over the defaults of its settings class.
+
+    `command` is what the person typed, as in `gpusched launch snake`, for what they are told. Raises UsageError for an
+    unknown option or a value out of range, WorkloadError for a condition that no settings can meet, and SystemExit(0)
+    after `--help`.
+    """
+    if workload.settings is None:
+        if words:
+            raise UsageError(
+                f"the workload {workload.name} has no options: {' '.join(words)!r} is not understood",
+                f"see {command} --help",
+            )
+        return Configured(workload, b"{}")
+    of = _settings_class(workload, workload.settings)
+    given = _given(of, words, command) if words else {}
+    try:
+        chosen = msgspec.convert(given, of, strict=False)
+        _check(chosen)
+    except ValueError as error:  # msgspec's own errors are ValueErrors too
+        what = str(error).replace("`$.", "`--")
+        raise UsageError(f"an option of {workload.name}: {what}", f"see {command} -- --help") from None
+    return Configured(_under(workload, of, chosen), msgspec.json.encode(chosen))
+
+
+def configured_to_plan(workload: Workload, words: Sequence[str], command: str) -> Workload:
+    """Return what `configured` does, for a plan only: settings that no role depends on are not looked at."""
+    return configured(workload, words, command).workload if words or workload.conditional else workload
+
+
+def _under(workload: Workload, of: type[msgspec.Struct], chosen: msgspec.Struct) -> Workload:
+    if not workload.conditional:
+        return workload
+    _require_possible(workload, of)
+    return workload.under({name: getattr(chosen, name) for name in of.__struct_fields__})
+
+
+def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
+    """Raise WorkloadError for a condition that names no setting, or a value that the setting cannot have."""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(of)}
+    for role in workload.roles:
+        for name, value in role.memory.unless if role.memory is not None else ():
+            where = f"{workload.path}: roles.{role.name}.memory.unless.{name}"
+            if name not in kinds:
+                raise WorkloadError(f"{where} is no setting of {workload.settings}", f"known there: {', '.join(kinds)}")
+            try:
+                msgspec.convert(value, kinds[name])
+            except msgspec.ValidationError as error:
+                raise WorkloadError(
+                    f"{where} is {value!r}: {error}", "give a value that the setting can have"
+                ) from None
+
+
+def _given(of: type[msgspec.Struct], words: Sequence[str], command: str) -> Mapping[str, Any]:
+    """Return what `words` say, as text, by the name of the setting."""
+    import argparse  # as long as all of a plan without options takes beside it
+
+    class Parser(argparse.ArgumentParser):
+        """A parser whose complaints are errors of ours."""
+
+        def error(self, message: str) -> Never:
+            raise UsageError(message, f"see {command} -- --help")
+
+    parser = Parser(prog=command, description=of.__doc__, allow_abbrev=False)
+    for field in msgspec.structs.fields(of):
+        kind, text = _kind_and_text(field.type)
+        choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else None
+        told = f"{text} (default: {field.default if field.default != '' else 'none'})"
+        option = "--" + field.name.replace("_", "-")
+        action: Any = {"action": argparse.BooleanOptionalAction} if isinstance(kind, msgspec.inspect.BoolType) else {}
+        if not action:
+            action = {"choices": choices, "metavar": None if choices else field.name.upper().rpartition("_")[2]}
+        parser.add_argument(option, dest=field.name, default=None, help=told.replace("%", "%%"), **action)
+    return {name: value for name, value in vars(parser.parse_args(list(words))).items() if value is not None}
+
+
+def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:
+    kind = msgspec.inspect.type_info(annotation)
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return kind.type, str((kind.extra_json_schema or {}).get("description", ""))
+    return kind, ""
+
+
+def _check(chosen: msgspec.Struct) -> None:
+    """Let the settings say what their types cannot: a `check` method that raises ValueError."""
+    check = getattr(chosen, "check", None)
+    if check is not None:
+        check()
+
+
+def _settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
+    module, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does for the replicas
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # noqa: BLE001 (the module is the workload's own, and may break in any way)
+        where = f"{workload.path}: job.settings"
+        raise WorkloadError(f"{where}: {name!r}: {error}", 'name a class, such as "my.settings:Settings"') from None
+    if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
+        raise WorkloadError(
+            f"{workload.path}: job.settings: {name!r} is no msgspec.Struct", "derive it from msgspec.Struct"
+        )
+    return found
