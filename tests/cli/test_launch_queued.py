@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.command import Command, until
+from tests.cli.command import TOYS, Command, until
 from tests.cli.queue import jobs, state, until_state
 
 P3 = ("--machine", "p3.8xlarge")
@@ -25,6 +25,27 @@ def test_a_detached_launch_goes_on_without_its_terminal_as_it_was_planned(comman
     for replica in planned["replicas"]:
         env = json.loads((Path(job["run_dir"]) / f"{replica['name']}.told").read_text())["env"]
         assert replica["env"].items() <= env.items()
+
+
+def test_what_a_role_needs_under_its_options_holds_until_its_turn_has_come(command: Command) -> None:
+    command.env |= {"TOY_EXPECTS": "3", "PYTHONPATH": str(TOYS)}
+    workload = Path(command.toy("until_all_told.py", job='settings = "options:Settings"'))
+    conditional = 'memory = { min = "512MiB", unless = { colour = "green", legs = 4 } }'
+    workload.write_text(workload.read_text().replace('memory = { min = "512MiB" }', conditional))
+
+    dry = json.loads(command.run("launch", "--dry-run", str(workload), *P3, "--json", "--colour", "green").stdout)
+    told = command.run("launch", "-d", str(workload), *P3, "--colour", "green")
+
+    assert dry["counts"] == [1, 0, 0, 0]
+    assert told.returncode == 0, told.stderr
+    assert command.run("wait", "toy-1").stdout.startswith("toy-1 succeeded after ")
+    job = jobs(command)["toy-1"]
+    assert job["counts"] == [1, 0, 0, 0]
+    env = json.loads((Path(job["run_dir"]) / "actor.1.told").read_text())["env"]
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+    assert "GPUSCHED_MEMORY_LIMIT_MIB" not in env
+    assert json.loads(env["GPUSCHED_SETTINGS"])["colour"] == "green"
+    assert json.loads(command.run("launch", "--dry-run", str(workload), *P3, "--json").stdout)["counts"] != [1, 0, 0, 0]
 
 
 def test_as_json_it_prints_the_job(command: Command) -> None:
