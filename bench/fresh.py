@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-from bench.host import memory_mb
 from gpusched.supervisor.kernel import descendants
 
-__all__ = ["ROOT", "Failed", "fresh", "tree_pss_mb"]
+__all__ = ["ROOT", "Failed", "fresh"]
 
 ROOT: Final = Path(__file__).parents[1]
 _LAST_WORDS: Final = 600
@@ -70,13 +69,3 @@ def _end(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-
-
-def tree_pss_mb(*roots: int) -> float:
-    """Return the memory of processes and of all below them in MB, what is shared counted once (sum of PSS)."""
-    pids = {pid for root in roots for pid in (root, *descendants(root))}
-    total = 0.0
-    for pid in pids:
-        with contextlib.suppress(OSError, KeyError):  # it ended meanwhile
-            total += memory_mb(pid)[1]
-    return total

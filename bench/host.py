@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.processes import cpu_s, memory_mb
 from gpusched.control.client import Client
 from gpusched.control.messages import Jobs, ListJobs, Ping, Pong, Shutdown, Stop
 from gpusched.errors import NoDaemon
@@ -114,21 +115,6 @@ def median_s(action: Callable[[], object], times: int = 5) -> float:
         action()
         taken.append(time.perf_counter() - began)
     return statistics.median(taken)
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that all threads of a process have used so far, exact to the nanosecond."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
-
-
-def memory_mb(pid: int) -> tuple[float, float]:
-    """Return what a process has in memory, in MB: all of it (RSS), and its part of what is shared (PSS)."""
-    found = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-        name, size = line.split()[:2]
-        found[name] = int(size) * 1024 / 1e6
-    return found["Rss:"], found["Pss:"]
 
 
 def arguments(about: str | None, *options: tuple[str, int, str]) -> argparse.Namespace:

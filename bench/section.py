@@ -12,7 +12,7 @@ import msgspec
 __all__ = ["Figure", "Goal", "Kind", "Measured", "Missing", "Row", "Section"]
 
 Measured = Mapping[str, float | Sequence[float]]
-"""Figures by their key. Several values of one figure come from parts of one run, such as a minute each of a long one."""
+"""Figures by their key. Several values of one figure come from parts of one run: from each minute of a long one."""
 
 Kind = Literal["ours", "original", "strong", "other", "limit"]
 """`original`: the design that this project replaces. `strong`: what a careful person would write. `other`: a peer such
