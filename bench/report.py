@@ -1,0 +1,163 @@
+"""The figures as a page (docs/benchmarks.md) and as tables in a terminal; docs/benchmarks.json is their source."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.fresh import ROOT
+from bench.picture import draw
+from bench.results import (
+    Place,
+    Results,
+    RowResult,
+    SectionResult,
+    load,
+    merged,
+    save,
+    short,
+    times_better,
+    verdict,
+)
+
+__all__ = ["page", "print_results", "write_results"]
+
+_DOCS: Final = ROOT / "docs"
+_NARROWEST: Final = 120
+_ABOUT: Final = """\
+# Benchmarks
+
+<!-- Made by `make bench` from benchmarks.json: what is changed here by hand goes with the next run. -->
+
+`make bench` measures all of this beside its peers and writes this page; `make bench-quick` gives a first look. In each
+round every row is measured once, ours beside theirs, so that whatever else the machine does disturbs all alike; a cell
+is the median of the rounds, with the least and the most. **Trust the ratios, not the times**: `2 ×` is twice as good as
+the row that the table names, `0.5 ×` half as good. *Original* is the design that gpusched replaces, *strong* what a
+careful person would write instead, *limit* what the machine can do at most.
+"""
+
+
+def page(results: Results) -> str:
+    """Return the page for all results, in Markdown."""
+    parts = [_ABOUT, "![Times better than each peer](images/benchmarks.png)\n", _goals(results)]
+    parts += [_section(section) for section in results.sections]
+    return "\n".join([*parts, _places(results)])
+
+
+def print_results(sections: Sequence[SectionResult]) -> None:
+    """Print tables and goals."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _NARROWEST
+    for section in sections:
+        table = Table(title=f"{section.title} ({section.seconds:.0f} s)", title_justify="left", title_style="bold")
+        for name in ("", "kind", *_headings(section)):
+            table.add_column(escape(name), justify="left" if name in {"", "kind"} else "right")
+        for row in section.rows:
+            style = "bold" if row.kind == "ours" else None
+            table.add_row(*(escape(cell) for cell in (row.name, row.kind, *_cells(section, row))), style=style)
+        console.print(table)
+        for line in (*_compared(section), *_notes(section)):
+            console.print(escape(line), style="dim")
+        for goal in section.goals:
+            console.print(f"  {escape(goal.text)}: {escape(verdict(goal, section).words)}")
+        console.print()
+
+
+def write_results(sections: Iterable[SectionResult], order: Iterable[str]) -> None:
+    """Replace these sections in docs/benchmarks.json, and make the page and its picture anew. Raises OSError."""
+    source = _DOCS / "benchmarks.json"
+    results = merged(load(source), sections, order)
+    save(source, results)
+    (_DOCS / "benchmarks.md").write_text(page(results), encoding="utf-8")
+    draw(results, _DOCS / "images" / "benchmarks.png")
+
+
+def _goals(results: Results) -> str:
+    lines = ["## What it must show", "", "| what | measured |", "|---|---|"]
+    for section in results.sections:
+        lines += [f"| {_plain(goal.text)} | {_plain(verdict(goal, section).words)} |" for goal in section.goals]
+    return "\n".join([*lines, ""])
+
+
+def _section(section: SectionResult) -> str:
+    headings = ["", "kind", *_headings(section)]
+    lines = [f"## {section.title}", "", section.about, ""]
+    lines += [f"| {' | '.join(headings)} |", f"|---|---|{'--:|' * len(section.figures)}"]
+    for row in section.rows:
+        name = f"**{_plain(row.name)}**" if row.kind == "ours" else _plain(row.name)
+        lines.append(f"| {' | '.join([name, row.kind, *_cells(section, row)])} |")
+    told = [*_compared(section), *_notes(section)]
+    return "\n".join([*lines, "", *(f"{_plain(line)}  " for line in told), ""])
+
+
+def _headings(section: SectionResult) -> list[str]:
+    arrows = {"more": "↑", "less": "↓"}
+    units = {key: f", {figure.unit}" if figure.unit else "" for key, figure in section.figures.items()}
+    return [f"{figure.name}{units[key]} {arrows[figure.better]}" for key, figure in section.figures.items()]
+
+
+def _cells(section: SectionResult, row: RowResult) -> list[str]:
+    return [_cell(section, row, key) for key in section.figures]
+
+
+def _cell(section: SectionResult, row: RowResult, key: str) -> str:
+    """Return `7.1 (6.9-7.4), 7.3 ×`: median, least, most, and times better than the row that it is compared with."""
+    median = row.median(key)
+    if median is None:
+        return ""
+    values = row.values[key]
+    spread = f" ({short(min(values))}-{short(max(values))})" if len(values) > 1 else ""
+    than = _reference(section, key)
+    theirs = than.median(key) if than and than is not row else None
+    if not theirs or not median:
+        return f"{short(median)}{spread}"
+    return f"{short(median)}{spread}, {short(times_better(section.figures[key], median, theirs))} ×"
+
+
+def _reference(section: SectionResult, key: str) -> RowResult | None:
+    """Return the row that a figure is compared with: that of the first goal for it, else the original's."""
+    named = next((goal.than for goal in section.goals if goal.figure == key and goal.than), None)
+    if named is not None:
+        return section.row(named)
+    return next((row for row in section.rows if row.kind == "original" and key in row.values), None)
+
+
+def _compared(section: SectionResult) -> list[str]:
+    """Return the line that says what `×` compares with, figure by figure where that differs."""
+    found = {key: row.name for key in section.figures if (row := _reference(section, key))}
+    if len(set(found.values())) == 1:
+        return [f"×: times better than {next(iter(found.values()))}."]
+    told = ", ".join(f"in {section.figures[key].name} than {name}" for key, name in found.items())
+    return [f"×: times better {told}."] if told else []
+
+
+def _notes(section: SectionResult) -> list[str]:
+    rows = [row for row in section.rows if row.note]
+    return [f"{row.name}: {' '.join((row.note or '').split())}" for row in rows]
+
+
+def _places(results: Results) -> str:
+    """Return where and when, once for all sections that were measured at the same place."""
+    lines = ["## Where and when", ""]
+    places: list[Place] = []
+    for section in results.sections:
+        if section.place not in places:
+            places.append(section.place)
+    for place in places:
+        here = [section for section in results.sections if section.place == place]
+        took = sum(section.seconds for section in here) / 60
+        which = "all" if len(places) == 1 else ", ".join(section.name for section in here)
+        versions = ", ".join(f"{name} {number}" for name, number in place.versions.items())
+        machine = f"{place.cpu}, {place.cores} cores, {place.memory_gib} GiB, Linux {place.kernel}"
+        lines.append(
+            f"- {which}: {', '.join(sorted({s.date for s in here}))}, {took:.0f} minutes. {machine}. {versions}."
+        )
+    return "\n".join([*lines, ""])
+
+
+def _plain(text: str) -> str:
+    """Return text for a cell of a table, where a bar would end the cell."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
