@@ -7,6 +7,7 @@ not know who starts the process, nor import a framework.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,15 +20,18 @@ from gpusched.units import FRACTION_ONE
 __all__ = [
     "HOOK_DIRECTORY",
     "LONGEST_SOCKET_PATH",
+    "READY_DIRECTORY",
     "ReplicaIdentity",
     "attempt_environment",
     "child_environment",
     "identity_environment",
     "memory_limit",
+    "ready_name",
     "replica",
     "resource_environment",
     "settings",
     "skips_hook",
+    "tell_ready",
     "xla_fraction_variable",
 ]
 
@@ -36,6 +40,9 @@ LONGEST_SOCKET_PATH: Final = 107
 
 HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 """First on a replica's PYTHONPATH: its sitecustomize limits frameworks in scripts that know nothing of gpusched."""
+
+READY_DIRECTORY: Final = "ready"
+"""In the run directory; a replica that is ready leaves an empty file there, called as `ready_name` says."""
 
 _PYTHON: Final = re.compile(r"\{python\}|python[\d.]*")
 _OPTIONS: Final = re.compile(r"-(?=.)(?P<flags>[^-cmWX]*)(?P<last>[cmWX]?)(?P<value>.*)", re.DOTALL)
@@ -151,6 +158,23 @@ def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> di
     rest = inherited.split(os.pathsep) if inherited else []  # an empty entry in it is the working directory, and stays
     env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *(part for part in rest if part != str(HOOK_DIRECTORY))])
     return env
+
+
+def ready_name(replica: str, attempt: int) -> str:
+    """Return what the file is called that says that a replica was ready in that attempt: `actor.7.0`."""
+    return f"{replica}.{attempt}"
+
+
+def tell_ready(environ: Mapping[str, str] | None = None) -> None:
+    """Say that this replica has begun its work; `gpusched launch` and `status` show it.
+
+    Whoever uses gpusched.channel need not: a Learner is ready when it has published weights, an Actor when it has sent
+    its first batch. Outside a launch, and where the run directory cannot be written, nothing happens.
+    """
+    env = os.environ if environ is None else environ
+    with suppress(NotLaunched, OSError, ValueError):  # ValueError: a path with a zero byte
+        me = replica(env)
+        (me.run_dir / READY_DIRECTORY / ready_name(me.name, me.attempt)).touch(mode=0o600)
 
 
 def skips_hook(command: Sequence[str]) -> bool:

@@ -76,6 +76,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One replica as others see it. `since`: when the state began, `retry_at`: when a backoff ends, in Unix seconds.
 
     `further`: what it has beside its first device. `warning`: what ails it while it runs, such as too much memory.
+    `ready`: when its process said that it has begun its work, in Unix seconds; None before that, and for a command that
+    never says so.
     """
 
     name: str
@@ -95,6 +97,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     warning: str | None = None
     log: str | None = None
     further: tuple[DeviceShare, ...] = ()
+    ready: float | None = None
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

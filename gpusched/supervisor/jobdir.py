@@ -11,6 +11,7 @@
         orders.jsonl                 what the supervisor is asked to do while it runs (orders.py)
         logs/actor.3.log             stdout and stderr of a replica, all attempts
         logs/supervisor.log          what guard and supervisor have to say
+        ready/actor.3.0              empty: the replica said in that attempt that it has begun its work
         tmp/                         TMPDIR of the replicas, cleared at the end
 
 It starts and signals nothing.
@@ -22,11 +23,13 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from gpusched.contract import READY_DIRECTORY, ready_name
 from gpusched.errors import HostFault
 from gpusched.files import make_private, overwrite_file, replace_file
 from gpusched.model.status import (
@@ -79,6 +82,7 @@ class JobDirectory:
         self.environ = self.path / "environ"
         self.tmp = self.path / _TMP
         self.logs = self.path / "logs"
+        self.ready = self.path / READY_DIRECTORY
         self.supervisor_log = self.logs / "supervisor.log"
 
     def log(self, replica: str) -> Path:
@@ -158,7 +162,7 @@ def reserve(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
 def complete(directory: JobDirectory) -> None:
     """Make what is missing in a job's directory before it can start. Raises HostFault."""
     try:
-        for path in (directory.logs, directory.tmp):
+        for path in (directory.logs, directory.ready, directory.tmp):
             make_private(path)
     except OSError as error:
         raise HostFault(f"{directory.path}: {error.strerror}", "see that the state directory is writable") from None
@@ -284,7 +288,24 @@ def read_job(path: Path) -> JobStatus:
             message=str(error),
             created=_changed(path),
         )
-    return msgspec.structs.replace(status, progress=last_progress(directory.progress))
+    return msgspec.structs.replace(
+        status, progress=last_progress(directory.progress), replicas=_with_ready(status, directory.ready)
+    )
+
+
+def _with_ready(status: JobStatus, directory: Path) -> tuple[ReplicaStatus, ...]:
+    """Return the replicas with the time at which their present process, if they have one, said that it was ready."""
+    if all(one.started is None for one in status.replicas):
+        return status.replicas
+    since = status.started or 0.0  # an earlier attempt of the whole job may have left a file of the same name
+    told: dict[str, float] = {}
+    with suppress(OSError), os.scandir(directory) as entries:
+        told = {entry.name: when for entry in entries if (when := entry.stat(follow_symlinks=False).st_mtime) >= since}
+
+    def ready(one: ReplicaStatus) -> float | None:
+        return None if one.started is None else told.get(ready_name(one.name, status.attempt + one.restarts))
+
+    return tuple(msgspec.structs.replace(one, ready=ready(one)) for one in status.replicas)
 
 
 def _checked(directory: JobDirectory) -> JobStatus:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpusched.contract import tell_ready
 from gpusched.errors import HostFault
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
 from gpusched.supervisor import jobdir
@@ -261,3 +262,55 @@ def test_the_end_of_a_log_is_read_without_the_rest(tmp_path: Path) -> None:
 )
 def test_a_report_holds_nothing_that_json_and_msgpack_have_not(line: bytes, report: object) -> None:
     assert parse_report(line) == report
+
+
+def with_process(status: JobStatus, name: str, *, restarts: int = 0) -> JobStatus:
+    replicas = tuple(
+        msgspec.structs.replace(one, state=ReplicaState.RUNNING, pid=1, started=time.time(), restarts=restarts)
+        if one.name == name
+        else one
+        for one in status.replicas
+    )
+    return msgspec.structs.replace(status, replicas=replicas)
+
+
+def say_ready(directory: JobDirectory, replica: str, attempt: int = 0) -> None:
+    environ = {"JOB": "a", "ROLE": "b", "RANK": "0", "ROLE_COUNT": "1", "ENDPOINT": "", "ATTEMPT": str(attempt)}
+    environ |= {"REPLICA": replica, "RUN_DIR": str(directory.path)}
+    tell_ready({f"GPUSCHED_{name}": value for name, value in environ.items()})
+
+
+def ready_replicas(directory: JobDirectory) -> list[str]:
+    return [one.name for one in jobdir.read_job(directory.path).replicas if one.ready is not None]
+
+
+def test_a_replica_is_ready_when_its_process_has_said_so(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    directory.write_status(with_process(running(directory), "actor.0"))
+    assert ready_replicas(directory) == []
+    before = time.time()
+    say_ready(directory, "actor.0")
+    [learner, actor] = jobdir.read_job(directory.path).replicas
+    assert learner.ready is None
+    assert actor.ready == pytest.approx(before, abs=5)
+
+
+def test_a_replica_that_is_started_again_is_not_ready_until_it_says_so_anew(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    status = running(directory)
+    directory.write_status(with_process(status, "actor.0"))
+    say_ready(directory, "actor.0")
+    directory.write_status(status)  # it has no process now
+    assert ready_replicas(directory) == []
+    directory.write_status(with_process(status, "actor.0", restarts=1))
+    assert ready_replicas(directory) == []
+    say_ready(directory, "actor.0", attempt=1)
+    assert ready_replicas(directory) == ["actor.0"]
+
+
+def test_what_an_earlier_attempt_of_the_job_left_makes_nobody_ready(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    say_ready(directory, "actor.0", attempt=1)
+    started_again = msgspec.structs.replace(running(directory), attempt=1, started=time.time() + 1)
+    directory.write_status(with_process(started_again, "actor.0"))
+    assert ready_replicas(directory) == []
