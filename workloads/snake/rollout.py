@@ -12,7 +12,7 @@ from workloads.snake.networks import judge
 from workloads.snake.rules import SIDE, Frames
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["Floats", "Rollout", "play", "rollout_from", "sample"]
+__all__ = ["Floats", "Rollout", "empty_rollout", "play", "rollout_from", "sample"]
 
 Floats = NDArray[np.float32]
 
@@ -68,18 +68,23 @@ def rollout_from(arrays: Mapping[str, NDArray[Any]]) -> Rollout:
     return Rollout(**arrays)
 
 
-def play(model: keras.Model, games: VectorSnake, steps: int, random: np.random.Generator) -> Rollout:
-    """Play each of `games` on for `steps` steps, with actions drawn from the model's policy."""
-    shape = (steps, len(games.frames))
-    rollout = Rollout(
+def empty_rollout(steps: int, games: int) -> Rollout:
+    """Return a rollout of that size to be filled, with no scores."""
+    shape = (steps, games)
+    return Rollout(
         frames=np.empty((*shape, SIDE, SIDE), np.uint8),
         actions=np.empty(shape, np.uint8),
         log_probabilities=np.empty(shape, np.float32),
         rewards=np.empty(shape, np.float32),
         ended=np.empty(shape, np.bool_),
-        values=np.empty((steps + 1, shape[1]), np.float32),
+        values=np.empty((steps + 1, games), np.float32),
         scores=np.empty(0, np.int64),
     )
+
+
+def play(model: keras.Model, games: VectorSnake, steps: int, random: np.random.Generator) -> Rollout:
+    """Play each of `games` on for `steps` steps, with actions drawn from the model's policy."""
+    rollout = empty_rollout(steps, len(games.frames))
     scores = []
     for step in range(steps):
         rollout.frames[step] = games.frames
