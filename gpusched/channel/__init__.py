@@ -8,7 +8,7 @@
 Make these objects after a fork or an exec, in the process that uses them.
 """
 
-from gpusched.channel.actor import Actor
+from gpusched.channel.actor import Actor, Answer
 from gpusched.channel.learner import Learner
 from gpusched.channel.progress import Progress
 from gpusched.channel.values import ActorStatus, Batch, Limits, Weights
@@ -17,6 +17,7 @@ from gpusched.errors import ChannelError, LearnerGone, NotLaunched
 __all__ = [
     "Actor",
     "ActorStatus",
+    "Answer",
     "Batch",
     "ChannelError",
     "Learner",

@@ -13,7 +13,7 @@ from typing import Final, Self, overload
 import zmq
 
 from gpusched import contract
-from gpusched.channel.actor_loop import ActorLoop, Outgoing
+from gpusched.channel.actor_loop import ActorLoop, Outgoing, Question
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import pack_arrays, plain_meta
 from gpusched.channel.learner import endpoint_of_launch
@@ -22,7 +22,7 @@ from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, check_header
 from gpusched.channel.values import Array, Limits, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 
-__all__ = ["Actor"]
+__all__ = ["Actor", "Answer"]
 
 _FLUSH_S: Final = 2.0
 _THREAD_ENDS_S: Final = 5.0
@@ -102,18 +102,20 @@ class Actor:
         when the learner dies, not at all. False only when `timeout` seconds passed: nothing was sent then.
         Raises LearnerGone when the job is over, UsageError for what cannot travel.
         """
-        specs, ready = pack_arrays(arrays, self._loop.max_message)
-        made_with = self._playing if version is None else version
-        header = BatchHeader(self._seq + 1, made_with, specs, plain_meta(meta or {}))
-        check_header(header)
-        outgoing = Outgoing(header, frames_of(ready))  # before the wait, so that copying overlaps what is under way
-        with self._call():
-            if not self._wait(self._may_send, timeout):
-                return False
-            self._seq += 1
-            self._loop.outbox.append(outgoing)
-        self._link.wake.set()
-        return True
+        outgoing = self._pack(arrays, self._playing if version is None else version, meta)
+        return self._hand_over(outgoing, timeout)
+
+    def ask(
+        self, arrays: Mapping[str, Array], *, meta: Mapping[str, object] | None = None, timeout: float | None = None
+    ) -> "Answer | None":
+        """Send a batch that the learner is to answer, and return where the answer will be. Several may be out.
+
+        It waits, and counts, as send() does. None only when `timeout` seconds passed: nothing was sent then.
+        Raises LearnerGone when the job is over, UsageError for what cannot travel.
+        """
+        outgoing = self._pack(arrays, self._playing, meta, asks=True)
+        question = Question()
+        return Answer(self, question) if self._hand_over(outgoing, timeout, question) else None
 
     def close(self) -> None:
         """Send what is waiting, for two seconds at the most, say goodbye, and give everything back.
@@ -130,6 +132,34 @@ class Actor:
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
             self._link.close()
+
+    def _pack(
+        self, arrays: Mapping[str, Array], version: int, meta: Mapping[str, object] | None, *, asks: bool = False
+    ) -> Outgoing:
+        specs, ready = pack_arrays(arrays, self._loop.max_message)
+        header = BatchHeader(self._seq + 1, version, specs, plain_meta(meta or {}), asks)
+        check_header(header)
+        return Outgoing(header, frames_of(ready))  # before the wait, so that copying overlaps what is under way
+
+    def _hand_over(self, outgoing: Outgoing, timeout: float | None, question: Question | None = None) -> bool:
+        with self._call():
+            if not self._wait(self._may_send, timeout):
+                return False
+            self._seq += 1
+            self._loop.outbox.append(outgoing)
+            if question is not None:
+                self._loop.questions[outgoing.header.seq] = question
+        self._link.wake.set()
+        if outgoing.header.seq == 1:
+            contract.tell_ready()
+        return True
+
+    def _answered(self, question: Question, timeout: float | None) -> dict[str, Array] | None:
+        if question.over:  # it came before the job was over
+            return question.arrays
+        with self._call():
+            self._wait(lambda: question.over, timeout)
+        return question.arrays
 
     def _may_send(self) -> bool:
         return len(self._loop.in_flight) + len(self._loop.outbox) < self._loop.credits
@@ -154,6 +184,27 @@ class Actor:
         if self._closed:
             raise ChannelError("this Actor is closed", "make a new one")
         return over
+
+
+class Answer:
+    """Where the answer to one Actor.ask() will be. Dropped unread, it costs nothing."""
+
+    def __init__(self, actor: Actor, question: Question) -> None:
+        self._actor = actor
+        self._question = question
+
+    def wait(self, timeout: float | None = None) -> dict[str, Array] | None:
+        """Return the answer's arrays, writable, when they are there; call it as often as you like.
+
+        None when `timeout` seconds passed, or when no answer will come: the learner that was asked, or the connection
+        to it, is gone. Then ask again. Raises LearnerGone when the job is over, ChannelError when the actor is closed.
+        """
+        return self._actor._answered(self._question, timeout)  # noqa: SLF001 (one module's two halves)
+
+    @property
+    def over(self) -> bool:
+        """Whether wait() would return at once: the answer is there, or none will come."""
+        return self._question.over
 
 
 def _identity() -> tuple[str, int]:

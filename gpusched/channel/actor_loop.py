@@ -7,7 +7,9 @@ import math
 import secrets
 import threading
 import time
+import weakref
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +19,8 @@ from gpusched.channel.framing import unpack_arrays
 from gpusched.channel.link import Link, log, thread_ended
 from gpusched.channel.messages import (
     PROTOCOL,
+    AnswerHeader,
+    ArraySpec,
     BatchHeader,
     Bye,
     Dropped,
@@ -34,10 +38,10 @@ from gpusched.channel.messages import (
     decode_from_learner,
     encode_header,
 )
-from gpusched.channel.values import Limits, Weights
+from gpusched.channel.values import Array, Limits, Weights
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
-__all__ = ["ActorLoop", "Outgoing"]
+__all__ = ["ActorLoop", "Outgoing", "Question"]
 
 _HELLO_AGAIN_S: Final = 2.0
 
@@ -49,6 +53,13 @@ class Outgoing(msgspec.Struct, frozen=True, eq=False):
     frames: list[zmq.Frame]
 
 
+class Question(msgspec.Struct, eq=False, weakref=True):
+    """What an application asked. `over`: the answer came, or never will: then `arrays` stays None."""
+
+    arrays: dict[str, Array] | None = None
+    over: bool = False
+
+
 class ActorLoop:
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
@@ -58,6 +69,7 @@ class ActorLoop:
         self.weights: Weights | None = None
         self.outbox: deque[Outgoing] = deque()
         self.in_flight: dict[int, Outgoing] = {}
+        self.questions: weakref.WeakValueDictionary[int, Question] = weakref.WeakValueDictionary()
         self.credits = limits.in_flight
         self.max_message = limits.max_message
         self.calls = 0
@@ -112,15 +124,19 @@ class ActorLoop:
     def _hear(self, parts: list[zmq.Frame]) -> None:
         try:
             message = decode_from_learner(parts[0].buffer)
-            weights = self._unpack(message, parts[1:]) if isinstance(message, WeightsHeader) else None
+            arrays = (
+                self._unpack(message.arrays, parts[1:]) if isinstance(message, WeightsHeader | AnswerHeader) else {}
+            )
         except ProtocolError as error:
             self._count("malformed", error.message)
             self._asked = False
             return
         with self.changed:
             self.heard = time.monotonic()
-            if weights is not None:
-                self._take_weights(weights)
+            if isinstance(message, WeightsHeader):
+                self._take_weights(message.version, arrays)
+            elif isinstance(message, AnswerHeader):
+                self._conclude(message.seq, arrays)
             elif isinstance(message, Taken):
                 for seq in message.seqs:
                     self.in_flight.pop(seq, None)
@@ -150,6 +166,9 @@ class ActorLoop:
             outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
             if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
                 self._send_again(outgoing)
+        still = {*self.in_flight, *(outgoing.header.seq for outgoing in self.outbox)}
+        for seq in set(self.questions) - still:  # the answer may be lost, or its learner
+            self._conclude(seq, None)
 
     def _begin_again(self, asked: WhoAreYou) -> None:
         """Say Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
@@ -161,20 +180,24 @@ class ActorLoop:
     def _send_again(self, outgoing: Outgoing) -> None:
         self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.header.seq))
 
-    def _unpack(self, header: WeightsHeader, frames: list[zmq.Frame]) -> Weights:
-        arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self.max_message)
-        for array in arrays.values():
-            array.flags.writeable = False
-        return Weights(version=header.version, arrays=arrays)
+    def _unpack(self, specs: Sequence[ArraySpec], frames: list[zmq.Frame]) -> dict[str, Array]:
+        return unpack_arrays(specs, [frame.buffer for frame in frames], self.max_message)
 
-    def _take_weights(self, weights: Weights) -> None:
+    def _take_weights(self, version: int, arrays: dict[str, Array]) -> None:
         self._asked = False
-        if self.weights is None or weights.version > self.weights.version:
-            self.weights = weights
+        if self.weights is None or version > self.weights.version:
+            for array in arrays.values():
+                array.flags.writeable = False
+            self.weights = Weights(version=version, arrays=arrays)
             self._weights_of = self._learner
-            self._newest = max(self._newest, weights.version)
+            self._newest = max(self._newest, version)
 
-    def _trouble(self, message: Refused | Dropped | Bye | WeightsHeader) -> None:
+    def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
+        question = self.questions.pop(seq, None)
+        if question is not None:
+            question.arrays, question.over = arrays, True
+
+    def _trouble(self, message: Refused | Dropped | Bye) -> None:
         if isinstance(message, Bye):
             self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
         elif isinstance(message, Refused) and message.kind == "protocol":
@@ -185,6 +208,7 @@ class ActorLoop:
             self._count(message.kind, f"the learner dropped a message: {message.reason}")
             if message.seq is not None:
                 self.in_flight.pop(message.seq, None)
+                self._conclude(message.seq, None)
 
     # What the actor says
 

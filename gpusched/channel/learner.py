@@ -17,9 +17,9 @@ from gpusched.channel.endpoint import Claim, check_endpoint
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_loop import LearnerLoop
 from gpusched.channel.link import Link, frames_of, start_thread
-from gpusched.channel.messages import MAX_NUMBER, WeightsHeader, check_header
+from gpusched.channel.messages import MAX_NUMBER, AnswerHeader, WeightsHeader, check_header
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
-from gpusched.errors import ChannelError, NotLaunched
+from gpusched.errors import ChannelError, NotLaunched, UsageError
 
 __all__ = ["Learner", "endpoint_of_launch"]
 
@@ -51,6 +51,7 @@ class Learner:
         self._claim = None if path is None else Claim(path)
         self._closed = False
         self._stopped = False
+        self._ready = False
         self._process = os.getpid()
         try:
             self._link = Link(zmq.ROUTER, self._limits)
@@ -101,7 +102,11 @@ class Learner:
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
         check_header(WeightsHeader(MAX_NUMBER, specs))
-        return self._loop.publish(specs, frames_of(arrays))
+        version = self._loop.publish(specs, frames_of(arrays))
+        if not self._ready:
+            self._ready = True
+            contract.tell_ready()
+        return version
 
     def get(self, timeout: float | None = None) -> Batch | None:
         """Return the next batch, first come first served. None: `timeout` seconds passed, or stop() was called.
@@ -124,6 +129,20 @@ class Learner:
                 self._loop.take(waiting)
                 return batch
         return None
+
+    def answer(self, batch: Batch, arrays: Mapping[str, Array]) -> None:
+        """Answer a batch that asks. Never waits for the actor; if it is gone, nothing is sent.
+
+        The arrays are copied once, here: they may be changed when this returns. Only the first answer to a batch
+        counts. Raises UsageError for a batch that does not ask and for arrays that cannot travel.
+        """
+        self._check()
+        if not batch.asks:
+            raise UsageError(f"batch {batch.seq} of {batch.actor} does not ask", "answer only batches with asks=True")
+        specs, ready = pack_arrays(arrays, self._limits.max_message)
+        header = AnswerHeader(batch.seq, specs)
+        check_header(header)
+        self._loop.answer(batch, header, frames_of(ready))
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches until stop()."""

@@ -17,6 +17,7 @@ import zmq
 from gpusched.channel.framing import unpack_arrays
 from gpusched.channel.link import Link, log, thread_ended
 from gpusched.channel.messages import (
+    AnswerHeader,
     ArraySpec,
     BatchHeader,
     Bye,
@@ -62,6 +63,7 @@ class LearnerLoop:
         self._link = link
         self._limits = limits
         self._taken: deque[Waiting] = deque()
+        self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
         self._nonce = secrets.token_hex(8)
         self._lock = threading.Lock()  # around the roster and the weights
         self._roster = Roster(limits, self._nonce)
@@ -95,6 +97,11 @@ class LearnerLoop:
         self._taken.append(waiting)
         self._link.wake.set()
 
+    def answer(self, batch: Batch, header: AnswerHeader, frames: list[zmq.Frame]) -> None:
+        """Send this to the process that sent `batch`, if it is still there."""
+        self._answers.append((batch, header, frames))
+        self._link.wake.set()
+
     def status(self) -> tuple[ActorStatus, ...]:
         """Return all actors ever seen."""
         with self._lock:
@@ -123,6 +130,7 @@ class LearnerLoop:
 
     def _turn(self) -> None:
         self._listen()
+        self._give_answers()
         self._acknowledge()
         self._announce()
 
@@ -210,7 +218,15 @@ class LearnerLoop:
         except ProtocolError as error:
             self._complain(route, kind, error, header.seq)
             return
-        batch = Batch(arrays=arrays, actor=peer.name, version=header.version, meta=header.meta, seq=header.seq)
+        batch = Batch(
+            arrays=arrays,
+            actor=peer.name,
+            version=header.version,
+            meta=header.meta,
+            seq=header.seq,
+            asks=header.asks,
+            process=peer.nonce,
+        )
         self.inbox.put(self._roster.keep(peer, batch, sum(len(frame) for frame in frames)))
 
     def _give_weights(self, peer: Peer, have: int) -> None:
@@ -219,6 +235,13 @@ class LearnerLoop:
         if published is not None and published.version > have:
             peer.version = published.version
             self._say(peer, WeightsHeader(published.version, published.specs), published.frames)
+
+    def _give_answers(self) -> None:
+        while self._answers:
+            batch, header, frames = self._answers.popleft()
+            peer = self._roster.process(batch.actor, batch.process)
+            if peer is not None:
+                self._say(peer, header, frames)
 
     def _acknowledge(self) -> None:
         taken: dict[str, tuple[Peer, list[int]]] = {}

@@ -17,6 +17,7 @@ __all__ = [
     "MAX_NAME",
     "MAX_NUMBER",
     "PROTOCOL",
+    "AnswerHeader",
     "ArraySpec",
     "BatchHeader",
     "Bye",
@@ -40,7 +41,7 @@ __all__ = [
     "foreign_protocol",
 ]
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 MAX_HEADER: Final = 64 << 10
 """Bytes of one header."""
 MAX_FRAMES: Final = 256
@@ -93,12 +94,16 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
 
 
 class BatchHeader(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
-    """Arrays from an actor. `seq` grows by the batch; `version`: the weights they were made with."""
+    """Arrays from an actor. `seq` grows by the batch; `version`: the weights they were made with.
+
+    `asks`: it waits for an answer.
+    """
 
     seq: Number
     version: Number
     arrays: Specs
     meta: dict[str, MetaValue]
+    asks: bool = False
 
 
 class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"):
@@ -155,6 +160,13 @@ class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights")
     arrays: Specs
 
 
+class AnswerHeader(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+    """What the learner answers to batch `seq`, which asked."""
+
+    seq: Number
+    arrays: Specs
+
+
 class WhoAreYou(msgspec.Struct, frozen=True, array_like=True, tag="who-are-you"):
     """Something came over a connection that said no Hello. `seq`: it was that batch; it was not kept: send it again."""
 
@@ -174,7 +186,7 @@ class Bye(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
 
 
 FromActor = Hello | Ping | BatchHeader | GetWeights | Leaving
-FromLearner = Welcome | Refused | Taken | News | WeightsHeader | WhoAreYou | Dropped | Bye
+FromLearner = Welcome | Refused | Taken | News | WeightsHeader | AnswerHeader | WhoAreYou | Dropped | Bye
 
 
 class _Greeting(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -206,7 +218,7 @@ def encode_header(message: FromActor | FromLearner) -> bytes:
     return data
 
 
-def check_header(message: BatchHeader | Hello | WeightsHeader) -> None:
+def check_header(message: BatchHeader | Hello | WeightsHeader | AnswerHeader) -> None:
     """Make sure, where the application can hear of it, that the other side can read this. Raises UsageError."""
     try:
         msgspec.msgpack.decode(encode_header(message), type=type(message))

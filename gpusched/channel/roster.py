@@ -105,6 +105,11 @@ class Roster:
             peer.seen = now
         return peer
 
+    def process(self, name: str, nonce: str) -> Peer | None:
+        """Return the actor `name` while that process speaks for it, None otherwise."""
+        peer = self._by_name.get(name)
+        return peer if peer is not None and peer.nonce == nonce else None
+
     def ping(self, peer: Peer, ping: Ping, now: float) -> None:
         """Note what the actor's application does."""
         if ping.inside or ping.calls != peer.calls:

@@ -20,6 +20,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What an actor sent. `version`: the weights it was made with, 0 for none. `seq` grows with each of that process.
 
     The arrays are the received memory itself, not a copy: this batch's alone, writable, freed with the last of them.
+    `asks`: the actor waits for Learner.answer(). `process` tells one process of the actor's name from the next.
     """
 
     arrays: dict[str, Array]
@@ -27,6 +28,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     version: int
     meta: Meta
     seq: int
+    asks: bool = False
+    process: str = ""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):

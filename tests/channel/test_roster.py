@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.channel.messages import BatchHeader, Hello, Refused
+from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Refused
 from gpusched.channel.roster import Peer, Roster, Waiting
 from gpusched.channel.values import Batch, Limits
 from gpusched.errors import ProtocolError
@@ -11,7 +11,7 @@ from gpusched.errors import ProtocolError
 LIMITS = Limits(in_flight=2, silence_s=10)
 
 
-def hello(nonce: str, *, name: str = "actor.0", attempt: int = 0, protocol: int = 1) -> Hello:
+def hello(nonce: str, *, name: str = "actor.0", attempt: int = 0, protocol: int = PROTOCOL) -> Hello:
     return Hello(protocol, name, attempt, nonce, 1, "", 0)
 
 

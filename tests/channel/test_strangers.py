@@ -11,10 +11,10 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.messages import ArraySpec, BatchHeader, Hello, Ping, Welcome, WhoAreYou, encode_header
+from gpusched.channel.messages import PROTOCOL, ArraySpec, BatchHeader, Hello, Ping, Welcome, WhoAreYou, encode_header
 from gpusched.errors import ProtocolError
 
-HELLO = Hello(1, "stranger", 0, "nonce", 1, "", 0)
+HELLO = Hello(PROTOCOL, "stranger", 0, "nonce", 1, "", 0)
 ONE = {"x": np.zeros(1, np.uint8)}
 
 
@@ -150,7 +150,7 @@ def test_no_peer_can_raise_the_version_beyond_what_the_others_read(endpoint: str
     with Learner(endpoint) as learner, Actor(endpoint, name="honest") as honest:
         learner.publish(ONE)
         for version in (1 << 62, 1 << 53):
-            stranger.say(encode_header(Hello(1, "stranger", 0, "nonce", 1, "a former learner", version)))
+            stranger.say(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 1, "a former learner", version)))
         stranger.hear("dropped")
         stranger.hear("welcome")
         found = honest.weights(newer_than=1, timeout=10)
@@ -172,15 +172,15 @@ def test_a_frame_beyond_the_limit_ends_that_connection_only(endpoint: str, stran
 
 def test_an_actor_of_another_protocol_is_told_and_ends(endpoint: str, stranger: Stranger) -> None:
     with Learner(endpoint) as learner:
-        stranger.say(msgspec.msgpack.encode(["hello", 2, {"fields": "of a later version"}]))
-        assert stranger.hear("refused")[1:] == ["protocol", "the learner speaks protocol 1, this actor 2"]
+        stranger.say(msgspec.msgpack.encode(["hello", 3, {"fields": "of a later version"}]))
+        assert stranger.hear("refused")[1:] == ["protocol", "the learner speaks protocol 2, this actor 3"]
         assert learner.dropped == {"protocol": 1}
 
 
 def test_an_actor_that_a_learner_refuses_for_its_protocol_says_what_to_do(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_loop.PROTOCOL", 2)
+    monkeypatch.setattr("gpusched.channel.actor_loop.PROTOCOL", 3)
     with Learner(endpoint), Actor(endpoint) as actor, pytest.raises(ProtocolError, match="install the same gpusched"):
         actor.weights(timeout=10)
 
@@ -224,7 +224,7 @@ def test_what_a_connection_lost_is_sent_again_to_the_same_learner_and_to_no_othe
         route, hello = hear("hello")
         number = int(str(hello[5]))
         answer = Welcome(
-            1, learner, number, credits=3, version=0, heartbeat_ms=50, max_message=1 << 20, seq=last, held=held
+            PROTOCOL, learner, number, credits=3, version=0, heartbeat_ms=50, max_message=1 << 20, seq=last, held=held
         )
         router.send_multipart([route, encode_header(answer)])
 
