@@ -26,6 +26,7 @@ __all__ = [
     "child_environment",
     "identity_environment",
     "memory_limit",
+    "modules_to_preload",
     "ready_name",
     "replica",
     "resource_environment",
@@ -175,6 +176,12 @@ def tell_ready(environ: Mapping[str, str] | None = None) -> None:
     with suppress(NotLaunched, OSError, ValueError):  # ValueError: a path with a zero byte
         me = replica(env)
         (me.run_dir / READY_DIRECTORY / ready_name(me.name, me.attempt)).touch(mode=0o600)
+
+
+def modules_to_preload(preload: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a workload's `preload` means where Keras is told to use another backend than TensorFlow."""
+    backend = environ.get("KERAS_BACKEND", "tensorflow")
+    return tuple(backend if module == "tensorflow" else module for module in preload)
 
 
 def skips_hook(command: Sequence[str]) -> bool:

@@ -138,9 +138,7 @@ def _in_the_foreground(
 
 def _require_modules(workload: Workload) -> None:
     """Say what to install before 33 processes say it in their logs. Raises HostFault."""
-    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    for module in workload.preload:
-        wanted = backend if module == "tensorflow" else module
+    for wanted in contract.modules_to_preload(workload.preload, os.environ):
         if not _is_installed(wanted):
             hint = f"install what provides the module {wanted}"
             if wanted == "tensorflow":

@@ -104,7 +104,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One job as others see it.
 
     `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
-    `attempt` counts the starts of the whole job. What only the daemon knows has the default elsewhere: `name`,
+    `attempt` counts the starts of the whole job. `note`: what it does before it can do more, such as preloading a
+    module. What only the daemon knows has the default elsewhere: `name`,
     `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `command` the words of one that is no workload's,
     `why` a queued job waits, in numbers.
     """
@@ -120,6 +121,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     ended: float | None = None
     message: str | None = None
+    note: str | None = None
     supervisor_pid: int | None = None
     supervisor_start: int | None = None
     boot_id: str | None = None

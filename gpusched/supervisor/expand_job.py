@@ -63,6 +63,7 @@ def job_spec(
         attached=attached,
         time_limit_s=time_limit_s,
         attempt=attempt,
+        preload=() if attached else workload.preload,
         created=created,
     )
 

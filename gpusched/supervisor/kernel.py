@@ -14,6 +14,7 @@ __all__ = [
     "become_subreaper",
     "boot_id",
     "descendants",
+    "die_with",
     "halted",
     "inherited",
     "kill_descendants",
@@ -41,6 +42,13 @@ def set_death_signal(number: int) -> None:
     The parent may have ended before: compare os.getppid() afterwards (PR_SET_PDEATHSIG(2const)).
     """
     _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, which must be `parent`: ends it now if it is gone."""
+    set_death_signal(signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
 
 
 def _prctl(option: int, value: int) -> None:

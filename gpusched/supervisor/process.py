@@ -19,8 +19,9 @@ import msgspec
 
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
-from gpusched.supervisor.kernel import GUARD_GONE, descendants, inherited, set_death_signal, start_time
+from gpusched.supervisor.kernel import GUARD_GONE, descendants, die_with, inherited, start_time
 from gpusched.supervisor.output import Streams
+from gpusched.supervisor.preload import Preload, ZygoteState
 
 __all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner", "Wakeup"]
 
@@ -55,12 +56,14 @@ class Children:
     """The children of this process. It must be the only code here that waits for children, and single-threaded.
 
     Single-threaded is what makes `preexec_fn` safe: no other thread can hold a lock at the fork. And it is the only way
-    to set the death signal before the program runs without putting another program in between.
+    to set the death signal before the program runs without putting another program in between. A replica is forked by
+    the zygote of `preload` where that can be; whichever way it was started, it is a child of this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preload: Preload | None = None) -> None:
+        self._preload = preload
         self._passed: list[int] = []
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: set[int] = set()
         self._killed: set[int] = set()
 
     def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
@@ -69,6 +72,11 @@ class Children:
         It runs on those of its CPUs that this process may use, on all of these if it may use none. When this process
         dies, so does the child. Raises SpawnError.
         """
+        if self._preload is not None and self._preload.state is ZygoteState.READY and self._preload.takes(spec):
+            pid = self._preload.fork(spec, env, streams)
+            if pid is not None:
+                self._running.add(pid)
+                return pid
         return self._start(spec, env, streams, start_new_session=True)
 
     def _start(
@@ -99,7 +107,8 @@ class Children:
             raise SpawnError(f"{os.fsdecode(what)}: {error.strerror}") from None
         except (ValueError, subprocess.SubprocessError) as error:
             raise SpawnError(f"{spec.argv[0]}: {error}") from None
-        self._running[child.pid] = child
+        child.returncode = 0  # it is waited for here, not by Popen
+        self._running.add(child.pid)
         return child.pid
 
     def send(self, pid: int, number: int) -> None:
@@ -119,21 +128,16 @@ class Children:
         """
         found = []
         while (info := _ended_child()) is not None:
-            child = self._running.pop(info.si_pid, None)
-            if child is not None:
-                _signal_group(info.si_pid, signal.SIGKILL)  # before reaping: until then the number is not given anew
-                by_code = info.si_code == os.CLD_EXITED
-                child.returncode = info.si_status if by_code else -info.si_status  # so that Popen does not wait for it
-                found.append(
-                    Death(
-                        pid=info.si_pid,
-                        code=info.si_status if by_code else None,
-                        signal=None if by_code else info.si_status,
-                        ours=info.si_pid in self._killed,
-                    )
-                )
-                self._killed.discard(info.si_pid)
-            os.waitpid(info.si_pid, 0)
+            pid, by_code = info.si_pid, info.si_code == os.CLD_EXITED
+            if pid in self._running:
+                _signal_group(pid, signal.SIGKILL)  # before reaping: until then the number is not given anew
+                code, number = (info.si_status, None) if by_code else (None, info.si_status)
+                found.append(Death(pid=pid, code=code, signal=number, ours=pid in self._killed))
+                self._running.discard(pid)
+                self._killed.discard(pid)
+            elif self._preload is not None and pid == self._preload.pid:
+                self._preload.ended(f"with code {info.si_status}" if by_code else f"by signal {info.si_status}")
+            os.waitpid(pid, 0)
         return found
 
 
@@ -204,16 +208,20 @@ class Wakeup:
             with contextlib.suppress(OSError):  # gone, or a kernel before 5.3: then sleeping only lasts longer
                 self._selector.register(os.pidfd_open(launcher.pid), selectors.EVENT_READ)
 
-    def sleep(self, seconds: float) -> None:
-        """Return after `seconds`, or as soon as there was a signal or the launcher ended."""
+    def sleep(self, seconds: float, also: int | None = None) -> None:
+        """Return after `seconds`, or as soon as there was a signal, the launcher ended, or `also` can be read from."""
+        if also is not None:
+            self._selector.register(also, selectors.EVENT_READ)
         for key, _ in self._selector.select(seconds):
             if key.fd == self._inner:
                 with contextlib.suppress(BlockingIOError):
                     while os.read(self._inner, 4096):
                         pass
-            else:  # a pidfd stays readable for ever
+            elif key.fd != also:  # a pidfd stays readable for ever
                 self._selector.unregister(key.fd)
                 os.close(key.fd)
+        if also is not None:
+            self._selector.unregister(also)
 
     def launcher_gone(self) -> bool:
         """Return whether the process that this job must not outlive has ended."""
@@ -229,9 +237,7 @@ def _preparation(cpus: tuple[int, ...], ignored: Iterable[int]) -> Callable[[], 
     usable = set(cpus) & os.sched_getaffinity(0)
 
     def prepare() -> None:
-        set_death_signal(signal.SIGKILL)
-        if os.getppid() != supervisor:  # it died between the fork and the line above
-            os._exit(1)
+        die_with(supervisor)
         if usable:
             with contextlib.suppress(OSError):  # a CPU taken away in this moment must not fail the start
                 os.sched_setaffinity(0, usable)

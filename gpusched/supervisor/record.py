@@ -65,6 +65,7 @@ class Recorder:
         )
         self._events: deque[dict[str, object]] = deque(maxlen=_KEPT_EVENTS)
         self._problem: str | None = None
+        self._note: str | None = None
         self._next_save = 0.0
         self.due: float | None = 0.0
 
@@ -74,6 +75,19 @@ class Recorder:
         del event["now"]
         self._events.append({key: value for key, value in event.items() if value is not None})
         self.due = self._next_save
+
+    def remark(self, subject: str, step: str, words: str) -> None:
+        """Tell of something that is no replica's move: as an event, and in the supervisor's log."""
+        moment = self._clock.unix(self._clock.now())
+        self._events.append({"time": moment, "subject": subject, "after": step, "message": words})
+        self.due = self._next_save
+        self.say(words)
+
+    def set_note(self, note: str | None) -> None:
+        """Have the next status tell what the job does meanwhile, None for nothing worth telling."""
+        if note != self._note:
+            self._note = note
+            self.due = self._next_save
 
     def trouble(self, problem: str) -> None:
         """Tell what went wrong without being worth a job's life: in the supervisor's log and in the next status."""
@@ -118,6 +132,7 @@ class Recorder:
             replicas=tuple(self._replica(base, machine.replicas[base.name]) for base in self._base.replicas),
             ended=self._clock.unix(self._clock.now()) if machine.state in JOB_TERMINAL else None,
             message="; ".join(told) or None,
+            note=self._note,
         )
 
     def _replica(self, base: ReplicaStatus, run: ReplicaRun) -> ReplicaStatus:

@@ -6,15 +6,16 @@ It holds no rule of its own: what to do is the machine's answer to what happened
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from gpusched.contract import attempt_environment, child_environment
+from gpusched.contract import attempt_environment, child_environment, modules_to_preload
 from gpusched.errors import HostFault
-from gpusched.model.status import REPLICA_TERMINAL, JobState
+from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.events import (
     Ended,
     Event,
@@ -30,6 +31,7 @@ from gpusched.supervisor.events import (
     StopRequested,
     Tick,
 )
+from gpusched.supervisor.fork_request import command_of
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 from gpusched.supervisor.lease_files import give_back
@@ -37,6 +39,7 @@ from gpusched.supervisor.machine import JOB, Machine
 from gpusched.supervisor.oom import OomKills, find_counter, memory_that_ran_out, read_counter
 from gpusched.supervisor.orders import OverrunOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output
+from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import AttachedChild, Children, Death, Spawner, SpawnError, Wakeup
 from gpusched.supervisor.record import BootClock, Clock, Recorder
 from gpusched.supervisor.spec import JobSpec
@@ -46,12 +49,14 @@ __all__ = ["Effects", "Runner", "supervise"]
 _LONGEST_SLEEP_S: Final = 5.0  # what the OOM counter is sampled by; else nothing happens in an idle job
 _SWEEP_PATIENCE_S: Final = 5.0
 _LAST_SAVE_PATIENCE_S: Final = 10.0
+_STARTS_PER_TURN: Final = 8  # as many may wait for the zygote; a stop request never waits for all of their starts
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True):
     """What the runner does to the world, and what it hears of it.
 
-    `environ` is what replicas inherit. `give_back` hands in the share of a replica that has ended for good.
+    `environ` is what replicas inherit. `give_back` hands in the share of a replica that has ended for good. `preload`
+    is what the spawner forks replicas from, if the job has it.
     """
 
     spawner: Spawner
@@ -61,6 +66,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     guard_gone: Callable[[], bool]
     give_back: Callable[[str], None]
+    preload: Preload | None = None
 
 
 class Runner:
@@ -83,18 +89,20 @@ class Runner:
         self._complained = False
 
     def run(self) -> JobState:
-        """Reap, advance, signal, spawn, save; sleep until something happens; and again until the job has ended."""
+        """Reap, hear, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
         while True:
             self._reap()
+            self._hear()
             self._advance()
             self._signal()
             self._spawn()
             if self._finished is not None:
                 return self._finish(self._finished)
             self._save()
-            self._effects.wakeup.sleep(self._pause_s())
+            preload = self._effects.preload
+            self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
 
     def _reap(self) -> None:
         for death in self._effects.spawner.deaths():
@@ -102,6 +110,14 @@ class Runner:
         if self._now() >= self._next_sample:
             self._effects.oom.sample()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
+
+    def _hear(self) -> None:
+        preload = self._effects.preload
+        if preload is not None:
+            preload.hear()
+            for step, words in preload.steps():
+                self._recorder.remark("zygote", step, words)
+            self._recorder.set_note(preload.doing if preload.state is ZygoteState.LOADING else None)
 
     def _ended(self, replica: str, death: Death) -> Ended:
         lacked = memory_that_ran_out(self._output.tail(replica)) if death.code else None
@@ -158,40 +174,58 @@ class Runner:
         self._signals.clear()
 
     def _spawn(self) -> None:
+        """Start what may start now. What is to be stopped again before it was started has no process to be stopped."""
         spawns, self._spawns = self._spawns, []
+        room = _STARTS_PER_TURN
         for one in spawns:
-            spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
-            env = child_environment(
-                self._effects.environ,
-                spec.env,
-                attempt_environment(attempt),
-                {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
-            )
-            streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
-            try:
-                pid = self._effects.spawner.spawn(spec, env, streams)
-            except SpawnError as error:
-                self._tell(SpawnFailed(replica=one.replica, message=str(error), now=self._now()))
+            stopped = self._machine.replicas[one.replica].state is ReplicaState.STOPPING
+            if stopped and not self._attached:
+                self._tell(SpawnFailed(replica=one.replica, message="stopped before it was started", now=self._now()))
+            elif not room or self._is_held_back(one):
+                self._spawns.append(one)
             else:
-                self._names[pid] = one.replica
-                self._tell(Spawned(replica=one.replica, pid=pid, now=self._now()))
-            finally:
-                for descriptor in set(streams):
-                    with contextlib.suppress(OSError):  # an attached job may have been started without
-                        os.close(descriptor)
+                room -= 1
+                self._start(one)
+
+    def _is_held_back(self, one: Spawn) -> bool:
+        preload = self._effects.preload
+        return preload is not None and preload.state is ZygoteState.LOADING and preload.takes(self._specs[one.replica])
+
+    def _start(self, one: Spawn) -> None:
+        spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
+        env = child_environment(
+            self._effects.environ,
+            spec.env,
+            attempt_environment(attempt),
+            {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
+        )
+        streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
+        try:
+            pid = self._effects.spawner.spawn(spec, env, streams)
+        except SpawnError as error:
+            self._tell(SpawnFailed(replica=one.replica, message=str(error), now=self._now()))
+        else:
+            self._names[pid] = one.replica
+            self._tell(Spawned(replica=one.replica, pid=pid, now=self._now()))
+        finally:
+            for descriptor in set(streams):
+                with contextlib.suppress(OSError):  # an attached job may have been started without
+                    os.close(descriptor)
 
     def _save(self) -> None:
         if self._recorder.due is not None and self._now() >= self._recorder.due:
             self._recorder.save(self._machine)
 
     def _pause_s(self) -> float:
-        if self._signals or self._spawns:
+        if self._signals or not all(map(self._is_held_back, self._spawns)):
             return 0.0
         times = [time for time in (self._machine.deadline, self._recorder.due) if time is not None]
         return max(0.0, min([*times, self._now() + _LONGEST_SLEEP_S]) - self._now())
 
     def _finish(self, state: JobState) -> JobState:
         """Kill what fled from its group, clear up, and save the last word, for a while even if the disk is full."""
+        if self._effects.preload is not None:
+            self._effects.preload.close()
         if not kill_descendants(_SWEEP_PATIENCE_S):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
@@ -238,22 +272,34 @@ def supervise(path: Path, guard: int) -> JobState:
     directory = JobDirectory(path)
     spec = directory.read_spec()
     counter = find_counter()
+    preload = _preload(directory, spec)
     effects = Effects(
-        spawner=_spawner(spec),
+        spawner=_spawner(spec, preload),
         wakeup=Wakeup(spec.launcher),
         clock=BootClock(),
         oom=OomKills(lambda: read_counter(counter)),
         environ=dict(os.environ),
         guard_gone=lambda: os.getppid() != guard,
         give_back=lambda replica: give_back(directory.path / "lease", replica),
+        preload=preload,
     )
     return Runner(directory, spec, effects).run()
 
 
-def _spawner(spec: JobSpec) -> Spawner:
+def _preload(directory: JobDirectory, spec: JobSpec) -> Preload | None:
+    """Start to import what all replicas need, if there is something, and a replica that a fork can stand for."""
+    preload = Preload(modules_to_preload(spec.preload, os.environ))
+    forkable = [one for one in spec.replicas if command_of(one.argv, sys.executable)]
+    if spec.attached or not preload.modules or not forkable:
+        return None
+    preload.start(os.environ, directory.tmp, forkable[0].cwd, directory.log("zygote"))
+    return preload
+
+
+def _spawner(spec: JobSpec, preload: Preload | None) -> Spawner:
     """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
     if not spec.attached:
-        return Children()
+        return Children(preload)
     if spec.launcher is None:
         raise HostFault(f"{spec.id} is attached to nobody: its spec names no launcher", "start the command anew")
     return AttachedChild(spec.launcher.pid)

@@ -27,7 +27,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     that the job must not outlive; None: it outlives whoever started it. `attached`: the one replica takes the streams
     and the process group of whoever started the job, as a command in a shell would. `created` in Unix seconds. The
     replicas' `env` is a difference to the environment that the supervisor is started in, and holds no secret: spec.json
-    is kept. `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.
+    is kept. `preload` are the modules that a zygote imports once for all replicas; none: each imports for itself.
+    `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.
     """
 
     id: str
@@ -44,4 +45,5 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     attached: bool = False
     time_limit_s: float | None = None
     attempt: int = 0
+    preload: tuple[str, ...] = ()
     created: float = 0.0

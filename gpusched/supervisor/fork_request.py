@@ -1,0 +1,125 @@
+"""What the supervisor and a zygote say to each other, and which commands a fork can stand for. No I/O.
+
+A message is one packet of msgpack, never pickle. A request for a fork is too large for a packet where environments are:
+it lies in a memory file, whose descriptor comes with the packet, before the replica's three streams and its gate.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+__all__ = [
+    "DESCRIPTORS",
+    "Command",
+    "FailedFork",
+    "ForkRequest",
+    "Forked",
+    "Loading",
+    "Ready",
+    "Refused",
+    "ZygoteMessage",
+    "as_bytes",
+    "command_of",
+    "settles_at_start",
+]
+
+DESCRIPTORS: Final = 5
+"""What comes with a request: the memory file, stdin, stdout, stderr, and the gate."""
+
+_AT_START: Final = re.compile(r"PYTHON|LD_|GLIBC_TUNABLES|MALLOC_|LANG$|LC_")
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python command line, read: `python [-u] -m TARGET ARGUMENTS`, or `python [-u] TARGET ARGUMENTS` for a file."""
+
+    target: str
+    module: bool
+    unbuffered: bool
+    arguments: tuple[str, ...]
+
+
+class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica that a fork is to become, in bytes as the kernel has them. `cpus` are those it runs on, none for all.
+
+    `threads` is how many it computes with, `parent` the pid of the supervisor, without which it must not run.
+    """
+
+    argv: tuple[bytes, ...]
+    env: tuple[tuple[bytes, bytes], ...]
+    cwd: bytes
+    cpus: tuple[int, ...]
+    threads: int
+    parent: int
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The zygote imports `module`."""
+
+    module: str
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """All is imported and the zygote can be forked."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The zygote must not be forked and ends; `message` says why."""
+
+    message: str
+
+
+class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The replica is process `pid`, leads a session, and waits at its gate."""
+
+    pid: int
+
+
+class FailedFork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The system allows no fork now; `message` says why."""
+
+    message: str
+
+
+ZygoteMessage = Loading | Ready | Refused | Forked | FailedFork
+
+
+def command_of(argv: Sequence[str], interpreter: str) -> Command | None:
+    """Return `argv` as a command of Python that a fork can stand for, or None.
+
+    It must be run by `interpreter`, under this or another name in the same directory, by which Python finds a virtual
+    environment. Of the options only -u can be given to an interpreter that runs already.
+    """
+    if not argv or not _is_same(argv[0], interpreter):
+        return None
+    words = list(argv[1:])
+    unbuffered = words[:1] == ["-u"]
+    del words[: int(unbuffered)]
+    module = words[:1] == ["-m"]
+    del words[: int(module)]
+    if not words or words[0].startswith("-") or not (module or words[0].endswith(".py")):
+        return None
+    return Command(target=words[0], module=module, unbuffered=unbuffered, arguments=tuple(words[1:]))
+
+
+def settles_at_start(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of an environment that an interpreter or its C library reads once, when it starts."""
+    return {name: value for name, value in env.items() if _AT_START.match(name)}
+
+
+def as_bytes(env: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+    """Return an environment as the kernel has it."""
+    return tuple((os.fsencode(name), os.fsencode(value)) for name, value in env.items())
+
+
+def _is_same(program: str, interpreter: str) -> bool:
+    one, other = Path(program), Path(interpreter)
+    if one == other:
+        return True
+    try:
+        return one.parent == other.parent and one.samefile(other)
+    except OSError:
+        return False

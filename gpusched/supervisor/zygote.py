@@ -1,0 +1,142 @@
+"""The zygote: `python -m gpusched.supervisor.zygote FD MODULE...` imports once what all replicas of a job need.
+
+Then it forks a replica whenever the supervisor asks for one over the socket FD. It stays single-threaded and uses
+nothing of what it imports: a fork gets one thread only, and every lock as it was. Where an import leaves more than
+modules behind, it refuses, and ends. The supervisor's side is preload.py.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpusched.frameworks.forking import obstacle_to_fork
+from gpusched.supervisor.become import Order, become
+from gpusched.supervisor.fork_request import DESCRIPTORS, FailedFork, Forked, Loading, Ready, Refused, ZygoteMessage
+
+__all__ = ["Zygote", "serve"]
+
+_THREADS_PATIENCE_S: Final = 0.5  # the kernel lists a thread for a moment longer than Python has joined it
+
+
+class Zygote:
+    """Imports `modules`, then answers requests on `control` until the other end is closed."""
+
+    def __init__(self, control: socket.socket, modules: Sequence[str]) -> None:
+        self._control, self._modules = control, modules
+
+    def load(self) -> bool:
+        """Import the modules; return whether this process may be forked now. What fails goes to stderr as well."""
+        gc.disable()  # a quarter of the time of TensorFlow's import goes into collections that find nothing
+        for module in self._modules:
+            self._say(Loading(module=module))
+            try:
+                importlib.import_module(module)
+            except BaseException as error:  # noqa: BLE001 (also SystemExit: whatever a module does, replicas start)
+                traceback.print_exc()
+                self._say(Refused(message=f"import {module}: {type(error).__name__}: {error}".rstrip(": ")))
+                return False
+            why = obstacle_to_fork() or _further_threads()
+            if why is not None:
+                self._say(Refused(message=f"after the import of {module} it cannot be forked: {why}"))
+                return False
+        gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
+        self._say(Ready())
+        return True
+
+    def serve(self) -> Order | None:
+        """Fork as often as the supervisor asks for it. Returns in each fork, with its order; in the zygote at the end.
+
+        A fork first becomes the leader of a session, so that from the moment on in which the supervisor hears of it, a
+        signal to its group reaches it, and none to the zygote's does.
+        """
+        while True:
+            _, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
+            if len(descriptors) != DESCRIPTORS:
+                return None
+            order = Order(descriptors)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # a module may have closed or replaced it
+                    stream.flush()
+            read, write = os.pipe()
+            try:
+                middle = os.fork()
+            except OSError as error:
+                os.close(write)
+                self._say(FailedFork(message=str(error.strerror)))
+            else:
+                if middle == 0 and _is_replica(write):
+                    self._control.close()
+                    os.close(read)
+                    return order
+                os.close(write)
+                os.waitpid(middle, 0)  # from now on the replica is a child of the supervisor, a subreaper
+                pid = os.read(read, 16)
+                self._say(Forked(pid=int(pid)) if pid else FailedFork(message="no second process"))
+            os.close(read)
+            order.close()
+
+    def _say(self, message: ZygoteMessage) -> None:
+        self._control.send(msgspec.msgpack.encode(message))
+
+
+def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
+    """Be a zygote until the supervisor closes its end; return an order in each fork, None in the zygote itself."""
+    zygote = Zygote(control, modules)
+    try:
+        return zygote.serve() if zygote.load() else None
+    except (BrokenPipeError, ConnectionError):  # the supervisor is gone, or wants it no more
+        return None
+
+
+def _is_replica(write: int) -> bool:
+    """Fork again and end the process in between. Returns only in the replica, True."""
+    try:
+        if os.fork() != 0:
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    os.setsid()
+    os.write(write, b"%d" % os.getpid())
+    os.close(write)
+    return True
+
+
+def _further_threads() -> str | None:
+    """Return which threads there are beside this one; none of them is harmless to a fork that we know of."""
+    deadline = time.monotonic() + _THREADS_PATIENCE_S
+    while len(found := os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 (pathlib is heavy)
+        if time.monotonic() > deadline:
+            names = sorted(_name(thread) for thread in found if int(thread) != os.getpid())
+            return f"it has left {len(names)} more thread{'s' if len(names) > 1 else ''} ({', '.join(names[:4])})"
+        time.sleep(0.01)
+    return None
+
+
+def _name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().strip()
+    except OSError:
+        return "ended"
+
+
+def main() -> None:
+    """Be a zygote, and in each fork the replica: its program runs in here, at the bottom of the stack."""
+    fresh = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    order = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    if order is not None:
+        become(order, fresh)
+
+
+if __name__ == "__main__":
+    main()
