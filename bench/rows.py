@@ -1,0 +1,34 @@
+"""How a row is measured in a process of its own: with this environment's Python, or with Ray's."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from bench.fresh import ROOT, fresh
+from bench.section import Missing
+
+__all__ = ["RAY_PYTHON", "by_python", "by_ray"]
+
+RAY_PYTHON: Final = ROOT / ".venv-ray" / "bin" / "python"
+_QUICKLY: Final = ("--quick",)
+
+Measure = Callable[[bool], Mapping[str, float]]
+
+
+def by_python(module: str, *words: str, environ: Mapping[str, str] | None = None) -> Measure:
+    """Return what a Row wants: a function that runs `python -m module words...`, with --quick if it shall be quick."""
+
+    def measure(quick: bool) -> Mapping[str, float]:
+        return fresh(module, *words, *(_QUICKLY if quick else ()), environ=environ)
+
+    return measure
+
+
+def by_ray(module: str, *words: str) -> Measure:
+    """Return the same for Ray's environment; its function raises Missing where there is none."""
+
+    def measure(quick: bool) -> Mapping[str, float]:
+        if not RAY_PYTHON.exists():
+            raise Missing("Ray's environment is not there: `make .venv-ray`")
+        return fresh(module, *words, *(_QUICKLY if quick else ()), python=str(RAY_PYTHON))
+
+    return measure

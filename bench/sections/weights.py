@@ -1,0 +1,57 @@
+"""The weights of the original's network, from one process to many."""
+
+from typing import Final
+
+from bench.rows import by_python, by_ray
+from bench.section import Figure, Goal, Row, Section
+
+__all__ = ["SECTION"]
+
+_PEER: Final = "bench.peers.weights"
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+_OURS: Final = "gpusched.channel, one host"
+_TCP: Final = "gpusched.channel, tcp on loopback"
+_FILE: Final = "a file (npz), bytes only"
+
+SECTION: Final = Section(
+    name="weights",
+    title="Weights of the original's network, from one process to 8 and to 32",
+    about=(
+        "8 arrays float32, 4.73 MB: milliseconds from before they are given away until the last process has them as "
+        "arrays, has looked at both ends of each, and has said so. Ours and Ray give views on memory that all share. "
+        "Nothing is copied into a framework's variables but in the row of Keras, which is the original's way as it "
+        "was: that one does more. `read in place` is a limit: its readers cannot know which version they read, nor "
+        "that they read one whole."
+    ),
+    figures={
+        "to_8": Figure("to 8", "ms", "less"),
+        "to_32": Figure("to 32", "ms", "less"),
+    },
+    rows=(
+        Row(_OURS, "ours", by_python(_PEER, "ours")),
+        Row(_FILE, "original", by_python(_PEER, "file")),
+        Row(
+            "Keras .h5, saved and loaded",
+            "original",
+            by_python("bench.peers.keras_file", environ=_ONE_THREAD),
+            rounds=2,
+        ),
+        Row("Pipe, pickled for each", "original", by_python(_PEER, "pickled-each")),
+        Row("Pipe, pickled once", "strong", by_python(_PEER, "pickled-once")),
+        Row("shared memory, a copy each", "strong", by_python(_PEER, "shared-memory-copies")),
+        Row("gpusched.channel, ipc, sockets only", "ours", by_python(_PEER, "ours-ipc-sockets")),
+        Row("ZeroMQ ROUTER, ipc", "strong", by_python(_PEER, "zmq-router-ipc")),
+        Row("ZeroMQ PUB, ipc", "strong", by_python(_PEER, "zmq-pub-ipc")),
+        Row(_TCP, "ours", by_python(_PEER, "ours-tcp")),
+        Row("ZeroMQ ROUTER, tcp on loopback", "strong", by_python(_PEER, "zmq-router-tcp")),
+        Row("Ray, put and get", "other", by_ray("bench.peers.ray_weights"), rounds=2),
+        Row("limit: shared memory, read in place", "limit", by_python(_PEER, "shared-memory")),
+    ),
+    goals=(
+        Goal("to 32 in at most 12 ms", "to_32", _OURS, bound=12.0),
+        Goal("to 32 at least 7 times faster than by file", "to_32", _OURS, than=_FILE, times=7),
+        Goal("to 32 over tcp in at most 70 ms", "to_32", _TCP, bound=70.0),
+    ),
+    takes_s=170,
+    quick_takes_s=60,
+)
