@@ -11,7 +11,6 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeGuard
@@ -92,16 +91,23 @@ def _expanded(value: str, where: str) -> Path:
 
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:
+    wrong = "mend the file, or move it away"
     try:
-        return tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         if required:
             raise UsageError(f"{path}: there is no such file", "mend or unset GPUSCHED_CONFIG") from None
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}", "mend the file, or move it away") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: {error}", wrong) from None
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make the file readable, or move it away") from None
+    import tomllib  # most people have no such file
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}", wrong) from None
 
 
 def _home(environ: Mapping[str, str]) -> Path:

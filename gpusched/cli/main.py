@@ -4,19 +4,17 @@ It must not know what a command does.
 """
 
 import errno
+import gc
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Any, Final
 
-import typer
-
-import gpusched
+from gpusched.cli.options import read_plainly
 from gpusched.errors import GpuschedError, HostFault, UsageError
 
 __all__ = ["COMMANDS", "main"]
@@ -35,11 +33,12 @@ COMMANDS: Final = {
     "daemon": "Run, start, stop and look at the process that holds the queue.",
     "doctor": "Say what is wrong with this host, and what to type.",
 }
-_PASSES_OPTIONS_ON: Final = {
-    "plan": {"allow_extra_args": True, "ignore_unknown_options": True},
-    "launch": {"allow_extra_args": True, "ignore_unknown_options": True},
-    "run": {"allow_interspersed_args": False},
-}
+_COMPLETES: Final = "_GPUSCHED_COMPLETE"
+"""Where a shell asks for completion: as typer calls it."""
+
+_COLLECTED_AFTER: Final = 50_000
+"""Objects. Most commands end before there are so many: imports alone would have them looked through 60 times."""
+
 _INTERRUPTED: Final = 130
 _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
@@ -47,6 +46,7 @@ _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (docs/reference.md); no traceback reaches the person."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    gc.set_threshold(_COLLECTED_AFTER)
     _have_streams()
     outcome = _outcome(arguments)
     try:
@@ -71,30 +71,26 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 def _outcome(arguments: Sequence[str]) -> int | GpuschedError:
     try:
-        code = _application(arguments)(args=arguments, prog_name="gpusched", standalone_mode=False)
+        code = _run(arguments)
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:  # who reads the output has seen enough
         return 0
     except SystemExit as end:  # argparse ends so after a help; rich and typer end so, with 1, after a BrokenPipeError
         code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code
     except Exception as error:  # noqa: BLE001 (the last line of defence: told in one line, kept in a file)
-        return _understood(error, arguments)
+        return _INTERRUPTED if _is_of_typer(error, "Abort") else _understood(error, arguments)
     return code if isinstance(code, int) else 0
 
 
 def _understood(error: Exception, arguments: Sequence[str]) -> GpuschedError:
     if isinstance(error, GpuschedError):
         return error
-    if isinstance(error, typer.TyperException):
+    if _is_of_typer(error, "TyperException"):
         named = _named(arguments)
-        hint = (
-            f"see gpusched{f' {named}' if named in COMMANDS else ''} --help"
-            if error.exit_code == UsageError.exit_code
-            else ""
-        )
-        return UsageError(_message(error), hint)
+        hint = f"see gpusched{f' {named}' if named in COMMANDS else ''} --help"
+        return UsageError(_message(error), hint if getattr(error, "exit_code", 0) == UsageError.exit_code else "")
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILS:
         return HostFault(f"the output cannot be written: {error.strerror}", "see where it was to go")
     return _unexpected(error)
@@ -109,21 +105,24 @@ def _have_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _application(arguments: Sequence[str]) -> Callable[..., object]:
-    """Build the application with the one command that is named; with all of them for help and completion."""
-    app = typer.Typer(
-        help="Pack many processes onto few GPUs and keep them running.",
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        no_args_is_help=True,
-    )
-    app.callback()(_about)
+def _run(arguments: Sequence[str]) -> object:
+    """Run the command that is named, by a plain reading of its words if they allow one; typer has all others."""
     named = _named(arguments)
-    for name in (named,) if named in COMMANDS else COMMANDS:
-        function = getattr(import_module(f"gpusched.cli.{name}"), name)
-        app.command(name, short_help=COMMANDS[name], context_settings=_PASSES_OPTIONS_ON.get(name))(function)
-    return app
+    if named in COMMANDS and arguments[0] == named and _COMPLETES not in os.environ:
+        command = _command(named)
+        values = read_plainly(command, arguments[1:])
+        if values is not None:
+            return command(**values)
+    from gpusched.cli.application import application
+
+    names = (named,) if named in COMMANDS else COMMANDS  # all of them for help and completion
+    app = application((name, _command(name), COMMANDS[name]) for name in names)
+    return app(args=arguments, prog_name="gpusched", standalone_mode=False)
+
+
+def _command(name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(import_module(f"gpusched.cli.{name}"), name)
+    return function
 
 
 def _named(arguments: Sequence[str]) -> str | None:
@@ -131,22 +130,10 @@ def _named(arguments: Sequence[str]) -> str | None:
     return next((word for word in arguments if not word.startswith("-")), None)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"gpusched {gpusched.__version__}")
-        raise typer.Exit
-
-
-def _about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
-
-
 def _tell(error: GpuschedError, *, as_json: bool) -> None:
     if as_json:
+        import json
+
         print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}}))
     else:
         from gpusched.cli.text import printable
@@ -156,7 +143,12 @@ def _tell(error: GpuschedError, *, as_json: bool) -> None:
             print(f"  hint: {printable(error.hint)}", file=sys.stderr)
 
 
-def _message(error: typer.TyperException) -> str:
+def _is_of_typer(error: Exception, kind: str) -> bool:
+    typer = sys.modules.get("typer")
+    return typer is not None and isinstance(error, getattr(typer, kind))
+
+
+def _message(error: Exception) -> str:
     """Return what a wrong command line is told, in one line, whichever way this version of typer words it."""
     worded = getattr(error, "format_message", None)
     told = " ".join(str(worded() if worded else error).split())

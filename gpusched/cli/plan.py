@@ -4,8 +4,7 @@ import os
 import sys
 from typing import Annotated, Final
 
-import typer
-
+from gpusched.cli.options import Context, Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
 from gpusched.cli.workload_options import configured_to_plan
 from gpusched.cli.workloads import complete_workload, load_workload
@@ -17,21 +16,21 @@ _USUAL: Final = "snake"
 
 
 def plan(
-    context: typer.Context,
+    context: Context,
     *,
     procs: Procs = None,
     workload: Annotated[
         str,
-        typer.Option(
-            help="A workload's name, or the path of its workload.toml.",
+        Option(
+            "A workload's name, or the path of its workload.toml.",
             metavar="NAME|FILE",
-            autocompletion=complete_workload,
+            complete=complete_workload,
         ),
     ] = _USUAL,
     machine: Annotated[
         str | None,
-        typer.Option(
-            help="Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
+        Option(
+            "Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
             "gpusched status --json, or cpu.",
             metavar="NAME|4x16GiB|FILE",
         ),
@@ -41,7 +40,7 @@ def plan(
     learner_memory: LearnerMemory = None,
     actor_memory: ActorMemory = None,
     policy: Policy = "balanced",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print the plan as JSON.", ("--json",))] = False,
 ) -> None:
     """Say which process would go on which GPU with how much memory, and why. Nothing is started.
 

@@ -2,9 +2,8 @@
 
 from typing import Annotated, NamedTuple
 
-import typer
-
 from gpusched import contract
+from gpusched.cli.options import Option
 from gpusched.errors import NotNow
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
@@ -33,31 +32,31 @@ def _complete_policy(incomplete: str) -> list[str]:
 
 Procs = Annotated[
     str | None,
-    typer.Option(help="How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
+    Option("How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
 ]
 Gpus = Annotated[
     str | None,
-    typer.Option(help="Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.", metavar="LIST"),
+    Option("Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.", metavar="LIST"),
 ]
-ExcludeGpus = Annotated[str | None, typer.Option(help="All devices but these.", metavar="LIST")]
+ExcludeGpus = Annotated[str | None, Option("All devices but these.", metavar="LIST")]
 LearnerMemory = Annotated[
     str | None,
-    typer.Option(
-        help="The least memory of the learner, instead of the minimum and the share that the workload asks for. "
+    Option(
+        "The least memory of the learner, instead of the minimum and the share that the workload asks for. "
         "What is left over on its device is still its own.",
         metavar="AMOUNT",
     ),
 ]
 ActorMemory = Annotated[
-    str | None, typer.Option(help="The least memory of an actor, instead of what the workload says.", metavar="AMOUNT")
+    str | None, Option("The least memory of an actor, instead of what the workload says.", metavar="AMOUNT")
 ]
 Policy = Annotated[
     str,
-    typer.Option(
-        help="balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
+    Option(
+        "balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
         "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device.",
         metavar="POLICY",
-        autocompletion=_complete_policy,
+        complete=_complete_policy,
     ),
 ]
 

@@ -4,9 +4,8 @@ import os
 import sys
 from typing import Annotated, Final
 
-import typer
-
 from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 from gpusched.settings import load_settings
 
@@ -18,14 +17,12 @@ _MOST: Final = 100_000
 def ps(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="Only these jobs, by id.", autocompletion=complete_job),
+        Option("Only these jobs, by id.", metavar="[JOB]...", complete=complete_job, argument=True),
     ] = None,
-    why: Annotated[bool, typer.Option("--why", help="Under each job that waits, what it waits for.")] = False,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="All jobs that ended, not the latest only.")] = False,
-    last: Annotated[
-        int | None, typer.Option(min=0, max=_MOST, metavar="N", help="How many that ended. [default: 20]")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+    why: Annotated[bool, Option("Under each job that waits, what it waits for.", ("--why",))] = False,
+    everything: Annotated[bool, Option("All jobs that ended, not the latest only.", ("--all", "-a"))] = False,
+    last: Annotated[int | None, Option("How many that ended. [default: 20]", metavar="N", least=0, most=_MOST)] = None,
+    as_json: Annotated[bool, Option("Print the jobs as JSON.", ("--json",))] = False,
 ) -> None:
     """List the jobs: those that run or wait, oldest first, then those that ended, latest first.
 

@@ -4,8 +4,7 @@ import os
 import sys
 from typing import Annotated, Final
 
-import typer
-
+from gpusched.cli.options import Option
 from gpusched.cli.snapshot import Snapshot, document, reader_of
 from gpusched.errors import UsageError
 from gpusched.model.device import Device
@@ -18,18 +17,14 @@ _MOST_IN_ONE_LINE: Final = 8
 
 
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; every field, null where it is unknown.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep it on the screen and up to date; q quits.")
-    ] = False,
-    in_one_line: Annotated[bool, typer.Option("--oneline", help="One line, for a shell prompt.")] = False,
+    as_json: Annotated[bool, Option("Print JSON; every field, null where it is unknown.", ("--json",))] = False,
+    watch: Annotated[bool, Option("Keep it on the screen and up to date; q quits.", ("--watch", "-w"))] = False,
+    in_one_line: Annotated[bool, Option("One line, for a shell prompt.", ("--oneline",))] = False,
     machine: Annotated[
         str | None,
-        typer.Option(metavar="NAME|4x16GiB|FILE", help="Another machine than this host, or a saved status."),
+        Option("Another machine than this host, or a saved status.", metavar="NAME|4x16GiB|FILE"),
     ] = None,
-    interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How often --watch looks again [default: 1].")
-    ] = None,
+    interval: Annotated[float | None, Option("How often --watch looks again [default: 1].", metavar="SECONDS")] = None,
 ) -> None:
     """Show the devices, the memory that each job and each process uses of them, and the jobs.
 

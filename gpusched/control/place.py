@@ -3,11 +3,10 @@
 It must not know what is said over the socket.
 """
 
-import hashlib
 import os
-import socket
 import stat
 import struct
+import zlib
 from pathlib import Path
 
 from gpusched.contract import LONGEST_SOCKET_PATH
@@ -23,8 +22,8 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED, socket(7)
 
 def control_socket(settings: Settings) -> Path:
     """Return the path of the control socket; each state directory has its own daemon. Raises UsageError if too long."""
-    mark = hashlib.sha256(os.fsencode(settings.state_dir)).hexdigest()[:8]
-    path = settings.runtime_dir / f"control-{mark}.sock"
+    mark = zlib.crc32(os.fsencode(settings.state_dir))  # hashlib takes 3 ms to import
+    path = settings.runtime_dir / f"control-{mark:08x}.sock"
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise UsageError(
             f"{path}: a socket's path of {len(os.fsencode(path))} bytes is over the {LONGEST_SOCKET_PATH} of unix(7)",
@@ -70,6 +69,10 @@ def listener(path: Path) -> int | None:
 
     It asks the kernel, so it gets its answer from a process that hangs too. Raises HostFault if another user listens.
     """
+    if not path.exists():  # the common case without a daemon, told without the import of socket
+        return None
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:

@@ -17,10 +17,8 @@
 It starts and signals nothing.
 """
 
-import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -129,6 +127,8 @@ class JobDirectory:
 
     def clear_tmp(self) -> None:
         """Remove what the replicas left in TMPDIR, as far as that is allowed."""
+        import shutil  # whoever only reads jobs starts sooner without it
+
         shutil.rmtree(self.tmp, ignore_errors=True)
 
 
@@ -245,6 +245,8 @@ def parse_report(line: bytes) -> dict[str, object] | None:
 
     None if it holds none, or one that cannot be sent on, such as with half a surrogate pair or a number over 64 bits.
     """
+    import json
+
     try:
         report = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
         msgspec.msgpack.encode(report)

@@ -12,7 +12,6 @@ there can make a reader wait.
 
 import os
 import pwd
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -147,7 +146,7 @@ class LeaseDirectory:
         """
         if not self._locked:
             raise AssertionError("a commit without the lock of the lease directory")
-        name = f"{os.geteuid()}-{job[:_LONGEST_PREFIX]}-{secrets.token_hex(4)}"
+        name = f"{os.geteuid()}-{job[:_LONGEST_PREFIX]}-{os.urandom(4).hex()}"
         path, unfinished = self.path / f"{name}{ENDING}", self.path / f"{name}{UNFINISHED}"
         try:
             descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
