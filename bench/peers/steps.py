@@ -7,14 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["STEPS", "as_arrays", "as_lists", "check", "number", "percentiles"]
+__all__ = ["STEPS", "Carried", "as_arrays", "as_lists", "check", "number", "percentiles"]
+
+Carried = tuple[Any, Any, Any]
+"""Frames, actions and values of 10,000 steps: lists, or arrays."""
 
 STEPS: Final = 10_000
 _LAST_ACTION: Final = 3
 _NUMBERS: Final = 100
 
 
-def as_arrays(dtype: type[np.generic]) -> tuple[Any, Any, Any]:
+def as_arrays(dtype: type[np.generic]) -> Carried:
     """Return frames [10000, 10, 10], actions [10000] and values [10000], all of one dtype."""
     random = np.random.default_rng(0)
     frames = (random.random((STEPS, 10, 10)) < 0.2).astype(dtype)  # noqa: PLR2004 (about a snake and a fruit)
@@ -23,13 +26,13 @@ def as_arrays(dtype: type[np.generic]) -> tuple[Any, Any, Any]:
     return frames, actions, random.integers(0, 2, STEPS).astype(dtype)
 
 
-def as_lists() -> tuple[Any, Any, Any]:
+def as_lists() -> Carried:
     """Return the same as the original kept it: a list of arrays float64 [10, 10], and two lists of ints."""
     frames, actions, values = as_arrays(np.float64)
     return [frame.copy() for frame in frames], [int(action) for action in actions], [int(value) for value in values]
 
 
-def number(batch: Any, count: int) -> None:
+def number(batch: Carried, count: int) -> None:
     """Write which batch this is into it, as no other batch before or after it has."""
     batch[0][0][0, 0] = count % _NUMBERS
 
