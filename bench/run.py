@@ -23,7 +23,7 @@ from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 
 __all__ = ["ORDER", "Tally", "seconds_left"]
 
-ORDER: Final = ("launch", "memory", "batch", "weights", "play", "environment", "loop", "cli")
+ORDER: Final = ("launch", "memory", "batch", "reply", "weights", "play", "environment", "loop", "cli")
 _INTERRUPTED: Final = 130
 _END_PATIENCE_S: Final = 10.0
 
