@@ -6,7 +6,7 @@ from typing import Final
 from bench.fresh import ROOT, fresh
 from bench.section import Missing
 
-__all__ = ["RAY_PYTHON", "by_python", "by_ray"]
+__all__ = ["RAY_PYTHON", "by_python", "by_ray", "not_quickly"]
 
 RAY_PYTHON: Final = ROOT / ".venv-ray" / "bin" / "python"
 _QUICKLY: Final = ("--quick",)
@@ -32,3 +32,14 @@ def by_ray(module: str, *words: str) -> Measure:
         return fresh(module, *words, *(_QUICKLY if quick else ()), python=str(RAY_PYTHON))
 
     return measure
+
+
+def not_quickly(measure: Measure) -> Measure:
+    """Return `measure` for a row that takes too long for a first look: there it raises Missing."""
+
+    def only_in_full(quick: bool) -> Mapping[str, float]:
+        if quick:
+            raise Missing("it takes too long for a quick look")
+        return measure(quick)
+
+    return only_in_full

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bench.rows import by_python, by_ray
+from bench.rows import by_python, by_ray, not_quickly
 from bench.section import Figure, Goal, Row, Section
 
 __all__ = ["SECTION"]
@@ -33,7 +33,7 @@ SECTION: Final = Section(
         Row(
             "Keras .h5, saved and loaded",
             "original",
-            by_python("bench.peers.keras_file", environ=_ONE_THREAD),
+            not_quickly(by_python("bench.peers.keras_file", environ=_ONE_THREAD)),
             rounds=2,
         ),
         Row("Pipe, pickled for each", "original", by_python(_PEER, "pickled-each")),
@@ -44,7 +44,7 @@ SECTION: Final = Section(
         Row("ZeroMQ PUB, ipc", "strong", by_python(_PEER, "zmq-pub-ipc")),
         Row(_TCP, "ours", by_python(_PEER, "ours-tcp")),
         Row("ZeroMQ ROUTER, tcp on loopback", "strong", by_python(_PEER, "zmq-router-tcp")),
-        Row("Ray, put and get", "other", by_ray("bench.peers.ray_weights"), rounds=2),
+        Row("Ray, put and get", "other", not_quickly(by_ray("bench.peers.ray_weights")), rounds=2),
         Row("limit: shared memory, read in place", "limit", by_python(_PEER, "shared-memory")),
     ),
     goals=(
@@ -53,5 +53,5 @@ SECTION: Final = Section(
         Goal("to 32 over tcp in at most 70 ms", "to_32", _TCP, bound=70.0),
     ),
     takes_s=170,
-    quick_takes_s=60,
+    quick_takes_s=20,
 )
