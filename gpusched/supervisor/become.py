@@ -124,7 +124,8 @@ def _run(command: Command) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        sys.excepthook(type(error), error, _within(error.__traceback__))
+        trace = _within(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.excepthook = lambda *_: None
         raise  # the interpreter does the rest: atexit, the exit code, the signal of a KeyboardInterrupt
 
@@ -137,7 +138,8 @@ def _run_module(name: str) -> None:
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001 (it is what `python -m` calls)
 
 
-def _run_file(path: str) -> None:
+def _run_file(name: str) -> None:
+    path = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118 (unlike pathlib it leaves `..` as Python does)
     with open(path, "rb") as file:  # noqa: PTH123
         code = compile(file.read(), path, "exec", dont_inherit=True)
     main = _fresh_main()
@@ -151,7 +153,7 @@ def _fresh_main() -> ModuleType:
 
     _kept.append(sys.modules["__main__"])
     main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
     return main
 
 

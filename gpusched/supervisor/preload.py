@@ -114,7 +114,8 @@ class Preload:
         """Take in what the zygote has said, without waiting; give up one that has been loading for too long."""
         while self._control is not None:
             try:
-                said = self._control.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
+                self._control.setblocking(False)
+                said = self._control.recv(_MOST_BYTES)
             except BlockingIOError:
                 break
             except OSError:
@@ -146,17 +147,9 @@ class Preload:
 
         None if there is none, so that another way must be taken. Waits for 2 s at most; then the zygote is ended.
         """
-        request = ForkRequest(
-            argv=tuple(map(os.fsencode, spec.argv)),
-            env=as_bytes(env),
-            cwd=os.fsencode(spec.cwd),
-            cpus=tuple(sorted(self._usable.intersection(spec.replica.cpus))),
-            threads=spec.replica.threads,
-            parent=os.getpid(),
-        )
         gate, ours = os.pipe2(os.O_CLOEXEC)
         try:
-            answer = self._ask(request, streams, gate)
+            answer = self._ask(self._request(spec, env), streams, gate)
             if isinstance(answer, Forked):
                 os.write(ours, b"x")
                 return answer.pid
@@ -166,6 +159,16 @@ class Preload:
             os.close(gate)
             os.close(ours)
         return None
+
+    def _request(self, spec: ReplicaSpec, env: Mapping[str, str]) -> ForkRequest:
+        return ForkRequest(
+            argv=tuple(map(os.fsencode, spec.argv)),
+            env=as_bytes(env),
+            cwd=os.fsencode(spec.cwd),
+            cpus=tuple(sorted(self._usable.intersection(spec.replica.cpus))),
+            threads=spec.replica.threads,
+            parent=os.getpid(),
+        )
 
     def _ask(self, request: ForkRequest, streams: Streams, gate: int) -> ZygoteMessage | None:
         if self._control is None:
@@ -190,7 +193,8 @@ class Preload:
         return None
 
     def ended(self, how: str) -> None:
-        """Take in that the process of the zygote has ended, `how` it did, and that it has been reaped."""
+        """Take in that the process of the zygote has ended, `how` it did, and that it is about to be reaped."""
+        self.hear()  # its last words
         doing = f" while {self.doing}" if self.doing else ""
         self.pid = None
         self._leave(f"ended {how}{doing}")

@@ -1,0 +1,165 @@
+"""Replicas that are forked from a zygote are what they would be if they had been executed."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gpusched.model.status import ExitReason, JobState, ReplicaState
+from tests.supervisor.host import Host, wait_until
+from tests.supervisor.zygotes import EXECUTED, Preloading, steps, zygote
+
+
+@pytest.fixture
+def place(host: Host, tmp_path: Path) -> Preloading:
+    directory = tmp_path / "place"
+    directory.mkdir()
+    return Preloading(host, directory)
+
+
+WAYS = {"module": ("-m", "tell_all"), "script": ("tell_all.py",), "unbuffered": ("-u", "tell_all.py")}
+
+
+@pytest.mark.parametrize("words", WAYS.values(), ids=WAYS.keys())
+def test_a_forked_replica_finds_what_an_executed_one_finds(
+    place: Preloading, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    monkeypatch.setenv("ODD", os.fsdecode(b"\xff\xfe"))
+    odd = {f"LONG_{number}": "x" * 100_000 for number in range(5)}
+    place.start(
+        place.python("part.0", *words, "told.json", "a b", env=odd, cpus=(cpu, 4000)),
+        place.python("part.1", *words, "told.json2", "a b", env=odd | EXECUTED, cpus=(cpu, 4000)),
+    )
+    forked, executed = place.told("told.json"), place.told("told.json2")
+    assert (forked.pop("preloaded"), executed.pop("preloaded")) == (True, False)
+    assert forked["cpus"] == [cpu]
+    assert forked["threads"] == 1
+    for told, name in ((forked, "told.json"), (executed, "told.json2")):
+        environ, shown = told["environ"], told["proc environ"]
+        assert isinstance(environ, dict)
+        assert isinstance(shown, list)
+        environ.pop("PYTHONUTF8", None)
+        told["proc environ"] = [each for each in shown if not each.startswith("PYTHONUTF8=")]
+        for words_ in ("argv", "orig_argv"):
+            found = told[words_]
+            assert isinstance(found, list)
+            found.remove(name)
+        told["cmdline"] = str(told["cmdline"]).replace(name, "FILE")
+        streams = told["streams"]
+        assert isinstance(streams, list)
+        told["streams"] = [str(stream).replace("part.1", "part.0") for stream in streams]
+    assert forked == executed
+
+
+ENDS = {
+    "nothing more": ("print('out')", ExitReason(kind="completed")),
+    "a code": ("import sys; sys.exit(3)", ExitReason(kind="crashed", code=3)),
+    "a text": ("import sys; sys.exit('it is over')", ExitReason(kind="crashed", code=1)),
+    "an exception": (
+        "def f():\n    raise ValueError('wrong')\ntry:\n    f()\nexcept ValueError as e:\n    raise KeyError(1) from e",
+        ExitReason(kind="crashed", code=1),
+    ),
+    "a syntax error": ("def", ExitReason(kind="crashed", code=1)),
+    "an interrupt": ("raise KeyboardInterrupt", ExitReason(kind="signalled", signal=signal.SIGINT)),
+    "a signal": ("import os; os.kill(os.getpid(), 11)", ExitReason(kind="signalled", signal=signal.SIGSEGV)),
+    "a thread": (
+        (
+            "import atexit, threading, time\natexit.register(print, 'last')\ndef later():\n    time.sleep(0.2)\n"
+            "    print('from the thread')\nthreading.Thread(target=later).start()"
+        ),
+        ExitReason(kind="completed"),
+    ),
+    "a hook": (
+        "import sys\nsys.excepthook = lambda kind, error, trace: print(error, trace.tb_frame.f_code.co_name)\n1/0",
+        ExitReason(kind="crashed", code=1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("words", [("-m", "ends"), ("ends.py",)], ids=["module", "script"])
+def test_a_forked_replica_ends_as_an_executed_one(
+    place: Preloading, words: tuple[str, ...], text: str, reason: ExitReason
+) -> None:
+    place.write("ends", text)
+    forked, executed = place.python("forked.0", *words), place.python("executed.0", *words, env=EXECUTED)
+    one = place.start(forked, executed, restart={})
+    one.wait_ended()
+    assert one.replica("forked.0").exit == one.replica("executed.0").exit == reason
+
+    def said(name: str) -> list[str]:
+        return [line for line in one.output(name).splitlines() if not line.startswith("--- ")]
+
+    assert said("forked.0") == said("executed.0")
+
+
+def test_a_program_that_is_not_there_says_so_as_ever(place: Preloading) -> None:
+    one = place.start(place.python("module.0", "-m", "gone"), place.python("script.0", "gone.py"))
+    assert one.wait_ended().state is JobState.FAILED
+    assert "No module named gone" in one.output("module.0")
+    assert "can't open file" in one.output("script.0")
+
+
+WAIT = "import signal, sys, time\nprint('here', 'preloaded' in sys.modules, flush=True)\nsignal.pause()"
+
+
+def test_a_replica_that_is_started_again_is_forked_again(place: Preloading) -> None:
+    place.write("wait", WAIT)
+    one = place.start(place.python("part.0", "-m", "wait"))
+    first = one.wait_running("part.0")
+    os.kill(first, signal.SIGKILL)
+    one.wait_running("part.0", restarts=1)
+    one.wait_output("part.0", "here True", times=2)
+    one.stop()
+    assert one.wait_ended().state is JobState.CANCELLED
+    assert one.replica("part.0").exit == ExitReason(kind="stopped")
+    assert [step.partition(":")[0] for step in steps(one)] == ["loading", "ready"], "its end with the job is no news"
+    one.wait_gone()
+
+
+def test_forks_are_children_of_the_supervisor_and_none_is_left_in_between(place: Preloading) -> None:
+    place.write("wait", WAIT)
+    one = place.start(*(place.python(f"part.{rank}", "-m", "wait") for rank in range(20)))
+    pids = [one.wait_running(f"part.{rank}") for rank in range(20)]
+    parents = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] for pid in pids}
+    assert parents == {str(one.supervisor)}
+    wait_until(lambda: one.pids() == sorted([*pids, one.supervisor, one.guard(), zygote(one)]), "no other is left")
+    assert all(one.replica(f"part.{rank}").state is ReplicaState.RUNNING for rank in range(20))
+
+
+def test_what_a_forked_replica_leaves_in_its_group_dies_with_it(place: Preloading) -> None:
+    place.write("leave", "import subprocess\nsubprocess.Popen(['sleep', '1000'])")
+    place.write("wait", WAIT)
+    one = place.start(place.python("part.0", "-m", "leave"), place.python("other.0", "-m", "wait"))
+    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "the first has left")
+    other = one.wait_running("other.0")
+    wait_until(lambda: one.pids() == sorted([other, one.supervisor, one.guard(), zygote(one)]), "its child is dead")
+
+
+def test_forked_replicas_draw_random_numbers_of_their_own(place: Preloading) -> None:
+    place.write("drawn", "import numpy.random, random, uuid\nnumpy.random.rand()\nrandom.random()")
+    place.write("draw", "import numpy, random, uuid\nprint('drew', numpy.random.rand(), random.random(), uuid.uuid4())")
+    one = place.start(*(place.python(f"part.{rank}", "-m", "draw") for rank in range(3)), preload=("drawn",))
+    one.wait_ended()
+    lines = [line for rank in range(3) for line in one.output(f"part.{rank}").splitlines() if line.startswith("drew")]
+    numbers = [number for line in lines for number in line.split()[1:]]
+    assert len(set(numbers)) == len(numbers) == 9
+
+
+def test_a_preloaded_module_can_be_what_is_run(place: Preloading) -> None:
+    place.write("itself", "print('I am', __name__, flush=True)")
+    one = place.start(place.python("part.0", "-m", "itself"), preload=("itself",))
+    one.wait_ended()
+    assert one.output("part.0").splitlines()[1:] == ["I am __main__"]
+    assert one.output("zygote") == "I am itself\n"
+
+
+def test_signals_that_a_preloaded_module_handles_do_in_replicas_what_they_always_do(place: Preloading) -> None:
+    place.write("handles", "import signal\nfor each in (1, 2, 15):\n    signal.signal(each, signal.SIG_IGN)")
+    place.write("wait", WAIT)
+    one = place.start(place.python("part.0", "-m", "wait"), preload=("handles",), stop_grace_s=3600.0)
+    one.wait_output("part.0", "here")
+    one.stop()
+    assert one.wait_ended().state is JobState.CANCELLED
