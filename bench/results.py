@@ -101,6 +101,8 @@ def verdict(goal: Goal, section: SectionResult) -> Verdict:
         return Verdict("not measured", f"not measured: no figure of {goal.than}")
     got = times_better(figure, ours, theirs)
     state: Literal["met", "not met"] = "met" if got >= goal.times else "not met"
+    if goal.times == 1:
+        return Verdict(state, f"{state}: {short(got)} times", got, goal.times)
     if goal.times < 1:
         return Verdict(state, f"{state}: {short(1 / got)} of at most {short(1 / goal.times)} times", got, goal.times)
     return Verdict(state, f"{state}: {short(got)} of {short(goal.times)} times", got, goal.times)

@@ -17,9 +17,9 @@ class Screen:
     def __init__(self, left_s: Callable[[], float]) -> None:
         self._left_s = left_s
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(get_renderable=self._line, console=self._console, refresh_per_second=2, transient=True)
         self._now = ""
-        self._began = 0.0
+        self._began = time.monotonic()
+        self._live = Live(get_renderable=self._line, console=self._console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
         self._console.print(f"This will take about {span(self._left_s())}.")
