@@ -23,7 +23,7 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
 }
 """What makes the Play of a row: the function of a module, which is called with the row's name."""
 
-_WARM: Final = 0.3
+_WARM: Final = 0.2
 
 
 def main() -> None:

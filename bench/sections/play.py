@@ -15,8 +15,8 @@ from bench.section import Figure, Goal, Missing, Row, Section
 
 __all__ = ["SECTION"]
 
-_SECONDS: Final = 1.5
-_QUICK_SECONDS: Final = 0.5
+_SECONDS: Final = 1.0
+_QUICK_SECONDS: Final = 0.4
 _PATIENCE_S: Final = 120.0
 
 
@@ -112,7 +112,7 @@ SECTION: Final = Section(
         Goal("the same on one core each", "steps", _OURS_ON_ONE, than=_ORIGINAL_ON_ONE),
         Goal("ahead of 256 games with a plain tf.function", "steps", _OURS, than=_STRONG),
     ),
-    takes_s=140,
-    quick_takes_s=25,
+    takes_s=110,
+    quick_takes_s=20,
     around=_PLAYERS.there,
 )
