@@ -50,6 +50,8 @@ ROWS: Final = {
     "unix-socket": Plan(lambda _: UnixSocket(_uint8()), _uint8, 2000, 1500),
 }
 _BATCHES: Final = 12  # in turn, for a way that does not copy may still hold the last ones
+_MEMCPY: Final = "memcpy"
+_COPIES: Final = 5000
 _WARM: Final = 10  # part of the whole that goes first, unmeasured: one tenth
 
 
@@ -103,12 +105,12 @@ def _with_warm(batches: int) -> int:
     return batches + max(2, batches // _WARM)
 
 
-def copied(plan: Plan) -> dict[str, float]:
+def copied(times: int) -> dict[str, float]:
     """Return the same of memcpy within one process: no way between two can be faster with one copy."""
-    source = np.concatenate([array.reshape(-1) for array in plan.batch()])
+    source = np.concatenate([array.reshape(-1) for array in _uint8()])
     there = np.zeros_like(source)
     taken = []
-    for _ in range(plan.stream):
+    for _ in range(times):
         began = time.perf_counter()
         np.copyto(there, source)
         taken.append(1000 * (time.perf_counter() - began))
@@ -118,16 +120,15 @@ def copied(plan: Plan) -> dict[str, float]:
 def main() -> None:
     """Measure one row, and print its figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("row", choices=[*ROWS, "memcpy"])
+    parser.add_argument("row", choices=[*ROWS, _MEMCPY])
     parser.add_argument("--quick", action="store_true", help="a third of the batches")
     typed = parser.parse_args()
-    if typed.row == "memcpy":
-        print(json.dumps(copied(Plan(lambda _: Pipes(), _uint8, 5000, 0))))
+    part = 3 if typed.quick else 1
+    if typed.row == _MEMCPY:
+        print(json.dumps(copied(_COPIES // part)))
         return
     plan = ROWS[typed.row]
-    if typed.quick:
-        plan = Plan(plan.way, plan.batch, plan.stream // 3, plan.acknowledged // 3)
-    print(json.dumps(measured(plan)))
+    print(json.dumps(measured(Plan(plan.way, plan.batch, plan.stream // part, plan.acknowledged // part))))
 
 
 if __name__ == "__main__":
