@@ -15,10 +15,17 @@ import zmq
 from gpusched import contract
 from gpusched.channel.actor_loop import ActorLoop, Outgoing, Question
 from gpusched.channel.endpoint import check_endpoint
-from gpusched.channel.framing import pack_arrays, plain_meta
+from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import endpoint_of_launch
 from gpusched.channel.link import Link, frames_of, start_thread
-from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, check_header
+from gpusched.channel.messages import (
+    MAX_NUMBER,
+    PROTOCOL,
+    WIDEST_SEGMENT,
+    BatchHeader,
+    Hello,
+    check_header,
+)
 from gpusched.channel.values import Array, Limits, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 
@@ -44,7 +51,6 @@ class Actor:
         _check_name(self.name)
         self._process = os.getpid()
         self._closed = False
-        self._seq = 0
         self._playing = 0
         self._limits = limits or Limits()
         self._link = Link(zmq.DEALER, self._limits)
@@ -131,26 +137,32 @@ class Actor:
         self._link.wake.set()
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
-            self._link.close()
+            with self._loop.changed:
+                self._link.close()
 
     def _pack(
         self, arrays: Mapping[str, Array], version: int, meta: Mapping[str, object] | None, *, asks: bool = False
     ) -> Outgoing:
         specs, ready = pack_arrays(arrays, self._loop.max_message)
-        header = BatchHeader(self._seq + 1, version, specs, plain_meta(meta or {}), asks)
-        check_header(header)
-        return Outgoing(header, frames_of(ready))  # before the wait, so that copying overlaps what is under way
+        plain = plain_meta(meta or {})
+        check_header(BatchHeader(MAX_NUMBER, version, specs, plain, asks, WIDEST_SEGMENT))
+        with self._call():
+            segment = self._loop.room(extent(specs))
+        if segment is not None:
+            segment.write(specs, ready)
+        frames = frames_of(ready) if segment is None else []
+        return Outgoing(version=version, arrays=specs, meta=plain, asks=asks, segment=segment, frames=frames)
 
     def _hand_over(self, outgoing: Outgoing, timeout: float | None, question: Question | None = None) -> bool:
         with self._call():
-            if not self._wait(self._may_send, timeout):
-                return False
-            self._seq += 1
-            self._loop.outbox.append(outgoing)
-            if question is not None:
-                self._loop.questions[outgoing.header.seq] = question
-        self._link.wake.set()
-        if outgoing.header.seq == 1:
+            try:
+                if not self._wait(self._may_send, timeout):
+                    return False
+                self._loop.post(outgoing, question)
+            finally:
+                if outgoing.segment is not None and outgoing.seq == 0:
+                    self._loop.lent.put_back(outgoing.segment)
+        if outgoing.seq == 1:
             contract.tell_ready()
         return True
 
@@ -217,7 +229,7 @@ def _identity() -> tuple[str, int]:
 
 def _check_name(name: str) -> None:
     try:
-        check_header(Hello(PROTOCOL, name, 0, "", 0, "", 0))
+        check_header(Hello(PROTOCOL, name, 0, "", 0, "", 0, ""))
     except UsageError:
         raise UsageError(
             f"{name!r} cannot be an actor's name", "use at most 64 letters, digits, and . _ : -, a letter first"

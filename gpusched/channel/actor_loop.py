@@ -1,6 +1,7 @@
 """The actor's thread: it sends batches while the application plays, fetches weights, and outlives the learner.
 
-It owns the DEALER socket. The application's side (actor.py) shares one condition with it and must not touch the socket.
+It owns the DEALER socket. The application's side (actor.py) shares one condition with it, which goes with the socket,
+and takes a turn at it in its own thread when it sends.
 """
 
 import math
@@ -13,10 +14,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 import zmq
 
-from gpusched.channel.framing import unpack_arrays
-from gpusched.channel.link import Link, log, thread_ended
+from gpusched.channel.framing import extent, split, unpack_arrays
+from gpusched.channel.lending import Lent
+from gpusched.channel.link import Link, frames_of, log, thread_ended
 from gpusched.channel.messages import (
     PROTOCOL,
     AnswerHeader,
@@ -26,11 +29,14 @@ from gpusched.channel.messages import (
     Dropped,
     FromActor,
     GetWeights,
+    GotWeights,
     Hello,
     Leaving,
     News,
+    Parted,
     Ping,
     Refused,
+    Segment,
     Taken,
     WeightsHeader,
     Welcome,
@@ -38,7 +44,8 @@ from gpusched.channel.messages import (
     decode_from_learner,
     encode_header,
 )
-from gpusched.channel.values import Array, Limits, Weights
+from gpusched.channel.shared import SMALLEST, ReusableSegment, host_token, map_segment
+from gpusched.channel.values import Array, Limits, Meta, Weights
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
 __all__ = ["ActorLoop", "Outgoing", "Question"]
@@ -46,11 +53,21 @@ __all__ = ["ActorLoop", "Outgoing", "Question"]
 _HELLO_AGAIN_S: Final = 2.0
 
 
-class Outgoing(msgspec.Struct, frozen=True, eq=False):
-    """A batch that waits for the socket, or is in flight."""
+class Outgoing(msgspec.Struct, eq=False, kw_only=True):
+    """A batch that waits for the socket, or is in flight. `seq` is 0 until then. Its arrays lie in either of two."""
 
-    header: BatchHeader
+    version: int
+    arrays: tuple[ArraySpec, ...]
+    meta: Meta
+    asks: bool
+    segment: ReusableSegment | None
     frames: list[zmq.Frame]
+    seq: int = 0
+
+    def header(self) -> BatchHeader:
+        """Return what is said of it."""
+        segment = None if self.segment is None else self.segment.segment
+        return BatchHeader(self.seq, self.version, self.arrays, self.meta, self.asks, segment)
 
 
 class Question(msgspec.Struct, eq=False, weakref=True):
@@ -70,6 +87,7 @@ class ActorLoop:
         self.outbox: deque[Outgoing] = deque()
         self.in_flight: dict[int, Outgoing] = {}
         self.questions: weakref.WeakValueDictionary[int, Question] = weakref.WeakValueDictionary()
+        self.lent = Lent(limits.in_flight)
         self.credits = limits.in_flight
         self.max_message = limits.max_message
         self.calls = 0
@@ -77,7 +95,11 @@ class ActorLoop:
         self.heard = float("-inf")
         self.dropped: Counter[str] = Counter()
         self.closing_at: float | None = None
+        self._seq = 0
         self._link = link
+        self._host = host_token() if limits.share_memory else ""
+        self._shares = False
+        self._got: GotWeights | None = None
         self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
         self._heartbeat_s = limits.heartbeat_s
         self._longest = limits.max_message  # libzmq ends a connection that brings more, again and again
@@ -90,26 +112,64 @@ class ActorLoop:
         self._hello_at = float("-inf")
         self._ping_at = 0.0
         self._blocked = False
+        self._leaving = False
+        self._parted = False
+
+    # What the application's thread may call, with `changed` held
+
+    def room(self, size: int) -> ReusableSegment | None:
+        """Return a segment for a batch of `size` bytes, None if it is to go as frames."""
+        return self.lent.take(size) if self._shares and size >= SMALLEST else None
+
+    def post(self, outgoing: Outgoing, question: Question | None) -> None:
+        """Send this batch, now if there is room. The learner's answer to it belongs to `question`."""
+        self._number_it(outgoing)
+        if question is not None:
+            self.questions[outgoing.seq] = question
+        self.outbox.append(outgoing)
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001 (as in run)
+            self._end(thread_ended(error))
+
+    # The thread
 
     def run(self) -> None:
         """Serve until the application closes, or the learner says that it is over; the reason shows in `gone`."""
         try:
             while not self._finished():
-                self._link.poll(self._until_due(), writable=self._blocked)
-                while self.gone is None and (parts := self._link.receive()) is not None:
-                    self._hear(parts)
+                self._link.poll(self._until_due())
                 with self.changed:
-                    self._send_due(time.monotonic())
-            if self._welcomed:
-                self._say(Leaving())
+                    self._turn()
+            with self.changed:
+                if self._welcomed and not self._leaving:
+                    self._say(Leaving())
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
             self._end(thread_ended(error))
+        finally:
+            with self.changed:
+                self.lent.close()
+
+    def _turn(self) -> None:
+        """Say what is due and hear what came, until nothing comes: see Link."""
+        while self.gone is None:
+            self._send_due(time.monotonic())
+            parts = self._link.receive()
+            if parts is None:
+                break
+            while parts is not None and self.gone is None:
+                self._hear(parts)
+                parts = self._link.receive()
 
     def _finished(self) -> bool:
         with self.changed:
             if self.gone is not None:
                 return True
-            return self.closing_at is not None and (not self.outbox or time.monotonic() >= self.closing_at)
+            if self.closing_at is None:
+                return False
+            # What lies in segments of this process must be mapped before it ends; the rest libzmq sees to.
+            rest = self.outbox or (self.lent.lent_with(self.in_flight) and not self._parted)
+            return not rest or time.monotonic() >= self.closing_at
 
     def _until_due(self) -> float:
         due = self._ping_at if self._welcomed else self._hello_at + _HELLO_AGAIN_S
@@ -124,32 +184,35 @@ class ActorLoop:
     def _hear(self, parts: list[zmq.Frame]) -> None:
         try:
             message = decode_from_learner(parts[0].buffer)
-            arrays = (
-                self._unpack(message.arrays, parts[1:]) if isinstance(message, WeightsHeader | AnswerHeader) else {}
-            )
+            if isinstance(message, WeightsHeader):
+                self._take_weights(message, parts[1:])
+            elif isinstance(message, AnswerHeader):
+                self._conclude(message.seq, self._unpack(message.arrays, parts[1:]))
         except ProtocolError as error:
             self._count("malformed", error.message)
             self._asked = False
             return
-        with self.changed:
-            self.heard = time.monotonic()
-            if isinstance(message, WeightsHeader):
-                self._take_weights(message.version, arrays)
-            elif isinstance(message, AnswerHeader):
-                self._conclude(message.seq, arrays)
-            elif isinstance(message, Taken):
-                for seq in message.seqs:
-                    self.in_flight.pop(seq, None)
-                self._newest = max(self._newest, message.version)
-            elif isinstance(message, News):
-                self._newest = max(self._newest, message.version)
-            elif isinstance(message, Welcome):
-                self._begin(message)
-            elif isinstance(message, WhoAreYou):
-                self._begin_again(message)
-            else:
-                self._trouble(message)
-            self.changed.notify_all()
+        self.heard = time.monotonic()
+        if isinstance(message, Taken):
+            self._taken(message)
+        elif isinstance(message, News):
+            self._newest = max(self._newest, message.version)
+        elif isinstance(message, Welcome):
+            self._begin(message)
+        elif isinstance(message, WhoAreYou):
+            self._begin_again(message)
+        elif isinstance(message, Parted):
+            self._parted = True
+        else:
+            self._trouble(message)
+        self.changed.notify_all()
+
+    def _taken(self, message: Taken) -> None:
+        for seq in message.seqs:
+            self.in_flight.pop(seq, None)
+        for seq in message.freed:
+            self.lent.free(seq)
+        self._newest = max(self._newest, message.version)
 
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
@@ -162,11 +225,14 @@ class ActorLoop:
         self._welcomed, self._asked, self._newest = True, False, welcome.version
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
+        self._shares = bool(self._host) and welcome.host == self._host
+        self._got = None
         for seq in self.in_flight.keys() - set(welcome.held):
             outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
             if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
                 self._send_again(outgoing)
-        still = {*self.in_flight, *(outgoing.header.seq for outgoing in self.outbox)}
+        still = {*self.in_flight, *(outgoing.seq for outgoing in self.outbox)}
+        self.lent.keep_only({*still, *welcome.lent})
         for seq in set(self.questions) - still:  # the answer may be lost, or its learner
             self._conclude(seq, None)
 
@@ -178,26 +244,60 @@ class ActorLoop:
             self._send_again(outgoing)
 
     def _send_again(self, outgoing: Outgoing) -> None:
-        self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.header.seq))
+        self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.seq))
+
+    def _send_as_frames(self, outgoing: Outgoing) -> None:
+        """Send again what the learner could not open; share no more. The number is new: later ones may have come."""
+        self._shares = False
+        segment, outgoing.segment = outgoing.segment, None
+        if segment is not None:
+            outgoing.frames = frames_of(split(outgoing.arrays, segment.block))
+        self.lent.free(outgoing.seq)
+        question = self.questions.pop(outgoing.seq, None)
+        self._number_it(outgoing)
+        if question is not None:
+            self.questions[outgoing.seq] = question
+        self.outbox.append(outgoing)
+        if self._leaving:  # it said goodbye too early
+            self._leaving = self._welcomed = False
+            self._hello_at = float("-inf")
+
+    def _number_it(self, outgoing: Outgoing) -> None:
+        self._seq += 1
+        outgoing.seq = self._seq
+        if outgoing.segment is not None:
+            self.lent.lend(outgoing.segment, outgoing.seq)
 
     def _unpack(self, specs: Sequence[ArraySpec], frames: list[zmq.Frame]) -> dict[str, Array]:
         return unpack_arrays(specs, [frame.buffer for frame in frames], self.max_message)
 
-    def _take_weights(self, version: int, arrays: dict[str, Array]) -> None:
-        self._asked = False
-        if self.weights is None or version > self.weights.version:
+    def _take_weights(self, header: WeightsHeader, frames: list[zmq.Frame]) -> None:
+        if header.segment is None:
+            arrays = self._unpack(header.arrays, frames)
+            self._asked = False
+        else:
+            self._got = GotWeights(header.version, opened=False)
+            arrays = self._map(header.arrays, header.segment)
+            self._got = GotWeights(header.version, opened=True)
+        if self.weights is None or header.version > self.weights.version:
             for array in arrays.values():
                 array.flags.writeable = False
-            self.weights = Weights(version=version, arrays=arrays)
+            self.weights = Weights(version=header.version, arrays=arrays)
             self._weights_of = self._learner
-            self._newest = max(self._newest, version)
+            self._newest = max(self._newest, header.version)
+
+    def _map(self, specs: Sequence[ArraySpec], segment: Segment) -> dict[str, Array]:
+        if segment.size != extent(specs):
+            raise ProtocolError(f"weights of {extent(specs)} bytes in a segment of {segment.size}")
+        block = np.frombuffer(map_segment(segment, writable=False), np.uint8)
+        return unpack_arrays(specs, split(specs, block), self.max_message)
 
     def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
         question = self.questions.pop(seq, None)
         if question is not None:
             question.arrays, question.over = arrays, True
 
-    def _trouble(self, message: Refused | Dropped | Bye) -> None:
+    def _trouble(self, message: Refused | Dropped | Bye | WeightsHeader | AnswerHeader) -> None:
         if isinstance(message, Bye):
             self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
         elif isinstance(message, Refused) and message.kind == "protocol":
@@ -206,19 +306,24 @@ class ActorLoop:
             self._end(ChannelError(f"the learner refused {self._name}: {message.reason}", "end this process"))
         elif isinstance(message, Dropped):
             self._count(message.kind, f"the learner dropped a message: {message.reason}")
-            if message.seq is not None:
-                self.in_flight.pop(message.seq, None)
-                self._conclude(message.seq, None)
+            outgoing = None if message.seq is None else self.in_flight.pop(message.seq, None)
+            if outgoing is not None and message.kind == "segment" and outgoing.segment is not None:
+                self._send_as_frames(outgoing)
+            elif outgoing is not None:
+                self.lent.free(outgoing.seq)
+                self._conclude(outgoing.seq, None)
 
     # What the actor says
 
     def _send_due(self, now: float) -> None:
         self._blocked = False
-        if self.gone is not None:
+        if self.gone is not None or self._leaving:
             return
         if not self._welcomed:
             self._greet(now)
             return
+        if self._got is not None and self._say(self._got):
+            self._got = None
         have = 0 if self.weights is None else self.weights.version
         if self._newest > have and not self._asked:
             self._asked = self._say(GetWeights(have))
@@ -226,6 +331,8 @@ class ActorLoop:
             self._send_batch(self.outbox[0])
         if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
             self._ping_at = now + self._heartbeat_s
+        if self.closing_at is not None and not self.outbox:
+            self._leaving = self._say(Leaving())
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + _HELLO_AGAIN_S:
@@ -239,15 +346,16 @@ class ActorLoop:
             number=self._number + 1,
             learner=self._weights_of,
             version=version,
+            host=self._host,
         )
         if self._say(hello):
             self._number += 1
             self._hello_at = now
 
     def _send_batch(self, outgoing: Outgoing) -> None:
-        if self._say(outgoing.header, outgoing.frames):
+        if self._say(outgoing.header(), outgoing.frames):
             self.outbox.popleft()
-            self.in_flight[outgoing.header.seq] = outgoing
+            self.in_flight[outgoing.seq] = outgoing
 
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])
@@ -258,6 +366,7 @@ class ActorLoop:
         with self.changed:
             self.gone = reason
             self.changed.notify_all()
+        self._link.wake.set()  # it may be the application's thread that heard of it
 
     def _count(self, kind: str, reason: str) -> None:
         if kind not in self.dropped:

@@ -14,7 +14,7 @@ from gpusched.channel.messages import MAX_DIMENSIONS, MAX_FRAMES, MAX_NAME, Arra
 from gpusched.channel.values import Array, Meta
 from gpusched.errors import ProtocolError, UsageError
 
-__all__ = ["DTYPES", "pack_arrays", "plain_meta", "unpack_arrays"]
+__all__ = ["ALIGNMENT", "DTYPES", "extent", "pack_arrays", "pieces", "plain_meta", "split", "unpack_arrays"]
 
 DTYPES: Final = {
     dtype.str: dtype
@@ -23,6 +23,8 @@ DTYPES: Final = {
     )
 }
 """What may travel, as NumPy writes it."""
+ALIGNMENT: Final = 64
+"""Where an array may begin in a shared segment: a cache line, and as wide as any vector register."""
 
 
 def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[ArraySpec, ...], list[Array]]:
@@ -45,7 +47,36 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
     return tuple(specs), ready
 
 
-def unpack_arrays(specs: Sequence[ArraySpec], frames: Sequence[memoryview], max_message: int) -> dict[str, Array]:
+def pieces(specs: Sequence[ArraySpec]) -> list[tuple[int, int]]:
+    """Return where each array lies in a segment that holds them all: its first byte, and the one after its last.
+
+    Both sides work this out, so no offset travels. Raises ProtocolError for a dtype that does not travel.
+    """
+    _check_dtypes(specs)
+    found, end = [], 0
+    for spec in specs:
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        end = start + math.prod(spec.shape) * DTYPES[spec.dtype].itemsize
+        found.append((start, end))
+    return found
+
+
+def extent(specs: Sequence[ArraySpec]) -> int:
+    """Return the bytes that a segment must have to hold these arrays. Raises ProtocolError as pieces() does."""
+    return pieces(specs)[-1][1] if specs else 0
+
+
+def split(specs: Sequence[ArraySpec], block: Array) -> list[Array]:
+    """Return the bytes of each array in a segment, as views on `block`. Raises ProtocolError if that is too small."""
+    found = pieces(specs)
+    if found and found[-1][1] > block.nbytes:
+        raise ProtocolError(f"arrays of {found[-1][1]} bytes do not fit into a segment of {block.nbytes}")
+    return [block[start:stop] for start, stop in found]
+
+
+def unpack_arrays(
+    specs: Sequence[ArraySpec], frames: Sequence[memoryview | Array], max_message: int
+) -> dict[str, Array]:
     """Return the named arrays, as views on `frames` where their memory is aligned. Shapes and dtypes are `specs`'.
 
     Raises ProtocolError, and nothing else, when the frames are not what `specs` says, or are more than `max_message`.
@@ -54,9 +85,7 @@ def unpack_arrays(specs: Sequence[ArraySpec], frames: Sequence[memoryview], max_
         raise ProtocolError(f"{len(frames)} arrays came, the header tells of {len(specs)}")
     if len({spec.name for spec in specs}) != len(specs):
         raise ProtocolError("two arrays have one name")
-    unknown = [spec for spec in specs if spec.dtype not in DTYPES]
-    if unknown:
-        raise ProtocolError(f"array {unknown[0].name!r}: dtype {unknown[0].dtype!r} is not one that travels")
+    _check_dtypes(specs)
     if sum(_extent(spec) for spec in specs) > max_message:
         raise ProtocolError(f"the arrays are more than the {max_message} bytes allowed")
     return {spec.name: _view(spec, frame) for spec, frame in zip(specs, frames, strict=True)}
@@ -71,6 +100,12 @@ def plain_meta(meta: Mapping[str, object]) -> Meta:
             raise UsageError(f"meta[{key!r}]: {type(value).__name__} cannot travel", "use a number, a bool or a str")
         plain[key] = scalar
     return plain
+
+
+def _check_dtypes(specs: Sequence[ArraySpec]) -> None:
+    for spec in specs:
+        if spec.dtype not in DTYPES:
+            raise ProtocolError(f"array {spec.name!r}: dtype {spec.dtype!r} is not one that travels")
 
 
 def _travelling(name: str, given: Array) -> Array:
@@ -92,7 +127,7 @@ def _extent(spec: ArraySpec) -> int:
     return math.prod(max(size, 1) for size in spec.shape) * DTYPES[spec.dtype].itemsize
 
 
-def _view(spec: ArraySpec, frame: memoryview) -> Array:
+def _view(spec: ArraySpec, frame: memoryview | Array) -> Array:
     dtype = DTYPES[spec.dtype]
     needed = math.prod(spec.shape) * dtype.itemsize
     if needed != frame.nbytes:

@@ -18,6 +18,7 @@ from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_loop import LearnerLoop
 from gpusched.channel.link import Link, frames_of, start_thread
 from gpusched.channel.messages import MAX_NUMBER, AnswerHeader, WeightsHeader, check_header
+from gpusched.channel.published import Published
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 
@@ -89,7 +90,7 @@ class Learner:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many messages were dropped, by kind: header, arrays, credit, protocol, replaced, full."""
+        """How many messages were dropped, by kind: header, arrays, credit, segment, protocol, replaced, full."""
         return dict(self._loop.dropped)
 
     def publish(self, weights: Mapping[str, Array]) -> int:
@@ -102,7 +103,7 @@ class Learner:
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
         check_header(WeightsHeader(MAX_NUMBER, specs))
-        version = self._loop.publish(specs, frames_of(arrays))
+        version = self._loop.publish(Published.of(specs, arrays, share=self._limits.share_memory))
         if not self._ready:
             self._ready = True
             contract.tell_ready()
@@ -167,7 +168,7 @@ class Learner:
         self._loop.end(over=over)
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
-            self._link.close()
+            self._loop.close_link()
         if self._claim is not None:
             self._claim.release()
 

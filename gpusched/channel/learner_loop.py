@@ -1,7 +1,7 @@
 """The learner's thread: it answers actors while the application trains, and never takes more than was agreed.
 
 It owns the ROUTER socket and the roster. The application's side (learner.py) puts weights in, takes batches out, and
-says when it is over; it must not touch the socket.
+says when it is over; what it has to say to actors it sends from its own thread if the socket is free at that moment.
 """
 
 import secrets
@@ -11,33 +11,36 @@ from collections import Counter, deque
 from queue import SimpleQueue
 from typing import Final
 
-import msgspec
 import zmq
 
-from gpusched.channel.framing import unpack_arrays
+from gpusched.channel.framing import split, unpack_arrays
+from gpusched.channel.lending import Borrowed, Owner
 from gpusched.channel.link import Link, log, thread_ended
 from gpusched.channel.messages import (
     AnswerHeader,
-    ArraySpec,
     BatchHeader,
     Bye,
     Dropped,
+    FromActor,
     FromLearner,
     GetWeights,
+    GotWeights,
     Hello,
     Leaving,
     News,
+    Parted,
     Ping,
     Refused,
     Taken,
-    WeightsHeader,
     WhoAreYou,
     decode_from_actor,
     encode_header,
     foreign_protocol,
 )
+from gpusched.channel.published import Published
 from gpusched.channel.roster import Peer, Roster, Waiting, other_protocol
-from gpusched.channel.values import ActorStatus, Batch, Limits
+from gpusched.channel.shared import host_token
+from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, ProtocolError
 
 __all__ = ["LearnerLoop"]
@@ -45,12 +48,6 @@ __all__ = ["LearnerLoop"]
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
 _FAREWELL_S: Final = 2.0
-
-
-class _Published(msgspec.Struct, frozen=True, eq=False):
-    version: int
-    specs: tuple[ArraySpec, ...]
-    frames: list[zmq.Frame]
 
 
 class LearnerLoop:
@@ -65,9 +62,11 @@ class LearnerLoop:
         self._taken: deque[Waiting] = deque()
         self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
         self._nonce = secrets.token_hex(8)
-        self._lock = threading.Lock()  # around the roster and the weights
-        self._roster = Roster(limits, self._nonce)
-        self._published: _Published | None = None
+        self._lock = threading.Lock()  # around the socket, the roster, the weights and what is borrowed
+        self._roster = Roster(limits, self._nonce, host_token() if limits.share_memory else "")
+        self._borrowed = Borrowed()
+        self._published: Published | None = None
+        self._freed: dict[Owner, list[int]] = {}
         self._floor = 0
         self._announced = 0
         self._next_news = 0.0
@@ -77,13 +76,13 @@ class LearnerLoop:
 
     # What other threads may call
 
-    def publish(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> int:
+    def publish(self, weights: Published) -> int:
         """Replace the weights; return their version."""
         with self._lock:
             self._floor += 1
-            self._published = _Published(self._floor, specs, frames)
+            self._published = weights.as_version(self._floor)
             version = self._floor
-        self._link.wake.set()
+        self._speak()
         return version
 
     @property
@@ -95,12 +94,12 @@ class LearnerLoop:
     def take(self, waiting: Waiting) -> None:
         """Say that the application took this batch: its actor may send another."""
         self._taken.append(waiting)
-        self._link.wake.set()
+        self._speak()
 
     def answer(self, batch: Batch, header: AnswerHeader, frames: list[zmq.Frame]) -> None:
         """Send this to the process that sent `batch`, if it is still there."""
         self._answers.append((batch, header, frames))
-        self._link.wake.set()
+        self._speak()
 
     def status(self) -> tuple[ActorStatus, ...]:
         """Return all actors ever seen."""
@@ -113,26 +112,51 @@ class LearnerLoop:
         self._ended = True
         self._link.wake.set()
 
+    def close_link(self) -> None:
+        """Give the socket back, after the thread has ended."""
+        with self._lock:
+            self._link.close()
+
     # The thread
 
     def run(self) -> None:
         """Serve until end(). An error that should not happen ends the loop and shows in `failure`."""
         try:
-            while not self._ended:
+            while not self._ended and self.failure is None:
                 self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
                 with self._lock:
                     self._turn()
             if self._over:
                 self._part()
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
-            self.failure = thread_ended(error)
-            self.inbox.put(None)
+            self._fail(error)
+        finally:
+            with self._lock:
+                self._borrowed.close()
+                self._published = None
+
+    def _speak(self) -> None:
+        """Take a turn in this thread: it is the shorter way. If the loop has the socket now, it is told to take one."""
+        if not self._lock.acquire(blocking=False):
+            self._link.wake.set()
+            return
+        try:
+            if not self._ended and self.failure is None:
+                self._turn()
+        except Exception as error:  # noqa: BLE001 (as in run)
+            self._fail(error)
+        finally:
+            self._lock.release()
 
     def _turn(self) -> None:
-        self._listen()
         self._give_answers()
         self._acknowledge()
         self._announce()
+        self._listen()  # last: see Link
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = thread_ended(error)
+        self.inbox.put(None)
 
     def _part(self) -> None:
         """Tell all actors that it is over, and wait a moment for each to say that it heard.
@@ -170,31 +194,39 @@ class LearnerLoop:
                 self._refuse(route, other_protocol(protocol))
             return
         if isinstance(message, Hello):
-            if self._over:
-                self._reply(route, Bye())
-            else:
-                self._welcome(route, message, now)
+            self._welcome(route, message, now)
             return
         peer = self._roster.speaker(route, now)
         if peer is None:
             self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
-        elif isinstance(message, BatchHeader):
-            self._keep(route, peer, message, parts[2:])
+        else:
+            self._heed(peer, message, parts)
+
+    def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
+        if isinstance(message, BatchHeader):
+            self._keep(parts[0].bytes, peer, message, parts[2:])
         elif isinstance(message, GetWeights):
             self._give_weights(peer, message.have)
+        elif isinstance(message, GotWeights):
+            self._offered(peer, message)
         elif isinstance(message, Ping):
-            self._roster.ping(peer, message, now)
+            self._roster.ping(peer, message, time.monotonic())
         elif isinstance(message, Leaving):
+            self._say(peer, Parted())
             self._roster.lost(peer)
 
     def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
+        if self._over:
+            self._reply(route, Bye())
+            return
         answer = self._roster.hello(route, hello, now)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
             return
         self._raise_version(hello)
-        version = 0 if self._published is None else self._published.version
-        self._say(answer, self._roster.welcome(answer, hello.number, version))
+        lent = self._borrowed.in_use((answer.name, answer.nonce))
+        self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
+        self._offer(answer)
 
     def _refuse(self, route: bytes, answer: Refused) -> None:
         self._count(route, answer.kind, answer.reason)
@@ -207,14 +239,14 @@ class LearnerLoop:
         self._floor = hello.version
         if self._published is not None:
             self._floor += 1
-            self._published = _Published(self._floor, self._published.specs, self._published.frames)
+            self._published = self._published.as_version(self._floor)
 
     def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
         kind = "credit"
         try:
             self._roster.admit(peer, header)
-            kind = "arrays"
-            arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
+            kind = "arrays" if header.segment is None else "segment"
+            arrays = self._unpack(peer, header, frames)
         except ProtocolError as error:
             self._complain(route, kind, error, header.seq)
             return
@@ -227,14 +259,47 @@ class LearnerLoop:
             asks=header.asks,
             process=peer.nonce,
         )
-        self.inbox.put(self._roster.keep(peer, batch, sum(len(frame) for frame in frames)))
+        self.inbox.put(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
+
+    def _unpack(self, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
+        if header.segment is None:
+            return unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
+        if not peer.shares:
+            raise ProtocolError("a segment came from an actor that shares no memory with this learner")
+        block = self._borrowed.take((peer.name, peer.nonce), header.segment, header.seq)
+        return unpack_arrays(header.arrays, split(header.arrays, block), self._limits.max_message)
+
+    def _newest_for(self, peer: Peer) -> int:
+        """Return the version that this actor is told of. One that shares memory need not ask: it is offered them."""
+        if self._published is None:
+            return 0
+        return peer.version if peer.shares and self._published.segment is not None else self._published.version
+
+    def _offer(self, peer: Peer) -> None:
+        """Let an actor on this host know the segment of the newest weights, unless it has an older offer to answer."""
+        published = self._published
+        if published is None or published.segment is None or not peer.shares or peer.offered is not None:
+            return
+        if published.version > peer.version:
+            peer.version, peer.offered = published.version, published
+            self._say(peer, published.header(shared=True))
+
+    def _offered(self, peer: Peer, message: GotWeights) -> None:
+        offered, peer.offered = peer.offered, None
+        if message.opened:
+            self._offer(peer)
+        elif isinstance(offered, Published) and offered.version == message.version:
+            # It was kept for it, so it is not replaced but out of its reach, now and later.
+            log.info("%s cannot open segments of the learner: it gets frames", peer.name)
+            peer.shares = False
+            self._give_weights(peer, 0)
 
     def _give_weights(self, peer: Peer, have: int) -> None:
         peer.told = False
         published = self._published
         if published is not None and published.version > have:
             peer.version = published.version
-            self._say(peer, WeightsHeader(published.version, published.specs), published.frames)
+            self._say(peer, published.header(shared=False), published.frames())
 
     def _give_answers(self) -> None:
         while self._answers:
@@ -243,30 +308,51 @@ class LearnerLoop:
             if peer is not None:
                 self._say(peer, header, frames)
 
-    def _acknowledge(self) -> None:
+    def _acknowledge(self, *, all_freed: bool = False) -> None:
+        """Tell actors which batches were taken, and by the way which segments are free: they have some to spare."""
         taken: dict[str, tuple[Peer, list[int]]] = {}
         while self._taken:
             waiting = self._taken.popleft()
             if self._roster.taken(waiting):
                 taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
-        version = 0 if self._published is None else self._published.version
+        for owner, seq in self._borrowed.collect():
+            self._freed.setdefault(owner, []).append(seq)
+        if all_freed:
+            for owner in self._freed:
+                peer = self._roster.process(*owner)
+                if peer is not None:
+                    taken.setdefault(peer.name, (peer, []))
         for peer, seqs in taken.values():
+            version = self._newest_for(peer)
             peer.told = version > peer.version
-            self._say(peer, Taken(tuple(seqs), version))
+            self._say(peer, Taken(tuple(seqs), version, tuple(self._freed.pop((peer.name, peer.nonce), ()))))
 
     def _announce(self) -> None:
         """Tell of new weights those who are not told yet; and everybody, now and then, that the learner lives."""
-        version, now = 0 if self._published is None else self._published.version, time.monotonic()
+        newest, now = 0 if self._published is None else self._published.version, time.monotonic()
         due = now >= self._next_news
         if due:
             self._next_news = now + self._limits.heartbeat_s
-        if not due and version == self._announced:
+            self._tidy(now)
+        if not due and newest == self._announced:
             return
-        self._announced = version
+        self._announced = newest
         for peer in self._roster.within_reach(now):
+            self._offer(peer)
+            version = self._newest_for(peer)
             if due or (version > peer.version and not peer.told):
                 peer.told = version > peer.version
                 self._say(peer, News(version))
+
+    def _tidy(self, now: float) -> None:
+        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
+        near = self._roster.within_reach(now)
+        for peer in self._roster.connections():
+            if peer.offered is not None and peer not in near:
+                peer.offered = None
+        self._acknowledge(all_freed=True)
+        self._freed.clear()  # what is left is for processes that are gone
+        self._borrowed.trim({(peer.name, peer.nonce) for peer in near})
 
     def _say(self, peer: Peer, message: FromLearner, frames: list[zmq.Frame] | None = None) -> None:
         if peer.route is not None and not self._reply(peer.route, message, frames):

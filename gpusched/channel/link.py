@@ -6,6 +6,7 @@ Everything of zmq is mapped to gpusched.errors here. It must not know what messa
 import logging
 import math
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -57,7 +58,11 @@ class Wake:
 
 
 class Link:
-    """One socket in a context of its own, and the wake-up beside it. After `bind` or `connect`, one thread owns it."""
+    """One socket in a context of its own, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
+
+    Only poll() is called without the lock. libzmq tells of a message once, to whoever uses the socket next, in whatever
+    way: so each turn at the socket, of any thread, ends with a receive() that returns None.
+    """
 
     def __init__(self, kind: int, limits: Limits) -> None:
         if zmq.zmq_version_info() < _OLDEST_LIBZMQ:
@@ -65,10 +70,10 @@ class Link:
         self.wake = Wake()
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self.wake.descriptor, zmq.POLLIN)
         self._set_options(kind, limits)
+        self._poll = select.poll()
+        self._poll.register(int(self._socket.getsockopt(zmq.FD)), select.POLLIN)
+        self._poll.register(self.wake.descriptor, select.POLLIN)
 
     def bind(self, endpoint: str) -> str:
         """Bind, and return the endpoint that came of it. Raises ChannelError or UsageError."""
@@ -79,11 +84,11 @@ class Link:
         """Connect, now or when somebody binds there. Raises UsageError for an endpoint that cannot be."""
         self._at(endpoint, self._socket.connect)
 
-    def poll(self, timeout_s: float, *, writable: bool = False) -> None:
-        """Wait until a message came, the wake-up was set, room to write (if asked for), or `timeout_s` passed."""
-        self._poller.modify(self._socket, zmq.POLLIN | zmq.POLLOUT if writable else zmq.POLLIN)
-        self._poller.poll(max(0, math.ceil(timeout_s * 1000)))
-        self.wake.clear()
+    def poll(self, timeout_s: float) -> None:
+        """Wait until a message may be there, or room to write, the wake-up was set, or `timeout_s` passed."""
+        for descriptor, _ in self._poll.poll(max(0, math.ceil(timeout_s * 1000))):
+            if descriptor == self.wake.descriptor:
+                self.wake.clear()
 
     def receive(self) -> list[zmq.Frame] | None:
         """Return the parts of the next message, None if there is none. Of too long a message the rest is not kept."""

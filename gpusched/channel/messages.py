@@ -17,6 +17,7 @@ __all__ = [
     "MAX_NAME",
     "MAX_NUMBER",
     "PROTOCOL",
+    "WIDEST_SEGMENT",
     "AnswerHeader",
     "ArraySpec",
     "BatchHeader",
@@ -25,11 +26,14 @@ __all__ = [
     "FromActor",
     "FromLearner",
     "GetWeights",
+    "GotWeights",
     "Hello",
     "Leaving",
     "News",
+    "Parted",
     "Ping",
     "Refused",
+    "Segment",
     "Taken",
     "WeightsHeader",
     "Welcome",
@@ -71,10 +75,24 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True):
 Specs = Annotated[tuple[ArraySpec, ...], msgspec.Meta(max_length=MAX_FRAMES)]
 
 
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """Memory that the arrays lie in instead of frames: a descriptor of a process on the same host, and what it is."""
+
+    pid: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+    descriptor: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+    inode: Number
+    size: Number
+
+
+WIDEST_SEGMENT: Final = Segment(1 << 31, 1 << 31, MAX_NUMBER, MAX_NUMBER)
+"""As long as one can be in a header."""
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """An actor's first word on a connection. `learner`: whose weights it holds, `version`: which; "" and 0 for none.
 
-    `nonce` tells one process from the next of the same name; `number` counts hellos, and Welcome repeats it.
+    `nonce` tells one process from the next of the same name; `number` counts hellos, and Welcome repeats it. `host`: a
+    token of where it runs, "" if it shares no memory.
     """
 
     protocol: int
@@ -84,6 +102,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     number: Number
     learner: Token
     version: RaisingVersion
+    host: Token
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
@@ -96,7 +115,7 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
 class BatchHeader(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     """Arrays from an actor. `seq` grows by the batch; `version`: the weights they were made with.
 
-    `asks`: it waits for an answer.
+    `asks`: it waits for an answer. With a `segment` no frames follow.
     """
 
     seq: Number
@@ -104,12 +123,20 @@ class BatchHeader(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     arrays: Specs
     meta: dict[str, MetaValue]
     asks: bool = False
+    segment: Segment | None = None
 
 
 class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"):
     """An actor asks for the newest weights; it has `have`."""
 
     have: Number
+
+
+class GotWeights(msgspec.Struct, frozen=True, array_like=True, tag="got-weights"):
+    """An actor has, or could not open, the segment with this version of the weights."""
+
+    version: Number
+    opened: bool
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):
@@ -119,7 +146,8 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     """The answer to Hello. `seq`: the last batch of this process that came; `held`: those of them that still wait here.
 
-    Batches in flight after `seq` never came to this learner; those up to `seq` and not in `held` are used up.
+    Batches in flight after `seq` never came to this learner; those up to `seq` and not in `held` are used up. `host` as
+    in Hello; `lent`: the batches of this process whose segments are still in use here.
     """
 
     protocol: int
@@ -131,6 +159,8 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     max_message: Number
     seq: Number
     held: tuple[Number, ...]
+    host: Token = ""
+    lent: tuple[Number, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
@@ -141,10 +171,14 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
-    """The learner's application took these batches; `version` is that of the newest weights."""
+    """The learner's application took these batches; `version` is that of the newest weights.
+
+    `freed`: the batches whose segments are not needed any more.
+    """
 
     seqs: tuple[Number, ...]
     version: Number
+    freed: tuple[Number, ...] = ()
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
@@ -154,10 +188,11 @@ class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
 
 
 class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights"):
-    """Weights of one version."""
+    """Weights of one version. With a `segment` no frames follow, and GotWeights is the answer."""
 
     version: Number
     arrays: Specs
+    segment: Segment | None = None
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
@@ -181,12 +216,16 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
     seq: Number | None = None
 
 
+class Parted(msgspec.Struct, frozen=True, array_like=True, tag="parted"):
+    """The answer to Leaving: what the actor said before has been heard, and its segments are mapped."""
+
+
 class Bye(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
     """The job is over."""
 
 
-FromActor = Hello | Ping | BatchHeader | GetWeights | Leaving
-FromLearner = Welcome | Refused | Taken | News | WeightsHeader | AnswerHeader | WhoAreYou | Dropped | Bye
+FromActor = Hello | Ping | BatchHeader | GetWeights | GotWeights | Leaving
+FromLearner = Welcome | Refused | Taken | News | WeightsHeader | AnswerHeader | WhoAreYou | Dropped | Parted | Bye
 
 
 class _Greeting(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

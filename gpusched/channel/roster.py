@@ -31,7 +31,8 @@ class Waiting(msgspec.Struct, eq=False):
 class Peer(msgspec.Struct, eq=False, kw_only=True):
     """One actor. `route` None: no connection. `version`: the weights it was given.
 
-    `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others.
+    `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others. `shares`: it
+    can open the learner's segments; `offered`: what it was offered so and has not answered yet: kept until it does.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Peer(msgspec.Struct, eq=False, kw_only=True):
     inside: bool = False
     told: bool = False
     version: int = 0
+    shares: bool = False
+    offered: object = None
     batches: int = 0
     bytes: int = 0
     waiting: list[Waiting] = []
@@ -57,10 +60,11 @@ def other_protocol(protocol: int) -> Refused:
 
 
 class Roster:
-    """All actors of one learner. `learner` is the nonce of this learner's process."""
+    """All actors of one learner. `learner` is the nonce of its process, `host` its token, "" to share no memory."""
 
-    def __init__(self, limits: Limits, learner: str) -> None:
+    def __init__(self, limits: Limits, learner: str, host: str = "") -> None:
         self._limits = limits
+        self._host = host
         self._learner = learner
         self._by_name: dict[str, Peer] = {}
         self._by_route: dict[bytes, Peer] = {}
@@ -82,9 +86,10 @@ class Roster:
             peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
         self._move(peer, route)
         peer.seen, peer.told, peer.version = now, False, hello.version
+        peer.shares, peer.offered = bool(self._host) and hello.host == self._host, None
         return peer
 
-    def welcome(self, peer: Peer, number: int, version: int) -> Welcome:
+    def welcome(self, peer: Peer, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
         """Return the answer to hello `number`, with the batches of that process that still wait."""
         return Welcome(
             protocol=PROTOCOL,
@@ -96,6 +101,8 @@ class Roster:
             max_message=self._limits.max_message,
             seq=peer.seq,
             held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
+            host=self._host,
+            lent=lent,
         )
 
     def speaker(self, route: bytes, now: float) -> Peer | None:
@@ -144,7 +151,7 @@ class Roster:
         """Forget the connection; the process may come back over another one."""
         if peer.route is not None:
             self._by_route.pop(peer.route, None)
-            peer.route = None
+            peer.route = peer.offered = None
 
     def connections(self) -> list[Peer]:
         """Return the actors with a connection, silent ones too."""
@@ -178,6 +185,6 @@ class Roster:
         self.lost(peer)
         former = self._by_route.get(route)
         if former is not None:  # the same connection under another name
-            former.route = None
+            former.route = former.offered = None
         self._by_route[route] = peer
         peer.route = route

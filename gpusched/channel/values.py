@@ -20,6 +20,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What an actor sent. `version`: the weights it was made with, 0 for none. `seq` grows with each of that process.
 
     The arrays are the received memory itself, not a copy: this batch's alone, writable, freed with the last of them.
+    A batch in shared memory is kept by the process that got it: a process forked off later has to copy what it keeps.
     `asks`: the actor waits for Learner.answer(). `process` tells one process of the actor's name from the next.
     """
 
@@ -65,7 +66,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     `in_flight`: batches an actor may have sent that the learner's application has not taken. `max_message`: bytes of
     one batch or of the weights. `heartbeat_s`: between signs of life; `silence_s`: without any, a peer counts as gone;
     `stuck_s`: without a call by its application, an actor counts as stuck. A learner whose `max_message` is larger than
-    an actor's own is refused by it: above the default, give both the same.
+    an actor's own is refused by it: above the default, give both the same. `share_memory`: on one host, batches and
+    weights of 64 KiB and more go through shared memory, if both sides allow it.
     """
 
     in_flight: int = 2
@@ -73,6 +75,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 1.0
     silence_s: float = 10.0
     stuck_s: float = 60.0
+    share_memory: bool = True
 
     def __post_init__(self) -> None:
         for fits, rule in (

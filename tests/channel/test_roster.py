@@ -12,7 +12,7 @@ LIMITS = Limits(in_flight=2, silence_s=10)
 
 
 def hello(nonce: str, *, name: str = "actor.0", attempt: int = 0, protocol: int = PROTOCOL) -> Hello:
-    return Hello(protocol, name, attempt, nonce, 1, "", 0)
+    return Hello(protocol, name, attempt, nonce, 1, "", 0, "")
 
 
 def joined(roster: Roster, route: bytes, said: Hello, now: float = 0.0) -> Peer:

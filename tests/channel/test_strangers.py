@@ -14,7 +14,7 @@ from gpusched.channel import Actor, Learner, Limits
 from gpusched.channel.messages import PROTOCOL, ArraySpec, BatchHeader, Hello, Ping, Welcome, WhoAreYou, encode_header
 from gpusched.errors import ProtocolError
 
-HELLO = Hello(PROTOCOL, "stranger", 0, "nonce", 1, "", 0)
+HELLO = Hello(PROTOCOL, "stranger", 0, "nonce", 1, "", 0, "")
 ONE = {"x": np.zeros(1, np.uint8)}
 
 
@@ -150,7 +150,7 @@ def test_no_peer_can_raise_the_version_beyond_what_the_others_read(endpoint: str
     with Learner(endpoint) as learner, Actor(endpoint, name="honest") as honest:
         learner.publish(ONE)
         for version in (1 << 62, 1 << 53):
-            stranger.say(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 1, "a former learner", version)))
+            stranger.say(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 1, "a former learner", version, "")))
         stranger.hear("dropped")
         stranger.hear("welcome")
         found = honest.weights(newer_than=1, timeout=10)

@@ -1,0 +1,50 @@
+"""A version of the weights in the two forms in which it leaves the learner: a segment for this host, or frames."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import zmq
+
+from gpusched.channel.framing import extent, split
+from gpusched.channel.link import frames_of
+from gpusched.channel.messages import ArraySpec, WeightsHeader
+from gpusched.channel.shared import SMALLEST, FilledSegment
+from gpusched.channel.values import Array
+
+__all__ = ["Published"]
+
+
+class Published:
+    """Weights that do not change any more. The memory goes with the last reference and the last actor's mapping."""
+
+    def __init__(
+        self, version: int, specs: tuple[ArraySpec, ...], segment: FilledSegment | None, frames: list[zmq.Frame] | None
+    ) -> None:
+        self.version = version
+        self.specs = specs
+        self.segment = segment
+        self._frames = frames
+
+    @classmethod
+    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], *, share: bool) -> Self:
+        """Copy the arrays once: into a segment if that is allowed and can be had, else into frames."""
+        if share and extent(specs) >= SMALLEST:
+            try:
+                return cls(0, specs, FilledSegment(specs, arrays), None)
+            except OSError:  # no memory, or a sandbox without memfd: the sockets are left
+                pass
+        return cls(0, specs, None, frames_of(arrays))
+
+    def as_version(self, version: int) -> Self:
+        """Return the same weights under this version."""
+        return type(self)(version, self.specs, self.segment, self._frames)
+
+    def header(self, *, shared: bool) -> WeightsHeader:
+        """Return what is said of it."""
+        return WeightsHeader(self.version, self.specs, self.segment.segment if shared and self.segment else None)
+
+    def frames(self) -> list[zmq.Frame]:
+        """Return the arrays as frames, made when the first actor needs them; all sends share them."""
+        if self._frames is None:
+            self._frames = [] if self.segment is None else frames_of(split(self.specs, self.segment.read()))
+        return self._frames
