@@ -39,7 +39,10 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of process. `memory` None: its replicas get no device. `threads` None: the plan decides."""
+    """One kind of process. `memory` None: its replicas get no device. `threads` None: the plan decides.
+
+    `light`: another role computes what this one needs, so that it hardly uses a CPU.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -47,6 +50,14 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory | None = None
     restart: Restart = Restart()
     threads: int | None = None
+    light: bool = False
+
+    def under(self, settings: Mapping[str, object]) -> "Role":
+        """Return the role as it is when the workload's settings are these; without its device it is light."""
+        if self.memory is None:
+            return self
+        memory = self.memory.under(settings)
+        return replace(self, memory=memory, light=memory is None)
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +91,4 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     def under(self, settings: Mapping[str, object]) -> "Workload":
         """Return the workload as it is when its settings are these: nothing in it depends on them any more."""
-        roles = (
-            role if role.memory is None else replace(role, memory=role.memory.under(settings)) for role in self.roles
-        )
-        return replace(self, roles=tuple(roles))
+        return replace(self, roles=tuple(role.under(settings) for role in self.roles))

@@ -35,7 +35,7 @@ class Placement(NamedTuple):
     def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
         """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
         cpus_near = [near(budget, self.cpus) for budget in self.grounds]
-        deviceless = sum(role.count for role in self.request.roles if role.memory is None)
+        deviceless = sum(role.count for role in self.request.roles if role.memory is None and not role.light)
         sharing = Counter({self.cpus: deviceless})
         for cpus, numbers in zip(cpus_near, self.numbers, strict=True):
             sharing[cpus] += sum(numbers)
@@ -94,13 +94,13 @@ def near(budget: Budget, cpus: tuple[int, ...]) -> tuple[int, ...]:
 
 def replicas_without_devices(request: Request, cpus: tuple[int, ...]) -> tuple[Replica, ...]:
     """Return all replicas, role by role, on a host without a GPU."""
-    cores = _cores(cpus, sum(role.count for role in request.roles))
+    cores = _cores(cpus, sum(role.count for role in request.roles if not role.light))
     return tuple(replica for role in request.roles for replica in _deviceless(role, cores))
 
 
 def _deviceless(role: RoleRequest, cores: _Cores) -> Iterator[Replica]:
     for rank in range(role.count):
-        threads = role.threads or cores.threads
+        threads = role.threads or (1 if role.light else cores.threads)
         yield Replica(name=f"{role.name}.{rank}", role=role.name, rank=rank, cpus=cores.cpus, threads=threads)
 
 

@@ -81,4 +81,4 @@ def _procs(text: str) -> int:
 
 
 def _asked(role: Role) -> RoleRequest:
-    return RoleRequest(name=role.name, count=role.count, memory=role.memory, threads=role.threads)
+    return RoleRequest(name=role.name, count=role.count, memory=role.memory, threads=role.threads, light=role.light)

@@ -1,18 +1,23 @@
-"""An actor: plays with the learner's newest weights and sends what it played. `gpusched launch snake` starts it."""
+"""An actor: plays and sends what it played. `gpusched launch snake` starts it.
+
+With `--inference actor` it plays with the learner's newest weights; with `--inference learner` as the learner says, and
+then it imports no framework (player.py).
+"""
 
 import sys
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
 
 from gpusched import contract
 from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
-from gpusched.frameworks import limit_memory
-from workloads.snake.networks import build, take_weights
-from workloads.snake.rollout import play
+from workloads.snake.player import play_as_told
 from workloads.snake.settings import Settings
 from workloads.snake.spectator import Spectator
 from workloads.snake.vector import VectorSnake
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["main"]
 
@@ -23,28 +28,44 @@ def main() -> None:
         me, settings = contract.replica(), contract.settings(Settings)
     except ChannelError as error:
         sys.exit(str(error))
-    limit_memory()
     random = np.random.default_rng([settings.seed, me.rank, me.attempt])
-    games = VectorSnake(settings.games, int(random.integers(2**32)))
     spectator = Spectator(Progress()) if me.rank == 0 else None
     try:
         with Actor() as channel:
-            send_rollouts(channel, build(settings.network), games, settings.rollout, random, spectator)
+            if settings.inference == "learner":
+                play_as_told(channel, settings.games, random, spectator)
+            else:
+                play_by_itself(channel, settings, random, spectator)
     except LearnerGone:
         return
     except ChannelError as error:
         sys.exit(str(error))
 
 
+def play_by_itself(
+    channel: Actor, settings: Settings, random: np.random.Generator, spectator: Spectator | None
+) -> None:
+    """Play with a network of its own. Raises LearnerGone when the job is over."""
+    from gpusched.frameworks import limit_memory
+    from workloads.snake.networks import build
+
+    limit_memory()
+    games = VectorSnake(settings.games, int(random.integers(2**32)))
+    send_rollouts(channel, build(settings.network), games, settings.rollout, random, spectator)
+
+
 def send_rollouts(
     channel: Actor,
-    model: keras.Model,
+    model: "keras.Model",
     games: VectorSnake,
     steps: int,
     random: np.random.Generator,
     spectator: Spectator | None,
 ) -> None:
     """Play and send for ever. Raises LearnerGone when the job is over."""
+    from workloads.snake.networks import take_weights
+    from workloads.snake.rollout import play
+
     version = None
     while True:
         weights = channel.weights()

@@ -1,4 +1,7 @@
-"""The learner: learns from whatever the actors send and publishes its weights. `gpusched launch snake` starts it.
+"""The learner: learns from whatever the actors play. `gpusched launch snake` starts it.
+
+With `--inference actor` they send rollouts, and it publishes its weights; with `--inference learner` they ask it for
+every step (central.py).
 
 Owns what is in the run's directory: weights.npz, scores.csv, tensorboard/, and from the end on learning_curve.png,
 game.gif and evaluation.json.
@@ -7,6 +10,8 @@ game.gif and evaluation.json.
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusched import contract
-from gpusched.channel import Batch, ChannelError, Learner
+from gpusched.channel import ChannelError, Learner
 from gpusched.frameworks import limit_memory
 from workloads.snake import a2c
+from workloads.snake.central import Central, Played
 from workloads.snake.checkpoint import Counts, UnusableWeights, load, save
 from workloads.snake.evaluate import describe, greedy_scores, record_game
-from workloads.snake.networks import build, named_weights
+from workloads.snake.networks import build, judge, named_weights
 from workloads.snake.pictures import save_curve, save_game
 from workloads.snake.record import Record, read_rows
 from workloads.snake.rollout import rollout_from
@@ -59,18 +65,14 @@ class Training:
         self.record = Record(run_dir, self.counts, time.monotonic)
         self._next_report = self._next_save = 0.0
 
-    def learn(self, batch: Batch) -> None:
-        """Learn from what an actor sent; leave it out, and say so, if it is no rollout."""
-        try:
-            rollout = rollout_from(batch.arrays)
-        except ValueError as error:
-            print(f"a batch of {batch.actor} is left out: {error}", file=sys.stderr, flush=True)
-            return
-        a2c.update(self.model, rollout, self._settings.discount, self._random)
+    def learn(self, played: Played, between: Callable[[], None]) -> None:
+        """Learn from a rollout; `between` is called after each minibatch."""
+        rollout = played.rollout
+        a2c.update(self.model, rollout, self._settings.discount, self._random, between)
         self.counts.steps += rollout.steps
         self.counts.updates += 1
         self.counts.games += rollout.scores.size
-        self.record.count(batch.actor, rollout)
+        self.record.count(played.actor, rollout)
 
     def keep(self) -> None:
         """Report and save, each when it is time. A full disk costs what was to be written, not the training."""
@@ -136,7 +138,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
     try:
         with Learner() as channel:
-            run(training, channel)
+            run(training, source_of(training, channel, settings, me.attempt))
     except ChannelError as error:
         sys.exit(str(error))
     try:
@@ -148,15 +150,49 @@ def main() -> None:
         sys.exit(f"not written: {error}")
 
 
-def run(training: Training, channel: Learner) -> None:
-    """Learn from batches in the order they come, whoever sends them, until training is done."""
-    channel.publish(named_weights(training.model))
+class Sent:
+    """The rollouts of actors that play by themselves, with the weights that they are given."""
+
+    def __init__(self, channel: Learner, model: keras.Model) -> None:
+        self._channel, self._model = channel, model
+        self.learnt()
+
+    def next(self, timeout: float) -> Played | None:
+        """Return the next rollout, None if none comes; say so, and leave it out, if a batch is none."""
+        batch = self._channel.get(timeout)
+        if batch is None:
+            return None
+        try:
+            return Played(batch.actor, rollout_from(batch.arrays))
+        except ValueError as error:
+            print(f"a batch of {batch.actor} is left out: {error}", file=sys.stderr, flush=True)
+            return None
+
+    def between(self) -> None:
+        """Nobody waits: batches lie in the channel."""
+
+    def learnt(self) -> None:
+        """Give the actors the new weights."""
+        self._channel.publish(named_weights(self._model))
+
+
+def run(training: Training, source: Sent | Central) -> None:
+    """Learn from rollouts in the order they come, whoever played them, until training is done."""
     while not training.done:
-        batch = channel.get(timeout=_LOOK_UP_EVERY_S)
-        if batch is not None:
-            training.learn(batch)
-            channel.publish(named_weights(training.model))
+        played = source.next(_LOOK_UP_EVERY_S)
+        if played is not None:
+            training.learn(played, source.between)
+            source.learnt()
         training.keep()
+
+
+def source_of(training: Training, channel: Learner, settings: Settings, attempt: int) -> Sent | Central:
+    """Return where rollouts come from."""
+    if settings.inference == "actor":
+        return Sent(channel, training.model)
+    random = np.random.default_rng([settings.seed, attempt, 1])
+    contract.tell_ready()
+    return Central(channel, partial(judge, training.model), settings.rollout, random)
 
 
 def save_evaluation(scores: NDArray[np.int64], counts: Counts, path: Path) -> None:

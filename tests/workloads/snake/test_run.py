@@ -84,8 +84,9 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         one.end()
 
 
-def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., Launch]) -> None:
-    run = launch(steps=5_000)
+@pytest.mark.parametrize("inference", ["actor", "learner"])
+def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., Launch], inference: str) -> None:
+    run = launch(steps=5_000, inference=inference)
     learner, actor = run.start("learner.0"), run.start("actor.0")
     assert learner.wait(60) == 0, run.log("learner.0")
     assert actor.wait(20) == 0, run.log("actor.0")
@@ -98,10 +99,30 @@ def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., 
     assert "greedy play: mean" in str(run.progress()[-1]["note"])
 
 
+def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched(
+    launch: Callable[..., Launch],
+) -> None:
+    run = launch(inference="learner")
+    (run.run_dir / "watched").touch()
+    learner, *actors = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
+    run.wait_for(lambda: bool(run.progress()) and {"actor.0", "actor.1"} <= set(run.progress()[-1]["replicas"]))  # type: ignore[call-overload]
+    run.wait_for((run.run_dir / "frame.txt").exists)
+    for actor in actors:
+        assert "tensorflow" not in Path(f"/proc/{actor.pid}/maps").read_text()
+    actors[0].kill()
+    actors[0].wait()
+    run.start("actor.0", attempt=1)
+    run.wait_for(lambda: float(run.progress()[-1]["replicas"]["actor.0"]["steps_per_s"]) > 0)  # type: ignore[index]
+    learner.send_signal(signal.SIGTERM)
+    assert learner.wait(20) == 0, run.log("learner.0")
+    assert actors[1].wait(20) == 0, run.log("actor.1")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)  # five starts of TensorFlow, perhaps on a busy machine
-def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[..., Launch]) -> None:
-    run = launch()
+@pytest.mark.parametrize("inference", ["actor", "learner"])
+def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[..., Launch], inference: str) -> None:
+    run = launch(inference=inference)
     learner, first, second = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
     run.wait_for(lambda: bool(run.progress()) and {"actor.0", "actor.1"} <= set(run.progress()[-1]["replicas"]))  # type: ignore[call-overload]
     first.kill()

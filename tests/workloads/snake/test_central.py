@@ -1,0 +1,299 @@
+"""The learner that thinks for all actors and the actors that ask it, over a real channel; the network is arithmetic."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
+from workloads.snake.central import Ask, Central, Played, Trajectory, ask_from
+from workloads.snake.player import play_as_told
+from workloads.snake.rollout import Floats, Rollout
+from workloads.snake.rules import HEAD, MOVES, SIDE, START, Frames
+from workloads.snake.vector import VectorSnake
+
+ROOT = Path(__file__).parents[3]
+STEPS = 8
+
+
+def judge(frames: Frames) -> tuple[Floats, Floats]:
+    """Any policy will do, as long as it can be seen in the values which frames were judged."""
+    total = frames.reshape(len(frames), -1).sum(axis=1, dtype=np.float32)
+    return np.tile(np.array([1, 2, 3, 4], np.float32), (len(frames), 1)), total
+
+
+def require_one_story(rollout: Rollout) -> None:
+    """Each head is where the action before has moved it to, or at a start when the game had ended."""
+    heads = (rollout.frames.reshape(*rollout.actions.shape, -1) == HEAD).argmax(axis=2)
+    down, right = np.array(MOVES).T
+    moved = heads[:-1] + down[rollout.actions[:-1]] * SIDE + right[rollout.actions[:-1]]
+    assert (heads[1:] == np.where(rollout.ended[:-1], START[0][0] * SIDE + START[0][1], moved)).all()
+    assert (rollout.values[:-1] == judge(rollout.frames.reshape(-1, SIDE, SIDE))[1].reshape(heads.shape)).all()
+    assert (rollout.log_probabilities < 0).all()
+    assert rollout.scores.size == rollout.ended.sum()
+
+
+class Players:
+    """Actors in threads of this process, each of which ends as a process would."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.ends: dict[str, object] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(self, name: str, games: int, seed: int = 0, steps: int | None = None) -> threading.Thread:
+        def play() -> None:
+            try:
+                with Actor(self.endpoint, name=name) as channel:
+                    play_as_told(channel, games, np.random.default_rng(seed), None, steps)
+                self.ends[name] = None
+            except ChannelError as error:
+                self.ends[name] = error
+
+        self._threads.append(threading.Thread(target=play, daemon=True))
+        self._threads[-1].start()
+        return self._threads[-1]
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(15)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    path = Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))
+    yield f"ipc://{path}/job.sock"
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def players(endpoint: str) -> Players:
+    return Players(endpoint)
+
+
+def central(learner: Learner) -> Central:
+    return Central(learner, judge, STEPS, np.random.default_rng(1))
+
+
+def gather(source: Central, enough: Callable[[list[Played]], bool]) -> list[Played]:
+    found: list[Played] = []
+    deadline = time.monotonic() + 15
+    while not enough(found):
+        assert time.monotonic() < deadline, f"{len(found)} rollouts"
+        played = source.next(0.1)
+        if played is not None:
+            found.append(played)
+    return found
+
+
+def test_the_rollouts_are_the_games_as_they_were_played(endpoint: str, players: Players) -> None:
+    with Learner(endpoint) as learner:
+        players.start("actor.0", 5, seed=7)
+        found = gather(central(learner), lambda found: len(found) >= 8)
+    players.join()
+    assert isinstance(players.ends["actor.0"], LearnerGone)
+    random = np.random.default_rng(7)
+    games = {size: VectorSnake(size, int(random.integers(2**32))) for size in (3, 2)}
+    for actor, rollout in found:
+        require_one_story(rollout)
+        again = games[rollout.actions.shape[1]]
+        scores = []
+        for frames, actions, rewards, ended in zip(
+            rollout.frames, rollout.actions, rollout.rewards, rollout.ended, strict=True
+        ):
+            assert (frames == again.frames).all()
+            _, rewarded, over, finished = again.step(actions)
+            assert (rewards == rewarded).all()
+            assert (ended == over).all()
+            scores.append(finished)
+        assert (rollout.values[-1] == judge(again.frames)[1]).all()
+        assert rollout.scores.tolist() == np.concatenate(scores).tolist()
+        assert actor == "actor.0"
+
+
+def test_an_actor_imports_no_framework(endpoint: str) -> None:
+    program = (
+        "import sys, numpy\n"
+        "import workloads.snake.actor\n"
+        "from gpusched.channel import Actor\n"
+        "from workloads.snake.player import play_as_told\n"
+        f"with Actor({endpoint!r}, name='actor.0') as channel:\n"
+        "    play_as_told(channel, 4, numpy.random.default_rng(0), None, 20)\n"
+        "print(sorted({'keras', 'tensorflow', 'torch', 'jax'} & sys.modules.keys()))\n"
+    )
+    with Learner(endpoint) as learner:
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        source = central(learner)
+        while child.poll() is None:
+            source.next(0.1)
+        assert (child.returncode, child.communicate()[0]) == (0, "[]\n")
+
+
+def test_an_actor_that_was_killed_and_comes_back_loses_what_was_no_whole_rollout(endpoint: str) -> None:
+    program = (
+        "import sys, numpy\n"
+        "from gpusched.channel import Actor\n"
+        "from workloads.snake.player import play_as_told\n"
+        f"with Actor({endpoint!r}, name='actor.0') as channel:\n"
+        "    play_as_told(channel, 4, numpy.random.default_rng(int(sys.argv[1])), None)\n"
+    )
+    with Learner(endpoint) as learner:
+        source = central(learner)
+        for seed in range(3):
+            child = subprocess.Popen([sys.executable, "-c", program, str(seed)], cwd=ROOT)
+            try:
+                found = gather(source, lambda found: len(found) >= 5)
+                for _ in range(STEPS // 2):
+                    source.next(0.05)
+            finally:
+                child.kill()
+                child.wait()
+            for _, rollout in found:
+                require_one_story(rollout)
+
+
+def test_actors_outlive_a_learner_and_ask_the_next_one(endpoint: str, players: Players) -> None:
+    players.start("actor.0", 4)
+    players.start("actor.1", 1)
+    for over in (False, True):
+        learner = Learner(endpoint)
+        found = gather(central(learner), lambda found: {"actor.0", "actor.1"} <= {actor for actor, _ in found})
+        learner.close(over=over)
+    players.join()
+    assert all(isinstance(end, LearnerGone) for end in players.ends.values())
+    for _, rollout in found:
+        require_one_story(rollout)
+
+
+def test_nobody_waits_for_an_actor_that_asks_no_more(endpoint: str, players: Players) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="actor.9") as slow:
+        slow.ask(question(3), meta={"half": 0, "step": 0})
+        source = central(learner)
+        quick = players.start("actor.0", 4, steps=100)
+        found = gather(source, lambda _: not quick.is_alive())
+        found += gather(source, lambda _: source.next(0.1) is None)
+    assert players.ends["actor.0"] is None
+    assert {actor for actor, _ in found} == {"actor.0"}
+
+
+def question(games: int, **other: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    asked: dict[str, NDArray[Any]] = {
+        "frames": VectorSnake(games, 0).frames,
+        "rewards": np.zeros(games, np.float32),
+        "ended": np.zeros(games, np.bool_),
+        "scores": np.empty(0, np.int64),
+    }
+    return asked | other
+
+
+MALFORMED: dict[str, tuple[dict[str, NDArray[Any]], dict[str, object]]] = {
+    "no half": (question(2), {"step": 0}),
+    "a third half": (question(2), {"half": 2, "step": 0}),
+    "half of a half": (question(2), {"half": 0.5, "step": 0}),
+    "a step before the first": (question(2), {"half": 0, "step": -1}),
+    "no games": (question(0), {"half": 0, "step": 0}),
+    "frames of floats": (question(2, frames=np.zeros((2, SIDE, SIDE), np.float32)), {"half": 0, "step": 0}),
+    "frames of another size": (question(2, frames=np.zeros((2, 9, 9), np.uint8)), {"half": 0, "step": 0}),
+    "a number as frames": (question(2, frames=np.zeros((), np.uint8)), {"half": 0, "step": 0}),
+    "rewards of other games": (question(2, rewards=np.zeros(3, np.float32)), {"half": 0, "step": 0}),
+    "something beside": (question(2, more=np.zeros(3)), {"half": 0, "step": 0}),
+}
+
+
+@pytest.mark.parametrize("arrays_and_meta", MALFORMED.values(), ids=MALFORMED)
+def test_what_is_no_ask_is_none(arrays_and_meta: tuple[dict[str, NDArray[Any]], dict[str, object]]) -> None:
+    with pytest.raises(ValueError, match=r"it numbers|an ask has|, not "):
+        ask_from(*arrays_and_meta)
+
+
+def test_a_malformed_ask_is_said_and_its_actor_does_not_wait_in_vain(
+    endpoint: str, players: Players, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="odd") as odd:
+        answer = odd.ask({"frames": np.zeros(3)}, meta={"half": 0, "step": 0})
+        odd.send({"frames": np.zeros(3)})
+        players.start("actor.0", 4)
+        gather(central(learner), lambda found: len(found) >= 2)
+        assert answer is not None
+        assert answer.wait(10) == {}
+    assert capsys.readouterr().err.count("an ask of odd is left out: ") == 2
+
+
+def ask(step: int, reward: float = 0.0, ended: bool = False, games: int = 2) -> Ask:
+    scores = np.full(games if ended else 0, 5, np.int64)
+    frames = np.full((games, SIDE, SIDE), step, np.uint8)
+    return Ask(0, step, frames, np.full(games, reward, np.float32), np.full(games, ended), scores)
+
+
+def take(trajectory: Trajectory, asked: Ask) -> Rollout | None:
+    games = len(asked.frames)
+    values = np.full(games, asked.step, np.float32)
+    return trajectory.take(asked, np.full(games, asked.step % 4, np.uint8), -values, values)
+
+
+def test_what_a_step_gave_belongs_to_the_step_and_the_last_value_to_the_next() -> None:
+    trajectory = Trajectory(3, 2)
+    assert take(trajectory, ask(40, reward=9)) is None, "what came before the first ask belongs to no step"
+    assert take(trajectory, ask(41, reward=1)) is None
+    assert take(trajectory, ask(42, reward=2, ended=True)) is None
+    whole = take(trajectory, ask(43, reward=3))
+    assert whole is not None
+    assert whole.frames[:, 0, 0, 0].tolist() == [40, 41, 42]
+    assert whole.rewards[:, 1].tolist() == [1, 2, 3]
+    assert whole.ended[:, 0].tolist() == [False, True, False]
+    assert whole.values[:, 0].tolist() == [40, 41, 42, 43]
+    assert whole.scores.tolist() == [5, 5]
+    for step in (44, 45):
+        assert take(trajectory, ask(step, reward=step)) is None
+    following = take(trajectory, ask(46, reward=46))
+    assert following is not None
+    assert (following.frames[0, 0, 0, 0], following.scores.size) == (43, 0)
+    assert whole.frames[0, 0, 0, 0] == 40, "a whole rollout is not written to any more"
+
+
+def test_a_step_that_is_asked_again_counts_once() -> None:
+    trajectory = Trajectory(2, 2)
+    take(trajectory, ask(0))
+    take(trajectory, ask(1, reward=1))
+    assert trajectory.goes_on_with(ask(1))
+    assert take(trajectory, ask(1, reward=1)) is None
+    whole = take(trajectory, ask(2, reward=2))
+    assert whole is not None
+    assert whole.rewards[:, 0].tolist() == [1, 2]
+
+
+def test_other_games_under_the_same_name_do_not_go_on() -> None:
+    trajectory = Trajectory(4, 2)
+    for step in range(3):
+        take(trajectory, ask(step))
+    assert trajectory.goes_on_with(ask(3))
+    assert not trajectory.goes_on_with(ask(0))
+    assert not trajectory.goes_on_with(ask(4))
+    assert not trajectory.goes_on_with(ask(3, games=3))
+
+
+def test_while_the_network_learns_asks_are_answered_until_it_falls_behind(endpoint: str, players: Players) -> None:
+    with Learner(endpoint) as learner:
+        source = central(learner)
+        players.start("actor.0", 2)
+        gather(source, lambda found: len(found) >= 2)
+        deadline = time.monotonic() + 15
+        while len(source._whole) < 2:
+            assert time.monotonic() < deadline
+            source.between()
+        taken = learner.actors[0].batches - learner.actors[0].waiting
+        for _ in range(50):
+            source.between()
+        assert learner.actors[0].batches - learner.actors[0].waiting == taken, (
+            "two halves, two rollouts not learnt from"
+        )
