@@ -110,6 +110,7 @@ def _unbuffer() -> None:
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         old, raw = getattr(sys, f"__{name}__"), io.FileIO(descriptor, "w", closefd=False)
         new = io.TextIOWrapper(raw, old.encoding, old.errors, newline="\n", write_through=True)
+        raw.name, new.mode = f"<{name}>", "w"  # type: ignore[misc]  # as Python's own start does it
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
 

@@ -10,10 +10,15 @@ import os  # noqa: E402
 import signal  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 
 def proc(name: str) -> str:
     return (Path("/proc/self") / name).read_bytes().decode(errors="surrogateescape")
+
+
+def stream(one: Any) -> list[object]:
+    return [one.encoding, one.errors, one.line_buffering, one.write_through, one.name, one.mode, one.newlines]
 
 
 told = {
@@ -24,7 +29,7 @@ told = {
     "path": sys.path,
     "main": sorted(name for name in globals() if name.startswith("__")),
     "file": __file__,
-    "loader": type(__loader__).__name__,
+    "loader": type(globals()["__loader__"]).__name__,
     "cwd": str(Path.cwd()),
     "environ": dict(os.environ),
     "cmdline": proc("cmdline"),
@@ -37,8 +42,8 @@ told = {
     "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
     "handlers": {number: repr(signal.getsignal(number)) for number in signal.valid_signals()},
     "signals": [line for line in proc("status").splitlines() if line.startswith(("SigIgn", "SigCgt", "SigBlk"))],
-    "stdout": [sys.stdout.encoding, sys.stdout.line_buffering, sys.stdout.write_through],
-    "stderr": [sys.stderr.encoding, sys.stderr.line_buffering, sys.stderr.write_through],
+    "stdout": stream(sys.stdout),
+    "stderr": stream(sys.stderr),
     "gc": [gc.isenabled(), gc.get_threshold()],
     "tempdir": tempfile.gettempdir(),
     "threads": len(list(Path("/proc/self/task").iterdir())),

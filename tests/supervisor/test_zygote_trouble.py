@@ -9,6 +9,7 @@ import pytest
 from gpusched.frameworks.forking import obstacle_to_fork
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.supervisor import preload
+from gpusched.supervisor.fork_request import Forked
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.preload import Preload, ZygoteState
 from tests.supervisor.host import Host, wait_until
@@ -186,7 +187,7 @@ def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading
     gate, ours = os.pipe()
     request = one._request(spec, dict(os.environ))
     forked = one._ask(request, (nothing, log, log), gate)
-    assert isinstance(forked, preload.Forked)
+    assert isinstance(forked, Forked)
     os.close(gate)
     assert Path(f"/proc/{forked.pid}").exists()
     os.close(ours)

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from gpusched.model.plan import Replica, ReplicaSpec
 from tests.supervisor.host import Host, Job, wait_until
@@ -39,7 +40,7 @@ class Preloading:
             replica=what, argv=(sys.executable, *words), env={} if env is None else env, cwd=str(self.directory)
         )
 
-    def start(self, *replicas: ReplicaSpec, preload: tuple[str, ...] = ("preloaded",), **changes: object) -> Job:
+    def start(self, *replicas: ReplicaSpec, preload: tuple[str, ...] = ("preloaded",), **changes: Any) -> Job:
         return self._host.start(*replicas, preload=preload, **changes)
 
     def told(self, name: str) -> dict[str, object]:
@@ -61,6 +62,8 @@ def zygote(one: Job) -> int:
 
 def steps(one: Job) -> list[str]:
     """What the job's events say of its zygote."""
+    if not one.directory.events.exists():
+        return []
     lines = [json.loads(line) for line in one.directory.events.read_text().splitlines()]
     return [f"{line['after']}: {line['message']}" for line in lines if line["subject"] == "zygote"]
 
@@ -69,7 +72,7 @@ def wait_step(one: Job, words: str) -> str:
     """Wait until the events tell such a step of the zygote, and return it."""
 
     def found() -> list[str]:
-        return [step for step in steps(one) if words in step] if one.directory.events.exists() else []
+        return [step for step in steps(one) if words in step]
 
     wait_until(lambda: bool(found()), f"the zygote's events tell {words!r}")
     return found()[0]
