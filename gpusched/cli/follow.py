@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from gpusched.cli.job_words import ready_count, ready_words
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory, parse_report, read_job
 
@@ -15,6 +16,7 @@ __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
+_COUNT_EVERY_S: Final = 1.0
 
 
 class StopRequests:
@@ -80,7 +82,8 @@ def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: Stop
     from rich.live import Live
 
     from gpusched.cli.chart import Curve
-    from gpusched.cli.render_launch import Scene, draw_job, number
+    from gpusched.cli.job_words import number
+    from gpusched.cli.render_launch import Scene, draw_job
 
     console = Console(highlight=False)
     unicode = console.encoding.lower().startswith("utf")
@@ -125,14 +128,17 @@ def _frame(path: Path) -> str:
 
 
 def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatus:
-    from gpusched.cli.render_launch import plain_progress
+    from gpusched.cli.job_words import plain_progress
     from gpusched.supervisor.restart import exit_text
 
     seen: dict[str, tuple[object, int]] = {}
     new = _new_reports(job.progress)
     reported = 0.0
+    start = _Start()
     status = next(moments)
     while True:
+        for text in start.news(status):
+            _say(text)
         for replica in status.replicas:
             if seen.get(replica.name) != (replica.state, replica.restarts):
                 seen[replica.name] = (replica.state, replica.restarts)
@@ -145,6 +151,30 @@ def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatu
         if (later := next(moments, None)) is None:
             return status
         status = later
+
+
+class _Start:
+    """How far a job's start is, in lines: what it does before it starts anything, then how many replicas are ready.
+
+    The number comes at most once a second, and nothing more once all were ready: a restart has lines of its own.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+        self._next_count = 0.0
+        self._over = False
+
+    def news(self, status: JobStatus) -> list[str]:
+        """Return what is new."""
+        words = [status.note or ""]
+        now = time.monotonic()
+        all_ready = 0 < ready_count(status) == len(status.replicas)
+        if not self._over and (all_ready or now >= self._next_count):
+            words.append(ready_words(status))
+            self._next_count, self._over = now + _COUNT_EVERY_S, all_ready
+        new = [text for text in words if text and text not in self._said]
+        self._said.update(new)
+        return new
 
 
 def _say(text: str) -> None:

@@ -1,13 +1,30 @@
-"""Words for jobs, in one line: how one ended or why it waits, how long it took. Plain text, and no rich: it is slow."""
+"""Words for jobs, in one line: how one ended or why it waits, how long it took, what its leader reports.
 
+Plain text, and no rich: it is slow.
+"""
+
+import math
 import shlex
 import signal
+from collections.abc import Mapping
 from typing import Final
 
 from gpusched.cli.text import printable
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
 
-__all__ = ["end_line", "span", "state_words", "what"]
+__all__ = [
+    "decimal",
+    "end_line",
+    "format_duration",
+    "number",
+    "plain_progress",
+    "ready_count",
+    "ready_words",
+    "span",
+    "state_words",
+    "what",
+    "whole",
+]
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
@@ -27,7 +44,27 @@ def state_words(job: JobStatus) -> str:
         if fault is not None:
             return f"failed: {_short(fault)}"
         return "failed: time limit" if _is_out_of_time(job) else "failed"
+    if job.state is JobState.RUNNING and 0 < (ready := ready_count(job)) < len(job.replicas):
+        return f"running, {ready} ready"
     return str(job.state)
+
+
+def ready_count(job: JobStatus) -> int:
+    """Return how many replicas have begun their work; 0 also for a workload whose programs never say so."""
+    return sum(one.ready is not None for one in job.replicas)
+
+
+def ready_words(job: JobStatus) -> str:
+    """Return `12 of 33 ready`, in the end `all 33 processes ready after 7.2 s`; empty as long as none has said so."""
+    ready = [one.ready for one in job.replicas if one.ready is not None]
+    if not ready:
+        return ""
+    if len(ready) < len(job.replicas):
+        return f"{len(ready)} of {len(job.replicas)} ready"
+    who = "the process is" if len(ready) == 1 else f"all {len(ready)} processes"
+    if job.started is None or any(one.restarts for one in job.replicas):  # that would tell of the latest restart
+        return f"{who} ready"
+    return f"{who} ready after {max(*ready, job.started) - job.started:.1f} s"
 
 
 def end_line(job: JobStatus) -> str:
@@ -47,6 +84,45 @@ def span(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+
+
+def plain_progress(report: Mapping[str, object]) -> str:
+    """Return one report of the leader as a line of text, without what it does not tell."""
+    told = [
+        f"step {whole(report['step'])}" if report.get("step") is not None else "",
+        f"{whole(report['steps_per_s'])} steps/s" if report.get("steps_per_s") is not None else "",
+        f"score {decimal(report['score'])}" if report.get("score") is not None else "",
+        printable(str(report.get("note") or "")),
+    ]
+    return "  ".join(part for part in told if part)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration for people: `42s`, `3m 07s`, `2h 05m`."""
+    whole = max(int(seconds), 0)
+    if whole < 60:  # noqa: PLR2004 (seconds in a minute)
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"  # noqa: PLR2004
+
+
+def number(value: object) -> float | None:
+    """Return a reported value as a finite number, or None if it is none."""
+    try:
+        found = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:  # an int of hundreds of digits
+        return None
+    return found if math.isfinite(found) else None
+
+
+def whole(value: object) -> str:
+    """Return a reported value as a whole number with commas, `-` if it is none."""
+    return "-" if (found := number(value)) is None else f"{found:,.0f}"
+
+
+def decimal(value: object) -> str:
+    """Return a reported value with two decimals, `-` if it is none."""
+    return "-" if (found := number(value)) is None else f"{found:.2f}"
 
 
 def _fault(job: JobStatus) -> ExitReason | None:

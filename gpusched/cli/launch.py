@@ -263,7 +263,7 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
 
         print(json.dumps(msgspec.to_builtins(status)))
         return
-    from gpusched.cli.render_launch import format_duration, plain_progress
+    from gpusched.cli.job_words import format_duration, plain_progress
     from gpusched.supervisor.restart import exit_text
 
     took = f" after {format_duration((status.ended or time.time()) - status.created)}" if status.created else ""

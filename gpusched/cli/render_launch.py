@@ -1,6 +1,5 @@
 """Draw a job while it runs: its replicas, its progress, its curve. It reads values and must not know where they lie."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -12,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
+from gpusched.cli.job_words import decimal, format_duration, ready_words, whole
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text
 
-__all__ = ["Scene", "draw_job", "format_duration", "number", "plain_progress"]
+__all__ = ["Scene", "draw_job"]
 
-_COLOURS: Final = {
+_COLOURS: Final[dict[str, str]] = {
+    "ready": "green",
     ReplicaState.RUNNING: "green",
     ReplicaState.STARTING: "cyan",
     ReplicaState.BACKOFF: "yellow",
@@ -48,14 +49,13 @@ def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
     """Return the whole view of a job for a terminal of that size, in characters."""
     curve_height = max(3, min(9, height // 4))
     parts: list[RenderableType] = [_headline(scene), _numbers(scene)]
-    curve = _curve(scene, width, curve_height)
     if scene.frame:
         game = Panel(Text(scene.frame.rstrip("\n")), title="game", expand=False, border_style="dim")
         grid = Table.grid(padding=(0, 1))
         grid.add_row(game, _curve(scene, max(width - 30, 30), max(curve_height, scene.frame.count("\n") - 1)))
         parts.append(grid)
-    elif scene.latest:
-        parts.append(curve)
+    elif scene.points:
+        parts.append(_curve(scene, width, curve_height))
     room = max(3, min(_MOST_ROWS, height - curve_height - 9))
     parts += [_replicas(scene, room), Text(scene.note, style="dim")]
     return Group(*parts)
@@ -63,13 +63,11 @@ def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
 
 def _headline(scene: Scene) -> Text:
     job = scene.job
-    alive = sum(replica.state is ReplicaState.RUNNING for replica in job.replicas)
     text = Text()
     text.append(job.id, style="bold")
     text.append(f"  {job.state}", style="green" if job.state == "running" else "yellow")
     text.append(f"  {format_duration((job.ended or scene.now) - job.created)}")
-    processes = f"{len(job.replicas)} processes"
-    text.append(f"  {processes}" if job.state in JOB_TERMINAL else f"  {alive} of {processes} running")
+    text.append(f"  {_processes(job)}")
     if job.counts:
         text.append(f" on {len(job.counts)} devices {list(job.counts)}")
     if job.simulated:
@@ -77,15 +75,28 @@ def _headline(scene: Scene) -> Text:
     return text
 
 
+def _processes(job: JobStatus) -> str:
+    every = len(job.replicas)
+    if job.state in JOB_TERMINAL:
+        return f"{every} processes"
+    return (
+        ready_words(job)
+        or f"{sum(replica.state is ReplicaState.RUNNING for replica in job.replicas)} of {every} processes running"
+    )
+
+
 def _numbers(scene: Scene) -> Text:
-    latest = scene.latest
+    latest, job = scene.latest, scene.job
     if not latest:
-        return Text("waiting for the first report of the leader …" if scene.unicode else "waiting ...", style="dim")
+        dots = "…" if scene.unicode else "..."
+        if job.note:
+            return Text(f"{printable(job.note)} {dots}", style="cyan")
+        return Text(f"waiting for the first report of the leader {dots}", style="dim")
     text = Text()
     for label, value in (
-        ("steps", _whole(latest.get("step"))),
-        ("steps/s", _whole(latest.get("steps_per_s"))),
-        ("score", _decimal(latest.get("score"))),
+        ("steps", whole(latest.get("step"))),
+        ("steps/s", whole(latest.get("steps_per_s"))),
+        ("score", decimal(latest.get("score"))),
     ):
         text.append(f"{label} ", style="dim")
         text.append(f"{value}   ", style="bold")
@@ -131,13 +142,18 @@ def _most_interesting(rows: Sequence[ReplicaStatus], room: int) -> list[ReplicaS
 
 
 def _tally(rows: Sequence[ReplicaStatus]) -> str:
-    states = sorted(str(row.state) for row in rows)
+    states = sorted(_state(row) for row in rows)
     return ", ".join(f"{len(list(group))} {state}" for state, group in groupby(states))
+
+
+def _state(replica: ReplicaStatus) -> str:
+    """Return `ready` for one that has begun its work, as long as it runs; a program that never says so is running."""
+    return "ready" if replica.ready is not None and replica.state is ReplicaState.RUNNING else str(replica.state)
 
 
 def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: bool) -> list[RenderableType]:
     told: Mapping[str, object] = numbers if isinstance(numbers, Mapping) else {}
-    state = Text(str(replica.state), style=_COLOURS.get(replica.state, ""))
+    state = Text(_state(replica), style=_COLOURS.get(_state(replica), ""))
     if replica.state is ReplicaState.BACKOFF and replica.retry_at is not None:
         state.append(f" {max(replica.retry_at - scene.now, 0):.0f}s", style="dim")
     device = "-"
@@ -148,45 +164,8 @@ def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: b
         state,
         str(replica.pid or "-"),
         *((device, f"{replica.limit_mib} MiB" if replica.limit_mib else "-") if on_devices else ()),
-        _whole(told.get("steps_per_s")),
-        _decimal(told.get("score")),
+        whole(told.get("steps_per_s")),
+        decimal(told.get("score")),
         str(replica.restarts),
         Text(printable(exit_text(replica.exit)) if replica.exit else ""),  # no markup: it may hold a path with [ in it
     ]
-
-
-def plain_progress(report: Mapping[str, object]) -> str:
-    """Return one report of the leader as a line of text, without what it does not tell."""
-    told = [
-        f"step {_whole(report['step'])}" if report.get("step") is not None else "",
-        f"{_whole(report['steps_per_s'])} steps/s" if report.get("steps_per_s") is not None else "",
-        f"score {_decimal(report['score'])}" if report.get("score") is not None else "",
-        printable(str(report.get("note") or "")),
-    ]
-    return "  ".join(part for part in told if part)
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration for people: `42s`, `3m 07s`, `2h 05m`."""
-    whole = max(int(seconds), 0)
-    if whole < 60:  # noqa: PLR2004 (seconds in a minute)
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"  # noqa: PLR2004
-
-
-def number(value: object) -> float | None:
-    """Return a reported value as a finite number, or None if it is none."""
-    try:
-        found = float(value) if isinstance(value, int | float) else math.nan
-    except OverflowError:  # an int of hundreds of digits
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _whole(value: object) -> str:
-    return "-" if (found := number(value)) is None else f"{found:,.0f}"
-
-
-def _decimal(value: object) -> str:
-    return "-" if (found := number(value)) is None else f"{found:.2f}"

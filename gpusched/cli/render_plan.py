@@ -1,15 +1,15 @@
 """Draw a plan: a bar to scale for every device, every device's sum, why, and warnings. It must not decide anything.
 
-The drawing is a list of lines of styled pieces. A terminal with colours gets blocks of colour, by rich; everything else
+The drawing is a list of lines of styled pieces. A terminal with colours gets blocks of colour; everything else
 gets the same lines as plain text, where every part of a bar has a sign of its own.
 """
 
-import os
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TextIO
 
+from gpusched.cli.paint import colours_of, painted, width_of
 from gpusched.model.plan import DevicePlan, Plan, Replica
 from gpusched.planner.words import number
 from gpusched.units import FRACTION_ONE
@@ -28,7 +28,7 @@ _NAMES: Final = 18
 
 
 class Piece(NamedTuple):
-    """A stretch of text in one style, in rich's words; plain text leaves the style out."""
+    """A stretch of text in one style, in the words of paint.py; plain text leaves the style out."""
 
     text: str
     style: str = ""
@@ -74,20 +74,9 @@ _FREE: Final = _Look("free", "#d0d0d0 on #303030", ".")
 def show_plan(plan: Plan, stream: TextIO) -> None:
     """Write the plan to `stream`: with colours to a terminal that has them, else as plain text; in ASCII if it must."""
     unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() else _PIPED
-    if stream.isatty():
-        from rich.console import Console
-        from rich.text import Text
-
-        console = Console(file=stream, highlight=False)
-        width = console.width
-        if console.color_system is not None and not console.no_color:
-            for line in draw_plan(plan, width, colour=True, unicode=unicode):
-                console.print(Text.assemble(*line), soft_wrap=True)
-            return
-    for line in draw_plan(plan, width, colour=False, unicode=unicode):
-        text = "".join(piece.text for piece in line).rstrip()
+    colours = colours_of(stream)
+    for line in draw_plan(plan, width_of(stream, _PIPED), colour=colours > 0, unicode=unicode):
+        text = painted(line, colours).rstrip()
         print(text if unicode else text.encode("ascii", "replace").decode(), file=stream)
 
 

@@ -3,8 +3,6 @@
 It is made of plain text and the sixteen colours alone: rich would take longer to import than the daemon to answer.
 """
 
-import os
-import shutil
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +11,7 @@ from itertools import groupby
 from typing import Final, TextIO
 
 from gpusched.cli.job_words import span, state_words, what
+from gpusched.cli.paint import colours_of, width_of
 from gpusched.cli.text import cell_width, cut, printable
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.units import format_mib
@@ -29,7 +28,6 @@ _COLOURS: Final = {
     JobState.CANCELLED: "2",
     JobState.LOST: "31",
 }
-_WITHOUT_COLOUR: Final = ("dumb", "unknown")
 _LONGEST_NAME: Final = 16
 _SHORTEST_COMMAND: Final = 12
 _RIGHT: Final = ("PROCS", "MEMORY", "TIME", "AGE")
@@ -49,9 +47,8 @@ class _Column:
 
 def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool) -> None:
     """Write the jobs to `stream`, each in a line, with `why` also what it waits for."""
-    terminal = stream.isatty()
-    colour = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") not in _WITHOUT_COLOUR
-    width = shutil.get_terminal_size().columns if terminal else None
+    colour = colours_of(stream) > 0
+    width = width_of(stream, 80) if stream.isatty() else None
     if not jobs:
         print("no job runs or waits, and none has ended lately", file=stream)
         return

@@ -3,18 +3,16 @@
 It must not read anything. Without colours or without Unicode the bars are made of letters.
 """
 
-import io
-import os
+import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from gpusched.cli.memory_parts import Part, cell_widths, memory_parts
+from gpusched.cli.paint import Text, colours_of, painted, width_of
 from gpusched.cli.snapshot import Snapshot
 from gpusched.cli.status_tables import JOB_COLOURS, job_table, process_table
 from gpusched.model.device import Device
@@ -47,26 +45,20 @@ class _Paper(msgspec.Struct, frozen=True):
 
 def print_status(snapshot: Snapshot, *, unicode: bool) -> None:
     """Print the snapshot for people: in colour and as wide as the terminal, or plain text where there is none."""
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDTH_OF_A_PIPE
-    _print(snapshot, console, unicode=unicode)
+    for line in _painted(snapshot, width_of(sys.stdout, _WIDTH_OF_A_PIPE), unicode=unicode):
+        print(line)
 
 
 def status_lines(snapshot: Snapshot, width: int, *, unicode: bool) -> list[str]:
     """Return the snapshot as the lines of a terminal that has `width` columns, with its escape sequences."""
-    page = io.StringIO()
-    here = Console()
-    colours: Literal["auto"] | None = None if here.no_color or here.color_system is None else "auto"
-    console = Console(file=page, force_terminal=True, width=width, highlight=False, color_system=colours)
-    _print(snapshot, console, unicode=unicode)
-    return page.getvalue().rstrip("\n").split("\n")
+    return list(_painted(snapshot, width, unicode=unicode))
 
 
-def _print(snapshot: Snapshot, console: Console, *, unicode: bool) -> None:
-    paper = _Paper(console.width, unicode, console.color_system is not None and not console.no_color)
-    for part in _parts(snapshot, paper):
-        console.print(part, no_wrap=True, overflow="crop", crop=True, soft_wrap=False)
+def _painted(snapshot: Snapshot, width: int, *, unicode: bool) -> Iterator[str]:
+    colours = colours_of(sys.stdout)
+    for line in _parts(snapshot, _Paper(width, unicode, colours > 0)):
+        line.truncate(width)
+        yield painted(line.pieces, colours)
 
 
 def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
@@ -108,7 +100,7 @@ def _header(snapshot: Snapshot, paper: _Paper) -> Text:
     clock = Text(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time)), style="dim")
     for word in words:
         if word and text.cell_len + len(word) + clock.cell_len + 4 <= paper.width:
-            text.append(f"  {word}", style="not bold")
+            text.append(f"  {word}")
     return _spread(text, clock, paper.width)
 
 

@@ -6,7 +6,7 @@ It reads and joins; it must not know how any of it is drawn.
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,7 +14,11 @@ from gpusched.errors import GpuschedError, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
+from gpusched.probe.reading import Reading
 from gpusched.settings import Settings
+
+if TYPE_CHECKING:
+    from gpusched.probe.nvml import NvmlProbe
 
 __all__ = ["Snapshot", "document", "is_of", "reader_of"]
 
@@ -49,7 +53,7 @@ def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]
         from gpusched.probe.nvml import NvmlProbe
 
         probe = NvmlProbe()
-        return lambda: _of_this_host(probe.read(), settings)
+        return lambda: _of_this_host(probe, settings)
     return lambda: _of_another(machine, settings)
 
 
@@ -67,14 +71,18 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
     return lease.user is None and lease.job == job.id and lease.run_dir in ("", job.run_dir)
 
 
-def _of_this_host(inventory: Inventory, settings: Settings) -> Snapshot:
+def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
     from gpusched.cli.planning import without_drained
     from gpusched.supervisor.lease_files import lease_directory
     from gpusched.supervisor.lease_processes import with_processes
 
+    asked = Reading(lambda: _queue(settings), "queue")  # NVML and the daemon take their time at once
+    inventory = probe.read()
+    while not asked.wait(_QUEUE_PATIENCE_S):
+        pass  # the question itself has an end
     now = time.time()
     held = lease_directory(settings, simulated=False).read()
-    jobs, problem = _jobs(settings, now)
+    jobs, problem = _jobs(settings, now, asked.result())
     leases = with_processes(held, inventory, jobs)
     by_pid = holders(leases)
     return Snapshot(
@@ -97,7 +105,7 @@ def _of_another(machine: str, settings: Settings) -> Snapshot:
     if inventory.source == "file":
         jobs = _saved_jobs(machine, saved)
     else:
-        every, problem = _jobs(settings, now)
+        every, problem = _jobs(settings, now, _queue(settings))
         here = {device.uuid for device in inventory.devices}
         jobs = tuple(
             job
@@ -109,14 +117,16 @@ def _of_another(machine: str, settings: Settings) -> Snapshot:
     )
 
 
-def _jobs(settings: Settings, now: float) -> tuple[list[JobStatus], str | None]:
-    """Return all jobs, oldest first, as their directories tell; and those that wait, as the daemon does if it can.
+def _jobs(
+    settings: Settings, now: float, told: tuple[tuple[JobStatus, ...], str | None]
+) -> tuple[list[JobStatus], str | None]:
+    """Return all jobs, oldest first, as their directories tell; and those that wait, as the daemon `told`.
 
-    The daemon is asked first: a job that starts meanwhile is found in its directory.
+    The daemon was asked before: a job that starts meanwhile is found in its directory.
     """
     from gpusched.supervisor.jobdir import list_jobs
 
-    live, problem = _queue(settings)
+    live, problem = told
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}
     for job in live:
         found = jobs.get(job.id)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from rich.text import Text
 
-from gpusched.cli.render_launch import format_duration, plain_progress
+from gpusched.cli.job_words import format_duration, plain_progress, ready_words
+from gpusched.cli.paint import Text
 from gpusched.cli.snapshot import Snapshot
 from gpusched.cli.text import printable
 from gpusched.model.device import Device, DeviceProcess
@@ -182,7 +182,9 @@ def _progress(job: JobStatus) -> str:
         return f"gpusched release {job.id}" if job.held else printable(job.why or "waits for its turn")
     if job.message and job.state in JOB_TERMINAL:
         return printable(job.message)
-    return plain_progress(job.progress) if job.progress else "-"
+    if job.progress:
+        return plain_progress(job.progress)
+    return job.note or ready_words(job) or "-"
 
 
 def _lines(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> Iterator[Text]:

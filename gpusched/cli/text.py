@@ -2,7 +2,7 @@
 
 import unicodedata
 
-__all__ = ["cell_width", "cut", "printable"]
+__all__ = ["cell_width", "crop", "cut", "printable"]
 
 
 def printable(text: str) -> str:
@@ -21,13 +21,18 @@ def cut(text: str, width: int) -> str:
     """Return the text in at most `width` columns; what is cut off is three dots."""
     if cell_width(text) <= width:
         return text
-    room, kept = width - 3, ""
-    for character in text:
-        room -= _cells(character)
-        if room < 0:
-            break
-        kept += character
-    return (kept + "...")[: max(width, 0)]
+    return (crop(text, width - 3) + "...")[: max(width, 0)]
+
+
+def crop(text: str, width: int) -> str:
+    """Return what of the text has room in `width` columns."""
+    if text.isascii():
+        return text[: max(width, 0)]
+    for at, character in enumerate(text):
+        width -= _cells(character)
+        if width < 0:
+            return text[:at]
+    return text
 
 
 def _cells(character: str) -> int:

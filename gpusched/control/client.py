@@ -3,9 +3,7 @@
 No daemon, one that hangs and one of another version are three different messages, all of them NoDaemon.
 """
 
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -144,6 +142,8 @@ def spawn_daemon(settings: Settings) -> None:
 
     It gets the environment of this process. Raises the error that it ended with, or NoDaemon after 10 s.
     """
+    import subprocess  # whoever only asks starts sooner without it
+
     private_directory(settings.runtime_dir)
     deadline = time.monotonic() + _START_PATIENCE_S
     log = settings.state_dir / "daemon.log"
@@ -201,6 +201,8 @@ def _raise_last_words(words: bytes, log: Path) -> None:
     """Raise the error that a daemon ended with: nothing if it serves, or if another one does."""
     if words in (b"ready", b"another"):
         return
+    import json
+
     try:
         told = json.loads(words)
         raise _error(told["code"], told["message"], told["hint"])

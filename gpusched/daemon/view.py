@@ -8,7 +8,7 @@ import msgspec
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
-from gpusched.supervisor.jobdir import JobDirectory, last_progress
+from gpusched.supervisor.jobdir import JobDirectory, last_progress, with_ready
 
 __all__ = ["current_status", "told"]
 
@@ -32,7 +32,7 @@ def told(job: Job, why: str | None = None) -> JobStatus:
         status = current_status(job)
         if status is not None and status.state not in JOB_TERMINAL:
             report = last_progress(JobDirectory(Path(job.run_dir)).progress)
-            status = msgspec.structs.replace(status, progress=report)
+            status = msgspec.structs.replace(with_ready(status), progress=report)
     return _with_wishes(status or _bare(job), job, why)
 
 

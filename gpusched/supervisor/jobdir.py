@@ -55,6 +55,7 @@ __all__ = [
     "queued",
     "read_job",
     "reserve",
+    "with_ready",
 ]
 
 START_PATIENCE_S: Final = 30.0
@@ -290,24 +291,23 @@ def read_job(path: Path) -> JobStatus:
             message=str(error),
             created=_changed(path),
         )
-    return msgspec.structs.replace(
-        status, progress=last_progress(directory.progress), replicas=_with_ready(status, directory.ready)
-    )
+    return msgspec.structs.replace(with_ready(status), progress=last_progress(directory.progress))
 
 
-def _with_ready(status: JobStatus, directory: Path) -> tuple[ReplicaStatus, ...]:
-    """Return the replicas with the time at which their present process, if they have one, said that it was ready."""
+def with_ready(status: JobStatus) -> JobStatus:
+    """Return `status` with the time at which each replica's present process, if it has one, said that it was ready."""
     if all(one.started is None for one in status.replicas):
-        return status.replicas
+        return status
     since = status.started or 0.0  # an earlier attempt of the whole job may have left a file of the same name
     told: dict[str, float] = {}
-    with suppress(OSError), os.scandir(directory) as entries:
+    with suppress(OSError), os.scandir(JobDirectory(Path(status.run_dir)).ready) as entries:
         told = {entry.name: when for entry in entries if (when := entry.stat(follow_symlinks=False).st_mtime) >= since}
 
     def ready(one: ReplicaStatus) -> float | None:
         return None if one.started is None else told.get(ready_name(one.name, status.attempt + one.restarts))
 
-    return tuple(msgspec.structs.replace(one, ready=ready(one)) for one in status.replicas)
+    replicas = tuple(msgspec.structs.replace(one, ready=ready(one)) for one in status.replicas)
+    return msgspec.structs.replace(status, replicas=replicas)
 
 
 def _checked(directory: JobDirectory) -> JobStatus:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,3 +108,45 @@ def test_a_curve_of_a_week_stays_small_and_keeps_its_course() -> None:
 
 def test_a_clock_that_was_set_back_does_not_break_the_chart() -> None:
     assert draw_chart([(900.0, 1.0), (3.0, 2.0), (901.0, 7.0)], 40, 4, unicode=False)
+
+
+def test_how_many_are_ready_is_seen_while_they_start(command: Command, launch: Launch) -> None:
+    run_dir = command.state / "jobs" / "toy-1"
+    terminal = launch(command.toy("ready_in_turn.py"))
+
+    terminal.see("2 of 3 ready")
+    (run_dir / "go").touch()
+    terminal.see("all 3 processes ready after")
+    (run_dir / "end").touch()
+    terminal.see("toy-1 succeeded")
+
+
+def test_without_a_terminal_a_line_says_how_many_are_ready_and_a_last_one_when_all_are(
+    command: Command, tmp_path: Path
+) -> None:
+    run_dir, told = command.state / "jobs" / "toy-1", tmp_path / "told"
+    with told.open("w") as output:
+        argv = [sys.executable, "-m", "gpusched", "launch", command.toy("ready_in_turn.py")]
+        launched = subprocess.Popen(argv, env=command.env, stdout=output)
+    until(lambda: "2 of 3 ready" in told.read_text(), "two are ready")
+    (run_dir / "go").touch()
+    until(lambda: "all 3 processes ready after" in told.read_text(), "all are ready")
+    assert "running, " not in command.run("status").stdout
+    (run_dir / "end").touch()
+
+    assert launched.wait(PATIENCE_S) == 0
+    assert told.read_text().count("all 3 processes ready") == 1
+
+
+def test_status_and_ps_say_how_many_are_ready_as_long_as_not_all_are(command: Command) -> None:
+    run_dir = command.state / "jobs" / "toy-1"
+    command.run("launch", "-d", command.toy("ready_in_turn.py"))
+    until(lambda: "2 of 3 ready" in command.run("status").stdout, "status says so")
+
+    assert "running, 2 ready" in command.run("ps").stdout
+    ready = {one["name"]: one["ready"] for one in json.loads(command.run("ps", "--json").stdout)["jobs"][0]["replicas"]}
+    assert (ready["learner.0"], ready["actor.0"] is None, ready["actor.1"] is None) == (None, False, False)
+    (run_dir / "go").touch()
+    until(lambda: "running, 2 ready" not in command.run("ps").stdout, "all are ready")
+    (run_dir / "end").touch()
+    assert command.run("wait", "toy-1").returncode == 0

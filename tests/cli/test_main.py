@@ -127,12 +127,21 @@ def test_the_version_is_printed(command: Command) -> None:
     assert command.run("--version").stdout.startswith("gpusched 0.")
 
 
+SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
+"""To import one of these takes as long as to answer."""
+
+
 @pytest.mark.parametrize(
     ("words", "unwanted"),
     [
-        (("plan", *P3, "--json"), {"rich", "pynvml", "psutil", "zmq", "numpy", "tensorflow", "gpusched.supervisor"}),
-        (("plan", *P3), {"pynvml", "psutil", "zmq", "numpy", "tensorflow", "gpusched.supervisor"}),
-        (("status", "--json"), {"rich", "zmq", "numpy", "tensorflow"}),
+        (("plan", *P3, "--json"), {*SLOW, "pynvml", "zmq", "gpusched.supervisor", "gpusched.cli.render_plan"}),
+        (("plan", *P3), {*SLOW, "pynvml", "zmq", "gpusched.supervisor"}),
+        (("plan", "--json"), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "shutil"}),
+        (("status", "--json"), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "tomllib"}),
+        (("status",), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "json"}),
+        (("status", "--oneline"), {*SLOW, "pynvml", "zmq", "gpusched.cli.render_status"}),
+        (("ps", "--json"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.cli.render_ps"}),
+        (("ps", "--why", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor"}),
         (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from gpusched.cli.chart import draw_chart
-from gpusched.cli.render_launch import Scene, draw_job, format_duration, plain_progress
+from gpusched.cli.job_words import format_duration, plain_progress
+from gpusched.cli.render_launch import Scene, draw_job
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 
 
@@ -41,6 +42,28 @@ def test_each_replica_shows_its_state_and_its_numbers() -> None:
     assert "snake-4  running  1m 03s  2 of 2 processes running" in lines[0]
     assert "steps 5,000   steps/s 900   score 1.50" in lines[1]
     assert any(line.split()[:5] == ["actor.0", "running", "12", "450", "2.25"] for line in lines)
+
+
+def test_who_has_begun_its_work_is_ready_and_the_first_line_counts_them() -> None:
+    lines = drawn(replica("learner.0", pid=11), replica("actor.0", pid=12, ready=104.5)).splitlines()
+
+    assert "snake-4  running  1m 03s  1 of 2 ready" in lines[0]
+    assert any(line.split()[:2] == ["learner.0", "running"] for line in lines)
+    assert any(line.split()[:2] == ["actor.0", "ready"] for line in lines)
+
+
+def test_when_all_are_ready_the_first_line_says_after_how_long() -> None:
+    both = [replica("learner.0", ready=103.0), replica("actor.0", ready=108.21)]
+
+    assert "all 2 processes ready after 7.2 s" in drawn(*both, job={"started": 101.0})
+    again = [both[0], replica("actor.0", ready=150.0, restarts=1)]
+    assert "all 2 processes ready\n" in drawn(*again, job={"started": 101.0}).replace(" \n", "\n")
+
+
+def test_while_modules_are_preloaded_the_view_says_so() -> None:
+    shown = drawn(replica("actor.0", state=ReplicaState.STARTING), job={"note": "preloading tensorflow"})
+
+    assert "preloading tensorflow …" in shown
 
 
 def test_a_backoff_counts_down_and_says_why_the_last_attempt_ended() -> None:

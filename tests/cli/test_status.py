@@ -394,12 +394,16 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(
     assert "Traceback" not in result.stderr
 
 
-def test_neither_json_nor_one_line_pays_for_the_drawing(stand_in: StandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--json"], ["--oneline"]])
+def test_reading_real_devices_imports_nvml_and_nothing_else_that_is_slow(
+    options: list[str], stand_in: StandIn, tmp_path: Path
+) -> None:
     code = (
-        "import sys; sys.argv = ['gpusched', 'status', {!r}]; from gpusched.cli.main import main; main(); "
-        "assert 'rich' not in sys.modules, 'rich is imported'; assert 'numpy' not in sys.modules, 'numpy is imported'"
+        f"import sys; from gpusched.cli.main import main; main(['status', *{options!r}]); "
+        "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    host = stand_in.host(FOUR_V100)
-    for option in ("--json", "--oneline"):
-        result = host.run(["-c", code.format(option)], env=places(tmp_path))
-        assert result.returncode == 0, result.stderr
+    result = stand_in.host(FOUR_V100).run(["-c", code], env=places(tmp_path))
+    imported = set(result.stderr.split())
+    assert "pynvml" in imported
+    assert not imported & {"typer", "rich", "psutil", "zmq", "numpy", "hashlib", "gpusched.planner"}
+    assert ("gpusched.cli.render_status" in imported) is (options == [])

@@ -1,0 +1,119 @@
+"""A plain command line means the same whether typer reads it or not; one that is not plain is left to typer."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import pytest
+import typer
+
+from gpusched.cli.application import application
+from gpusched.cli.main import COMMANDS
+from gpusched.cli.options import Context, Option, read_plainly
+from gpusched.cli.plan import plan
+from gpusched.cli.ps import ps
+from gpusched.cli.status import status
+
+read: dict[str, Any] = {}
+
+
+def example(
+    names: Annotated[list[str] | None, Option("Names.", argument=True)] = None,
+    some_text: Annotated[str, Option("A text.")] = "usual",
+    number: Annotated[int | None, Option("A number.", ("--number", "-n"), least=0, most=9)] = None,
+    seconds: Annotated[float | None, Option("A time.")] = None,
+    as_json: Annotated[bool, Option("JSON.", ("--json",))] = False,
+) -> None:
+    read.update(names=names or [], some_text=some_text, number=number, seconds=seconds, as_json=as_json)
+
+
+def by_typer(words: Sequence[str]) -> dict[str, Any]:
+    read.clear()
+    commands = [("example", example, "An example."), ("other", example, "Another.")]
+    application(commands)(args=["example", *words], standalone_mode=False)
+    return dict(read)
+
+
+def plainly(words: Sequence[str]) -> dict[str, Any]:
+    read.clear()
+    values = read_plainly(example, words)
+    assert values is not None
+    example(**values)
+    return dict(read)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--json",
+        "a b --json c",
+        "--some-text value",
+        "--some-text=value",
+        "--some-text=",
+        "--some-text=a=b",
+        "--some-text one --some-text two",
+        "-n 3",
+        "--number=0 --seconds 2",
+        "--seconds 0.5 x",
+        "--number 007",
+    ],
+)
+def test_a_plain_line_means_what_typer_makes_of_it(line: str) -> None:
+    assert plainly(line.split()) == by_typer(line.split())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "-h",
+        "--",
+        "-- a",
+        "-",
+        "--jso",
+        "--json=yes",
+        "--no-json",
+        "-n3",
+        "--number",
+        "--number 10",
+        "--number -1",
+        "--number three",
+        "--number 3.0",
+        "--number ٣",
+        "--seconds nan",
+        "--seconds 1e3",
+        "--seconds 1.2.3",
+        "--some-text -x",
+        "--some-text",
+    ],
+)
+def test_what_is_not_plain_is_left_to_typer(line: str) -> None:
+    assert read_plainly(example, line.split()) is None
+
+
+def test_words_that_nothing_takes_are_left_to_typer() -> None:
+    assert read_plainly(status, ["more"]) is None
+    assert read_plainly(plan, ["--network", "small"]) is None
+
+
+def test_a_command_that_is_described_in_typers_words_is_left_to_typer() -> None:
+    def command(name: Annotated[str, typer.Option(help="A name.")] = "") -> None: ...
+
+    assert read_plainly(command, []) is None
+
+
+def test_a_plain_line_leaves_no_words_over() -> None:
+    def command(context: Context, *, as_json: Annotated[bool, Option("JSON.", ("--json",))] = False) -> None:
+        read.update(left=context.args, as_json=as_json)
+
+    command(**(read_plainly(command, ["--json"]) or {}))
+
+    assert read == read | {"left": [], "as_json": True}
+
+
+@pytest.mark.parametrize("command", [plan, ps, status])
+def test_the_commands_that_are_asked_most_can_be_read_plainly(command: Any) -> None:
+    assert command.__name__ in COMMANDS
+    values = read_plainly(command, ["--json"])
+    assert values is not None
+    assert values["as_json"] is True
