@@ -21,7 +21,7 @@ from bench.screen import Screen
 from bench.section import Missing, Row, Section
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 
-__all__ = ["ORDER", "Tally", "seconds_left"]
+__all__ = ["ORDER", "Measuring", "Tally", "measure_all", "seconds_left", "sections"]
 
 ORDER: Final = ("launch", "memory", "batch", "reply", "weights", "play", "environment", "loop", "cli")
 _INTERRUPTED: Final = 130
@@ -135,11 +135,19 @@ def sections(only: Sequence[str]) -> Iterator[Section]:
 
 
 def main() -> int:
-    """Measure, print, and with --write replace what docs/benchmarks.md says of these sections."""
+    """Do what was typed."""
     typed = _arguments()
+    return measure_all(list(sections(typed.only)), quick=typed.quick, write=typed.write)
+
+
+def measure_all(chosen: Sequence[Section], *, quick: bool, write: bool) -> int:
+    """Measure, print, replace what docs/benchmarks.md says of these sections if `write`, and return the exit code.
+
+    0, or 1 if a row failed, or 130 after SIGINT or SIGTERM. No process is left then that was started here.
+    """
     become_subreaper()
     signal.signal(signal.SIGTERM, _interrupt)
-    measurings = [Measuring(section, quick=typed.quick) for section in sections(typed.only)]
+    measurings = [Measuring(section, quick=quick) for section in chosen]
     screen = Screen(lambda: sum(one.left_s() for one in measurings))
     ended, interrupted = [], False
     try:
@@ -153,7 +161,7 @@ def main() -> int:
     kill_descendants(_END_PATIENCE_S)
     begun = [one for one in measurings if one in ended or any(tally.taken for tally in one.tallies)]
     print_results([one.result() for one in begun])
-    if typed.write:
+    if write:
         write_results([one.result() for one in ended], ORDER)
     if interrupted:
         return _INTERRUPTED

@@ -38,7 +38,9 @@ class Screen:
     def ended(self, note: str | None, seconds: float) -> None:
         """Leave a line: how long it took, or why there are no figures."""
         told = note.strip().splitlines()[-1] if note else f"{seconds:.1f} s"
-        self._console.print(Text(f"{self._now}: {told}"), Text(f"· {span(self._left_s())} left", style="dim"))
+        self._console.print(
+            Text(f"{self._now}: {told}"), Text(f"· {span(self._left_s())} left", style="dim"), soft_wrap=True
+        )
 
     def _line(self) -> Text:
         taken = time.monotonic() - self._began

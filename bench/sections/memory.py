@@ -32,8 +32,8 @@ SECTION: Final = Section(
     title="Ten minutes of training in 33 processes, and 400 forks that are checked",
     about=(
         "Two times 33 processes with the original's network train on random batches at the same time for ten minutes, "
-        "at the lowest priority; then the memory of each way is summed up (PSS: what processes share counts once), with "
-        "launcher, supervisor, zygote or fork server. Both map the same libraries, which makes each look a little "
+        "at the lowest priority; then the memory of each way is summed up (PSS: what processes share counts once), "
+        "with launcher, supervisor, zygote or fork server. Both map the same libraries, which makes each look a little "
         "smaller than alone. Meanwhile a zygote forks 8 processes, round after round; each trains five steps that must "
         "lower its loss, and predicts. One that is not done after two minutes hangs."
     ),
@@ -56,6 +56,6 @@ SECTION: Final = Section(
         Goal("50 rounds of 8 forks: no wrong result", "wrong", _FORKS, bound=0),
     ),
     rounds=1,
-    takes_s=640,
-    quick_takes_s=45,
+    takes_s=625,
+    quick_takes_s=40,
 )

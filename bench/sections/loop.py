@@ -1,0 +1,66 @@
+"""The whole loop: four processes play, one learns, for four minutes; ours, the original's, and without processes."""
+
+from collections.abc import Callable
+from typing import Final
+
+from bench.fresh import fresh
+from bench.section import Figure, Goal, Measured, Row, Section
+
+__all__ = ["SECTION"]
+
+_SECONDS: Final = 240
+_FIXED_SECONDS: Final = 60
+_QUICK_SECONDS: Final = 20
+_OURS: Final = "gpusched launch snake, original's network"
+_SMALL: Final = "gpusched launch snake, small network"
+_ORIGINAL: Final = "original"
+_ONE: Final = "one process, 400 games at once"
+
+
+def _run(module: str, *words: str, seconds: int = _SECONDS) -> Callable[[bool], Measured]:
+    def measure(quick: bool) -> Measured:
+        return fresh(f"bench.peers.{module}", str(_QUICK_SECONDS if quick else seconds), *words)
+
+    return measure
+
+
+def _ours(network: str) -> Callable[[bool], Measured]:
+    return _run("whole", "--procs", "4", "--network", network)
+
+
+SECTION: Final = Section(
+    name="loop",
+    title="Four minutes of the whole loop: four processes play Snake, one learns",
+    about=(
+        "From the start of the command; `steps` are environment steps that were learnt from, with the median and the "
+        "spread of the six parts of one run; the score is the mean in the last fifth of the run (a quick look takes "
+        "20 s, which is too short for a score). The original trains in process 0 with what four "
+        "processes play, step by step, with one Session.run each; `fixed` sleeps instead of spinning and computes with "
+        "one thread in each process, for one minute. One process with 400 games has the same network, labels and "
+        "update, and no transport. gpusched runs its own workload, which plays 256 games in each actor and learns with "
+        "A2C: the scores compare what each design reaches, algorithm included."
+    ),
+    figures={
+        "steps": Figure("steps", "1/s", "more"),
+        "score": Figure("score at the end", "", "more"),
+        "pss": Figure("memory", "MB", "less"),
+    },
+    rows=(
+        Row(_OURS, "ours", _ours("original")),
+        Row(_SMALL, "ours", _ours("small")),
+        Row(_ORIGINAL, "original", _run("original_loop")),
+        Row("original, fixed", "strong", _run("original_loop", "--fixed", seconds=_FIXED_SECONDS)),
+        Row(_ONE, "strong", _run("vectorised")),
+    ),
+    goals=(
+        Goal("whole loop, the original's network: 3.5 times the original's steps", "steps", _OURS, _ORIGINAL, 3.5),
+        Goal("whole loop, the original's network: 1.5 times the original's score", "score", _OURS, _ORIGINAL, 1.5),
+        Goal("whole loop, the small network: 15 times the original's steps", "steps", _SMALL, _ORIGINAL, 15),
+        Goal("whole loop, the small network: 3 times the original's score", "score", _SMALL, _ORIGINAL, 3),
+        Goal("whole loop, the original's network: steps at least level with one process", "steps", _OURS, _ONE),
+        Goal("whole loop, the original's network: score at least level with one process", "score", _OURS, _ONE),
+    ),
+    rounds=1,
+    takes_s=4 * _SECONDS + _FIXED_SECONDS + 15,
+    quick_takes_s=5 * _QUICK_SECONDS + 10,
+)

@@ -1,0 +1,141 @@
+"""The runner: every row in turn, what fails costs only itself, and whoever interrupts it finds no process left."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.fresh import ROOT, Failed, fresh
+from bench.run import Measuring, Tally, seconds_left, sections
+from bench.screen import Screen, span
+from bench.section import Figure, Measured, Missing, Row, Section
+from tests.supervisor.host import wait_until
+
+
+def section(*rows: Row, rounds: int = 2) -> Section:
+    return Section(
+        name="some", title="Some", about="", figures={"time": Figure("time", "s", "less")}, rows=rows, rounds=rounds
+    )
+
+
+def test_rows_take_turns_and_a_slow_one_has_fewer() -> None:
+    turns: list[str] = []
+
+    def row(name: str, rounds: int | None = None) -> Row:
+        def measure(_: bool) -> Measured:
+            turns.append(name)
+            return {"time": len(turns)}
+
+        return Row(name, "ours", measure, rounds)
+
+    measuring = Measuring(section(row("a"), row("b", 1), row("c"), rounds=2), quick=False)
+    measuring.run(Screen(measuring.left_s))
+    assert turns == ["a", "b", "c", "a", "c"]
+    assert [one.values["time"] for one in measuring.result().rows] == [(1.0, 4.0), (2.0,), (3.0, 5.0)]
+
+
+def test_a_row_may_give_the_parts_of_one_run() -> None:
+    measuring = Measuring(section(Row("a", "ours", lambda _: {"time": [1, 2.5]})), quick=True)
+    measuring.run(Screen(measuring.left_s))
+    assert measuring.result().rows[0].values == {"time": (1.0, 2.5)}
+
+
+def test_what_fails_or_is_missing_costs_only_its_row() -> None:
+    def fails(_: bool) -> Measured:
+        raise OSError("broken")
+
+    def missing(_: bool) -> Measured:
+        raise Missing("not installed")
+
+    rows = (Row("a", "other", fails), Row("b", "other", missing), Row("c", "ours", lambda _: {"time": 1}))
+    measuring = Measuring(section(*rows), quick=False)
+    measuring.run(Screen(measuring.left_s))
+    assert [(one.note, dict(one.values)) for one in measuring.result().rows] == [
+        ("failed: broken", {}),
+        ("left out: not installed", {}),
+        (None, {"time": (1.0, 1.0)}),
+    ]
+    assert [tally.failed for tally in measuring.tallies] == [True, False, False]
+
+
+def test_a_section_that_cannot_begin_is_told_in_each_of_its_rows(tmp_path: Path) -> None:
+    @contextmanager
+    def around() -> Iterator[None]:
+        if tmp_path.exists():
+            raise OSError("no daemon")
+        yield
+
+    rows = (Row("a", "ours", lambda _: {"time": 1}),)
+    figures = {"time": Figure("time", "s", "less")}
+    measuring = Measuring(
+        Section(name="some", title="", about="", figures=figures, rows=rows, around=around), quick=False
+    )
+    measuring.run(Screen(measuring.left_s))
+    assert measuring.result().rows[0].note == "failed: no daemon"
+
+
+def test_the_time_left_is_told_by_what_each_row_took() -> None:
+    rows = [Tally(Row(name, "ours", lambda _: {}), rounds) for name, rounds in (("a", 3), ("b", 1))]
+    assert seconds_left(rows, 40) == 40
+    rows[0].taken += [1.0, 2.0]
+    assert seconds_left(rows, 40) == 2 + 10
+    rows[1].note = "left out: not here"
+    assert seconds_left(rows, 40) == 2
+    assert (span(40), span(720)) == ("40 s", "12 min")
+
+
+def test_every_section_has_rows_and_figures_for_its_goals() -> None:
+    for one in sections([]):
+        rows = {row.name for row in one.rows}
+        for goal in one.goals:
+            assert goal.figure in one.figures, (one.name, goal.text)
+            assert {goal.row, goal.than or goal.row} <= rows, (one.name, goal.text)
+            assert (goal.than is None) == (goal.bound is not None), (one.name, goal.text)
+
+
+def test_all_sections_together_stay_within_forty_minutes_and_five() -> None:
+    assert sum(one.takes_s for one in sections([])) <= 40 * 60
+    assert sum(one.quick_takes_s for one in sections([])) <= 5 * 60
+
+
+def test_an_unknown_section_is_told() -> None:
+    with pytest.raises(SystemExit, match=r"no section nowhere: there are .*launch"):
+        list(sections(["nowhere"]))
+
+
+def test_a_measurement_in_a_process_of_its_own_gives_its_last_line_or_says_why_not() -> None:
+    with pytest.raises(Failed, match="ended with code 1"):
+        fresh("bench.peers.check_forks", "not a number", "1")
+
+
+INTERRUPTED = """
+import sys
+from bench.fresh import fresh
+from bench.run import measure_all
+from bench.section import Figure, Row, Section
+rows = (
+    Row("fast", "other", lambda quick: {"time": 1.5}),
+    Row("slow", "ours", lambda quick: fresh("tests.bench.sleeper", sys.argv[1])),
+)
+one = Section(name="some", title="Some", about="", figures={"time": Figure("time", "s", "less")}, rows=rows)
+sys.exit(measure_all([one], quick=True, write=False))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_prints_what_is_known_and_leaves_no_process(number: int, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    argv = [sys.executable, "-c", INTERRUPTED, str(pids)]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        wait_until(pids.exists, "the slow row is under way")
+        run.send_signal(number)
+        told, errors = run.communicate(timeout=15)
+    assert run.returncode == 130
+    assert "1.5" in told
+    assert "Traceback" not in errors
+    for pid in pids.read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
