@@ -11,10 +11,10 @@ PROCS   ?= 4
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check lint format types lock wheel clean .venv-ray
+.PHONY: help setup demo test test-gpu check lint format types lock bench bench-quick wheel clean .venv-ray
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the environment (.venv) with the locked versions
 
@@ -62,6 +62,13 @@ LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no
 	@echo "Installing Ray, to measure beside it: a minute or two; 2 GB on disk."
 	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
+
+bench: $(READY) ## Measure all beside its peers and write docs/benchmarks.md: 40 minutes of an idle host
+	@$(MAKE) --no-print-directory .venv-ray || echo "Ray's environment cannot be made: its rows are left out."
+	@$(BIN)/python -m bench.run --write
+
+bench-quick: $(READY) ## A first look at the same, in five minutes; writes nothing
+	@$(BIN)/python -m bench.run --quick
 
 wheel: $(READY) ## Build the wheel into dist/
 	@$(BIN)/hatchling build --target wheel
