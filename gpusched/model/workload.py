@@ -63,9 +63,9 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A named set of roles. `leader`: the role whose end ends the job. `settings`: `module:Class` of its options.
 
-    `preload` names the modules that the replicas import first: a launch asks whether they are installed. `stop_grace_s`
-    is how long a replica may take between SIGTERM and SIGKILL. `requeue`: a job of the daemon's that was lost, as by a
-    reboot, is queued again.
+    `preload` names the modules that are imported once for all replicas; a launch asks whether they are installed.
+    `stop_grace_s` is how long a replica may take between SIGTERM and SIGKILL. `requeue`: a job of the daemon's that was
+    lost, as by a reboot, is queued again.
     """
 
     name: str
