@@ -27,7 +27,7 @@ from bench.peers.senders import (
 __all__ = ["ROWS", "measured"]
 
 RECEIVERS: Final = (8, 32)
-_VERSIONS: Final = 10
+_VERSIONS: Final = 7
 _WARM: Final = 2
 
 ROWS: Final[dict[str, Callable[[str], Sender]]] = {
