@@ -167,8 +167,8 @@ class ActorLoop:
                 return True
             if self.closing_at is None:
                 return False
-            # What lies in segments of this process must be mapped before it ends; the rest libzmq sees to.
-            rest = self.outbox or (self.lent.lent_with(self.in_flight) and not self._parted)
+            # The learner has to read, or to map, what was sent, before this process ends and its memory with it.
+            rest = self.outbox or (self.in_flight and not self._parted)
             return not rest or time.monotonic() >= self.closing_at
 
     def _until_due(self) -> float:

@@ -288,11 +288,11 @@ class LearnerLoop:
         offered, peer.offered = peer.offered, None
         if message.opened:
             self._offer(peer)
-        elif isinstance(offered, Published) and offered.version == message.version:
-            # It was kept for it, so it is not replaced but out of its reach, now and later.
+            return
+        if offered is not None:  # it was kept for it, so it is out of its reach, now and later
             log.info("%s cannot open segments of the learner: it gets frames", peer.name)
             peer.shares = False
-            self._give_weights(peer, 0)
+        self._give_weights(peer, 0)
 
     def _give_weights(self, peer: Peer, have: int) -> None:
         peer.told = False

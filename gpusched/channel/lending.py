@@ -79,10 +79,6 @@ class Lent:
         for seq in self._lent.keys() - set(seqs):
             self.free(seq)
 
-    def lent_with(self, seqs: Collection[int]) -> bool:
-        """Return whether a segment went with one of these batches."""
-        return not self._lent.keys().isdisjoint(seqs)
-
     def close(self) -> None:
         """Close all descriptors; what the learner has mapped stays its own."""
         for segment in (*self._free, *self._lent.values()):

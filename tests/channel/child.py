@@ -51,6 +51,21 @@ def collect(endpoint: str, out: str, count: str, actors: str) -> None:
             learner.publish({"w": np.full(1000, counts.total(), np.float32)})
 
 
+def big(endpoint: str, value: str) -> None:
+    """Send one batch that lies in shared memory, and end at once."""
+    with Actor(endpoint) as actor:
+        actor.weights()
+        actor.send({"x": np.full(300_000, int(value), np.uint8)})
+
+
+def flood(endpoint: str) -> None:
+    """Send batches that lie in shared memory until something ends this process."""
+    with Actor(endpoint, name="flood") as actor:
+        actor.weights()
+        for number in itertools.count():
+            actor.send({"x": np.full(300_000, number % 251, np.uint8)})
+
+
 def until_signalled(endpoint: str) -> None:
     """Iterate until SIGTERM calls stop()."""
     with Learner(endpoint, limits=QUICK) as learner:
@@ -72,6 +87,8 @@ if __name__ == "__main__":
         "play": play,
         "join": join,
         "collect": collect,
+        "big": big,
+        "flood": flood,
         "until-signalled": until_signalled,
         "fail": fail,
     }
