@@ -33,13 +33,14 @@ from gpusched.supervisor.fork_request import (
     command_of,
     settles_at_start,
 )
-from gpusched.supervisor.kernel import die_with
+from gpusched.supervisor.kernel import die_with, halted
 from gpusched.supervisor.output import Streams
 
 __all__ = ["Preload", "ZygoteState"]
 
 _LOAD_PATIENCE_S: Final = 180.0
 _FORK_PATIENCE_S: Final = 2.0
+_BUSY_PATIENCE_S: Final = 20.0
 _MOST_BYTES: Final = 1 << 16
 _ONE_THREAD: Final = {
     "OMP_NUM_THREADS": "1",
@@ -145,7 +146,8 @@ class Preload:
     def fork(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int | None:
         """Have a replica forked and return its pid: it is a child of this process, and waits for `begin`.
 
-        None if there is none, so that another way must be taken. Waits for 2 s at most; then the zygote is ended.
+        None if there is none, so that another way must be taken. It takes milliseconds; a zygote that is halted
+        is ended after 2 s, and any after 20 s.
         """
         gate, ours = os.pipe2(os.O_CLOEXEC)
         try:
@@ -178,19 +180,34 @@ class Preload:
             os.write(memory, msgspec.msgpack.encode(request))
             self._control.settimeout(_FORK_PATIENCE_S)
             socket.send_fds(self._control, [b"fork"], [memory, *streams, gate])
-            said = self._control.recv(_MOST_BYTES)
-        except TimeoutError:
-            self._leave(f"did not fork a replica within {_FORK_PATIENCE_S:.0f} s")
+            return self._answer(self._control)
         except OSError as error:
-            self._leave(f"does not answer: {error.strerror}")
-        else:
-            if said:
-                answer: ZygoteMessage = msgspec.msgpack.decode(said, type=ZygoteMessage)
-                return answer
-            self._end()
+            self._leave(f"does not answer: {error.strerror or error}")
         finally:
             os.close(memory)
         return None
+
+    def _answer(self, control: socket.socket) -> ZygoteMessage | None:
+        """Wait for what the zygote says to a request. Raises OSError.
+
+        One that is halted is given up soon; one that runs gets the time that many busy processes may cost it.
+        """
+        deadline = time.monotonic() + _BUSY_PATIENCE_S
+        while True:
+            try:
+                said = control.recv(_MOST_BYTES)
+                break
+            except TimeoutError:
+                late = time.monotonic() > deadline
+                if self.pid is None or late or halted([self.pid], self.pid):
+                    patience = _BUSY_PATIENCE_S if late else _FORK_PATIENCE_S
+                    self._leave(f"did not fork a replica within {patience:.0f} s")
+                    return None
+        if not said:
+            self._end()
+            return None
+        answer: ZygoteMessage = msgspec.msgpack.decode(said, type=ZygoteMessage)
+        return answer
 
     def ended(self, how: str) -> None:
         """Take in that the process of the zygote has ended, `how` it did, and that it is about to be reaped."""
