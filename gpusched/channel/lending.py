@@ -113,6 +113,7 @@ class Borrowed:
         self._count = 0
         self._most = max(_MOST_SEGMENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._unused: deque[_Mapping] = deque()  # appended to by whoever frees the last array, at any time
+        self._ready: list[tuple[Owner, int]] = []
 
     def take(self, owner: Owner, segment: Segment, seq: int) -> Array:
         """Return the bytes of `segment` for batch `seq`, to view arrays on; it is in use until the last view is freed.
@@ -125,6 +126,8 @@ class Borrowed:
         if mapping.segment != segment:
             raise ProtocolError("a segment is not what it was")
         if mapping.seq is not None:
+            self._gather()
+        if mapping.seq is not None:
             raise ProtocolError("a segment came again while its arrays are in use")
         block: Array = np.frombuffer(mapping.memory, np.uint8)
         unused, mapping.seq = self._unused, seq
@@ -133,12 +136,8 @@ class Borrowed:
 
     def collect(self) -> list[tuple[Owner, int]]:
         """Return the batches whose arrays were freed since the last call; their segments are ready for others."""
-        ready: list[tuple[Owner, int]] = []
-        while self._unused:
-            mapping = self._unused.popleft()
-            if mapping.seq is not None:
-                ready.append((mapping.owner, mapping.seq))
-            mapping.seq = mapping.used = None
+        self._gather()
+        ready, self._ready = self._ready, []
         return ready
 
     def in_use(self, owner: Owner) -> tuple[int, ...]:
@@ -159,6 +158,13 @@ class Borrowed:
                 mapping.used = None  # it refers to the mapping, which refers to it
         self._of.clear()
         self._count = 0
+
+    def _gather(self) -> None:
+        while self._unused:
+            mapping = self._unused.popleft()
+            if mapping.seq is not None:
+                self._ready.append((mapping.owner, mapping.seq))
+            mapping.seq = mapping.used = None
 
     def _map(self, owner: Owner, segment: Segment) -> _Mapping:
         if segment.size > _MOST_BYTES:

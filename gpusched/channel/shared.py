@@ -6,6 +6,7 @@ what a peer says of a segment is held against what the kernel says before it is 
 """
 
 import fcntl
+import functools
 import hashlib
 import mmap
 import os
@@ -126,6 +127,7 @@ def _open(segment: Segment, flags: int) -> int:
         os.close(handle)
 
 
+@functools.cache
 def _device() -> int:
     """Return the device that all memfds of small pages are on. Those of huge pages are not: they can end in SIGBUS."""
     descriptor = os.memfd_create("gpusched-device", os.MFD_CLOEXEC)
