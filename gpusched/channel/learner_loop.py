@@ -93,6 +93,7 @@ class LearnerLoop:
 
     def take(self, waiting: Waiting) -> None:
         """Say that the application took this batch: its actor may send another."""
+        waiting.batch = None  # it is the application's now, and so is its memory
         self._taken.append(waiting)
         self._speak()
 

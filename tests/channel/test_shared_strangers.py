@@ -3,7 +3,6 @@
 import fcntl
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -105,7 +104,7 @@ def lies() -> dict[str, Callable[[], Segment]]:
         "unsealed": lambda: told(memfd()),
         "sealed against growing only": lambda: told(memfd(seals=fcntl.F_SEAL_GROW)),
         "holes": lambda: told(memfd(seals=good, filled=False)),
-        "a file": lambda: told(os.dup(tempfile.TemporaryFile().fileno())),
+        "a file": lambda: told(os.open(__file__, os.O_RDONLY)),
         "a pipe": lambda: told(os.pipe()[0], 4096),
         "a socket": lambda: told(socket.socketpair()[0].detach(), 4096),
         "a directory": lambda: told(os.open("/", os.O_RDONLY), 4096),
