@@ -6,29 +6,66 @@
 import json
 import subprocess
 import sys
-from typing import Any
+import time
+from typing import IO, Any, Final
 
 __all__: list[str] = []
 
+_WAYS: Final = {"ours": "command", "forkserver": "forkserver"}
+
+
+class Trainers:
+    """The processes of one way of starting."""
+
+    def __init__(self, way: str, count: str) -> None:
+        argv = [sys.executable, "-m", "bench.peers.training", way, count]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._way = way
+
+    def ask(self, word: str) -> str:
+        """Say a word, if it is one, and return the answer. Exits if there is none."""
+        if word:
+            _open(self._process.stdin).write(f"{word}\n")
+            _open(self._process.stdin).flush()
+        told = _open(self._process.stdout).readline().strip()
+        if not told:
+            sys.exit(f"{self._way}: no answer to {word or 'the start'}")
+        return told
+
+    def end(self) -> None:
+        """End them."""
+        _open(self._process.stdin).close()
+        self._process.wait()
+
+
+def _open(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None  # noqa: S101 (for the type checker)
+    return stream
+
 
 def main(count: str, seconds: str, rounds: str, checked: str) -> None:
-    """Run all, each in a process of its own, and print what they print."""
-    commands = {
-        "ours": ("bench.peers.training", "command", count, seconds),
-        "forkserver": ("bench.peers.training", "forkserver", count, seconds),
-        "forks": ("bench.peers.check_forks", rounds, checked),
-    }
-    started = {
-        name: subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
-        for name, words in commands.items()
-    }
-    figures: dict[str, Any] = {}
-    for name, process in started.items():
-        told, _ = process.communicate()
-        if process.returncode != 0:
-            sys.exit(f"{name}: ended with code {process.returncode}: {told}")
-        figures[name] = json.loads(told.strip().splitlines()[-1])
+    """Start both ways, train, and print what all of it gave. Both are there whenever one is measured."""
+    trainers = {name: Trainers(way, count) for name, way in _WAYS.items()}
+    for each in trainers.values():
+        each.ask("")
+    for each in trainers.values():
+        each.ask("train")
+    deadline = time.monotonic() + float(seconds)
+    figures: dict[str, Any] = {"forks": _checked(rounds, checked)}
+    time.sleep(max(0.0, deadline - time.monotonic()))
+    steps = {name: each.ask("halt") for name, each in trainers.items()}
+    for name, each in trainers.items():
+        figures[name] = {"steps": int(steps[name]), "pss": float(each.ask("memory"))}
+    for each in trainers.values():
+        each.end()
     print(json.dumps(figures))
+
+
+def _checked(rounds: str, count: str) -> dict[str, float]:
+    argv = [sys.executable, "-m", "bench.peers.check_forks", rounds, count]
+    told = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found: dict[str, float] = json.loads(told.strip().splitlines()[-1])
+    return found
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 TensorFlow is imported inside, as the original did, so that a process that has it already is not made to import it anew.
 """
 
+import contextlib
 import os
 import select
 import socket
+from pathlib import Path
 from typing import Any, Final
 
 __all__ = ["CHECK", "END", "HALT", "SOCKET", "TRAIN", "be_ready", "network"]
@@ -18,6 +20,8 @@ END, CHECK, TRAIN, HALT = b"e", b"c", b"t", b"h"
 
 _BATCH: Final = 64
 _STEPS: Final = 5
+_LEAST: Final = 20
+_LOW: Final = 10
 _ACTIONS: Final = 4
 
 
@@ -98,12 +102,25 @@ def _is_right(model: Any) -> int:
 
 
 def _trained_until_told(model: Any, link: socket.socket) -> int:
-    """Train on a new batch at each step until an order lies on `link`; return how many steps that were."""
+    """Train on a new batch at each step until an order lies on `link`, twenty times at least; return how often."""
+    _step_back()
     training, steps = Training(model), 0
-    while not select.select([link], [], [], 0)[0]:
+    while steps < _LEAST or not select.select([link], [], [], 0)[0]:
         training.step(*training.batch())
         steps += 1
     return steps
+
+
+def _step_back() -> None:
+    """Leave most of the CPUs to whatever else wants them, and have the same part of the rest however this process was started.
+
+    Where Linux shares CPUs between sessions (sched(7), autogroup), each needs one, and a low priority of its own.
+    """
+    with contextlib.suppress(PermissionError):  # it leads a session
+        os.setsid()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(f"{_LOW}", encoding="ascii")
+    os.nice(_LOW)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ __all__ = ["SECTION"]
 
 _OURS: Final = "gpusched launch, preload"
 _FORKSERVER: Final = "forkserver, preload"
-_FORKS: Final = "50 rounds of 8 forks"
+_FORKS: Final = "8 forks, round after round"
 _WORDS: Final = ("33", "600", "50", "8")
 _QUICK_WORDS: Final = ("9", "20", "5", "8")
 _PATIENCE_S: Final = 1200.0
@@ -32,14 +32,13 @@ SECTION: Final = Section(
     title="Ten minutes of training in 33 processes, and 400 forks that are checked",
     about=(
         "Two times 33 processes with the original's network train on random batches at the same time for ten minutes, "
-        "at the lowest priority; then the memory of each way is summed up (PSS: what processes share counts once), "
-        "with launcher, supervisor, zygote or fork server. Both map the same libraries, which makes each look a little "
-        "smaller than alone. Meanwhile a zygote forks 8 processes, round after round; each trains five steps that must "
+        "at a low priority; then they halt, and the memory of each way is summed up (PSS: what processes share counts "
+        "once), with launcher, supervisor, zygote or fork server. Both map the same libraries, which makes each look a "
+        "little smaller than alone. Meanwhile a zygote forks 8 processes, round after round; each trains five steps that must "
         "lower its loss, and predicts. One that is not done after two minutes hangs."
     ),
     figures={
-        "fresh": Figure("memory when ready", "MB", "less"),
-        "pss": Figure("after training", "MB", "less"),
+        "pss": Figure("memory", "MB", "less"),
         "steps": Figure("steps trained", "", "more"),
         "checked": Figure("forks checked", "", "more"),
         "hung": Figure("hung", "", "less"),
