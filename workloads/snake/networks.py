@@ -28,10 +28,9 @@ class OnePlane(layers.Layer):  # type: ignore[misc]
 
     def call(self, frames: Any) -> Any:
         """Decode `frames`."""
-        frames = ops.cast(frames, self.compute_dtype)
-        fruit, head = _is(frames, FRUIT), _is(frames, HEAD)
-        tail = ops.cast(frames > 0, frames.dtype) - fruit - head
-        return ops.expand_dims(3 * head - 3 * fruit + tail * (_TIP_OF_TAIL + frames / _LONG_TAIL), -1)
+        frames = ops.expand_dims(ops.cast(frames, self.compute_dtype), -1)
+        tail = ops.where(frames > 0, _TIP_OF_TAIL + frames / _LONG_TAIL, 0.0)
+        return ops.where(ops.equal(frames, HEAD), 3.0, ops.where(ops.equal(frames, FRUIT), -3.0, tail))
 
 
 @keras.saving.register_keras_serializable("gpusched")
