@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import gpusched
-from gpusched.control.dealer import Dealer, HangUpError
 from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
@@ -51,7 +50,8 @@ class Client:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._path = control_socket(settings)
-        self._dealer: Dealer | None = None
+        self._context: Any = None
+        self._socket: Any = None
         self._number = 0
         self._daemon = 0
 
@@ -65,9 +65,10 @@ class Client:
 
     def close(self) -> None:
         """Drop the link, and what was not sent yet; safe to call twice."""
-        if self._dealer is not None:
-            self._dealer.close()
-            self._dealer = None
+        if self._socket is not None:
+            self._socket.close(linger=0)
+            self._context.term()
+            self._socket = self._context = None
 
     def ask(self, request: Request, patience_s: float = 2.0) -> Answer:
         """Return the daemon's answer; a request that waits (`wait_s`) may take so much longer.
@@ -75,23 +76,18 @@ class Client:
         Raises NoDaemon if there is none, or one that does not answer in time, or of another version; and if the
         daemon refuses, the error that it names.
         """
-        body = encode(request)
+        if self._socket is None:
+            self._connect(patience_s)
         self._number += 1
         number = self._number.to_bytes(8, "big")
-        deadline = time.monotonic() + patience_s
-        try:
-            dealer = self._connected(deadline, patience_s)
-            dealer.send([bytes([PROTOCOL]), number, body], deadline)
-        except TimeoutError:
-            raise self._silence(patience_s) from None
-        except HangUpError:
-            raise self._hung_up(deadline, patience_s) from None
-        return _accepted(self._receive(dealer, number, deadline + getattr(request, "wait_s", 0.0), patience_s))
+        self._socket.send_multipart([bytes([PROTOCOL]), number, encode(request)])
+        deadline = time.monotonic() + patience_s + getattr(request, "wait_s", 0.0)
+        return _accepted(self._receive(number, deadline, patience_s))
 
-    def _connected(self, deadline: float, patience_s: float) -> Dealer:
-        if self._dealer is not None and self._dealer.is_open():
-            return self._dealer
-        self.close()
+    def _connect(self, patience_s: float) -> None:
+        import zmq
+
+        deadline = time.monotonic() + patience_s
         while (daemon := listener(self._path)) is None:  # one that has its lock is about to listen, or to end
             if not is_locked(self._settings):
                 raise _nobody(self._settings)
@@ -100,38 +96,30 @@ class Client:
             time.sleep(_LOOK_AGAIN_S)
         self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
-        self._dealer = Dealer(self._path, deadline, _LARGEST_ANSWER)
-        return self._dealer
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.maxmsgsize = _LARGEST_ANSWER
+        self._socket.connect(f"ipc://{self._path}")
 
-    def _receive(self, dealer: Dealer, number: bytes, deadline: float, patience_s: float) -> Answer:
+    def _receive(self, number: bytes, deadline: float, patience_s: float) -> Answer:
         """Return the answer to the request of that number; late answers to earlier ones are dropped."""
         while True:
-            now = time.monotonic()
-            if now >= deadline:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 raise self._silence(patience_s)
-            try:
-                frames = dealer.receive(min(deadline, now + _LOOK_EVERY_S))
-            except TimeoutError:
+            if not self._socket.poll(1000 * min(left, _LOOK_EVERY_S)):
                 self._require_the_same()
                 continue
-            except HangUpError:
-                raise self._hung_up(deadline, patience_s) from None
+            frames = self._socket.recv_multipart()
             if len(frames) == 3 and frames[1] == number:  # noqa: PLR2004 (see messages.py)
                 return _read(frames[0], frames[2])
 
     def _require_the_same(self) -> None:
-        """Raise Unanswered if the daemon that was asked is gone."""
+        """Raise Unanswered if the daemon that was asked is gone; ZeroMQ would wait for the next one without a word."""
         now = listener(self._path)
         if now is None or (now and self._daemon and now != self._daemon):
             raise Unanswered("the daemon ended before it answered", "see what it has done: gpusched ps", gone=True)
-
-    def _hung_up(self, deadline: float, patience_s: float) -> Unanswered:
-        """Return what to say of a daemon that closed the connection. That it has ended may be seen a moment later."""
-        until = min(deadline, time.monotonic() + patience_s)
-        while time.monotonic() < until:
-            self._require_the_same()
-            time.sleep(_LOOK_AGAIN_S)
-        return self._silence(patience_s)
 
     def _silence(self, patience_s: float) -> Unanswered:
         pid = listener(self._path) or daemon_pid(self._settings)

@@ -17,7 +17,7 @@ __all__ = [
     "check_zmq",
 ]
 
-_OWN: Final = ("msgspec", "numpy", "pyzmq", "rich", "typer", "nvidia-ml-py")
+_OWN: Final = ("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py")
 _LEAST_LIBZMQ: Final = (4, 3, 3)
 _PYNVML_THAT_YIELDS: Final = (12,)
 _TORCH_WITHOUT_VOLTA: Final = (2, 8)

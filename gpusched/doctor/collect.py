@@ -29,6 +29,7 @@ _DISPLAYS: Final = "0x03"  # PCI class code 03: display controllers, 3D ones inc
 _DISTRIBUTIONS: Final = (
     "msgspec",
     "numpy",
+    "psutil",
     "pyzmq",
     "rich",
     "typer",

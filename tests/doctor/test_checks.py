@@ -64,7 +64,7 @@ def daemon(**fields: Any) -> DaemonFacts:
 
 
 def software(installed: dict[str, str] | None = None, **fields: Any) -> SoftwareFacts:
-    own = dict.fromkeys(("msgspec", "numpy", "pyzmq", "rich", "typer", "nvidia-ml-py"), "1")
+    own = dict.fromkeys(("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py"), "1")
     known: dict[str, Any] = {"python": "3.11", "executable": "/p", "gpusched": "1.0", "libzmq": "4.3.5"}
     return SoftwareFacts(installed=own | (installed or {}), **known | fields)
 
