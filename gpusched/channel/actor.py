@@ -133,12 +133,12 @@ class Actor:
         self._closed = True
         with self._loop.changed:
             self._loop.closing_at = time.monotonic() + _FLUSH_S
-            self._loop.changed.notify_all()
+            self._loop.tell()
         self._link.wake.set()
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
             with self._loop.changed:
-                self._link.close()
+                self._loop.close_link()
 
     def _pack(
         self, arrays: Mapping[str, Array], version: int, meta: Mapping[str, object] | None, *, asks: bool = False
@@ -190,7 +190,7 @@ class Actor:
                 self._loop.inside = False
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        over = self._loop.changed.wait_for(lambda: self._loop.gone is not None or self._closed or ready(), timeout)
+        over = self._loop.wait(lambda: self._loop.gone is not None or self._closed or ready(), timeout)
         if self._loop.gone is not None:
             raise self._loop.gone
         if self._closed:

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -51,6 +51,7 @@ from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolEr
 __all__ = ["ActorLoop", "Outgoing", "Question"]
 
 _HELLO_AGAIN_S: Final = 2.0
+_STANDS_BACK_S: Final = 1.0
 
 
 class Outgoing(msgspec.Struct, eq=False, kw_only=True):
@@ -114,6 +115,7 @@ class ActorLoop:
         self._blocked = False
         self._leaving = False
         self._parted = False
+        self._stand_in: int | None = None
 
     # What the application's thread may call, with `changed` held
 
@@ -127,10 +129,46 @@ class ActorLoop:
         if question is not None:
             self.questions[outgoing.seq] = question
         self.outbox.append(outgoing)
+        self._guarded_turn()
+
+    def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
+        if self._stand_in is not None:  # of several threads in calls one does
+            return self.changed.wait_for(over, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        if over():
+            return True
+        self._stand_in = threading.get_ident()
+        self._link.stand_in()
         try:
-            self._turn()
-        except Exception as error:  # noqa: BLE001 (as in run)
-            self._end(thread_ended(error))
+            while not over():
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self.changed.release()
+                try:
+                    self._link.follow(left)
+                finally:
+                    self.changed.acquire()
+                if not over():
+                    self._guarded_turn()
+        finally:
+            self._link.stand_back()
+            self._stand_in = None
+            self.changed.notify_all()
+        return True
+
+    def tell(self) -> None:
+        """Let all who wait look again."""
+        self.changed.notify_all()
+        if self._stand_in not in {None, threading.get_ident()}:
+            self._link.nudge.set()
+
+    def close_link(self) -> None:
+        """Give the socket back, after the thread has ended and whoever waits has gone."""
+        self.tell()
+        self.changed.wait_for(lambda: self._stand_in is None, _STANDS_BACK_S)
+        self._link.close()
 
     # The thread
 
@@ -149,6 +187,12 @@ class ActorLoop:
         finally:
             with self.changed:
                 self.lent.close()
+
+    def _guarded_turn(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001 (as in run)
+            self._end(thread_ended(error))
 
     def _turn(self) -> None:
         """Say what is due and hear what came, until nothing comes: see Link."""
@@ -205,7 +249,7 @@ class ActorLoop:
             self._parted = True
         else:
             self._trouble(message)
-        self.changed.notify_all()
+        self.tell()
 
     def _taken(self, message: Taken) -> None:
         for seq in message.seqs:
@@ -225,6 +269,7 @@ class ActorLoop:
         self._welcomed, self._asked, self._newest = True, False, welcome.version
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
+        self._link.wake.set()  # the thread may wait for what was due before
         self._shares = bool(self._host) and welcome.host == self._host
         self._got = None
         for seq in self.in_flight.keys() - set(welcome.held):
@@ -239,6 +284,7 @@ class ActorLoop:
     def _begin_again(self, asked: WhoAreYou) -> None:
         """Say Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
         self._welcomed, self._hello_at = False, float("-inf")
+        self._link.wake.set()
         outgoing = None if asked.seq is None else self.in_flight.pop(asked.seq, None)
         if outgoing is not None:
             self._send_again(outgoing)
@@ -365,7 +411,7 @@ class ActorLoop:
     def _end(self, reason: GpuschedError) -> None:
         with self.changed:
             self.gone = reason
-            self.changed.notify_all()
+            self.tell()
         self._link.wake.set()  # it may be the application's thread that heard of it
 
     def _count(self, kind: str, reason: str) -> None:

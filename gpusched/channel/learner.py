@@ -118,11 +118,11 @@ class Learner:
         end = None if timeout is None else time.monotonic() + timeout
         while not self._stopped:
             try:
-                waiting = self._loop.inbox.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+                waiting = self._loop.next(end)
             except Empty:
                 return None
             if waiting is None:  # stop() or a failure: for every other thread in get() too
-                self._loop.inbox.put(None)
+                self._loop.stop()
                 self._raise_failure()
                 break
             batch = waiting.batch
@@ -153,7 +153,7 @@ class Learner:
     def stop(self) -> None:
         """End the iteration and every get(), now and later. Safe in a signal handler and from any thread."""
         self._stopped = True
-        self._loop.inbox.put(None)
+        self._loop.stop()
 
     def close(self, *, over: bool = True) -> None:
         """Stop, and give everything back. `over`: tell the actors that the job is over, so that they end too.

@@ -8,7 +8,8 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final
 
 import zmq
@@ -48,15 +49,18 @@ __all__ = ["LearnerLoop"]
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
 _FAREWELL_S: Final = 2.0
+_STANDS_BACK_S: Final = 1.0
 
 
 class LearnerLoop:
     """What run() does in its thread, and the few things that other threads may do to it."""
 
     def __init__(self, link: Link, limits: Limits) -> None:
-        self.inbox: SimpleQueue[Waiting | None] = SimpleQueue()
         self.dropped: Counter[str] = Counter()
         self.failure: ChannelError | None = None
+        self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._standing_in = threading.Lock()
+        self._stand_in: int | None = None
         self._link = link
         self._limits = limits
         self._taken: deque[Waiting] = deque()
@@ -91,6 +95,37 @@ class LearnerLoop:
         with self._lock:
             return 0 if self._published is None else self._published.version
 
+    def next(self, end: float | None) -> Waiting | None:
+        """Return the next batch, None after stop(). Raises queue.Empty at `end`, a time of time.monotonic().
+
+        While the inbox is empty, one of the threads that wait here stands in for the loop.
+        """
+        with suppress(Empty):
+            return self._inbox.get_nowait()
+        if not self._standing_in.acquire(blocking=False):
+            return self._inbox.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+        self._stand_in = threading.get_ident()
+        self._link.stand_in()
+        try:
+            while True:
+                with suppress(Empty):
+                    return self._inbox.get_nowait()
+                left = None if end is None else end - time.monotonic()
+                self._link.follow(left)
+                with self._lock:
+                    self._guarded_turn()
+                if left is not None and left <= 0:
+                    return self._inbox.get_nowait()
+        finally:
+            self._link.stand_back()
+            self._stand_in = None
+            self._standing_in.release()
+
+    def stop(self) -> None:
+        """End a next(), now or later. Safe in a signal handler."""
+        self._inbox.put(None)
+        self._link.nudge.set()
+
     def take(self, waiting: Waiting) -> None:
         """Say that the application took this batch: its actor may send another."""
         waiting.batch = None  # it is the application's now, and so is its memory
@@ -115,8 +150,10 @@ class LearnerLoop:
 
     def close_link(self) -> None:
         """Give the socket back, after the thread has ended."""
-        with self._lock:
-            self._link.close()
+        got = [lock for lock in (self._standing_in, self._lock) if lock.acquire(timeout=_STANDS_BACK_S)]
+        self._link.close()
+        for lock in got:
+            lock.release()
 
     # The thread
 
@@ -142,12 +179,16 @@ class LearnerLoop:
             self._link.wake.set()
             return
         try:
+            self._guarded_turn()
+        finally:
+            self._lock.release()
+
+    def _guarded_turn(self) -> None:
+        try:
             if not self._ended and self.failure is None:
                 self._turn()
         except Exception as error:  # noqa: BLE001 (as in run)
             self._fail(error)
-        finally:
-            self._lock.release()
 
     def _turn(self) -> None:
         self._give_answers()
@@ -157,7 +198,7 @@ class LearnerLoop:
 
     def _fail(self, error: Exception) -> None:
         self.failure = thread_ended(error)
-        self.inbox.put(None)
+        self.stop()
 
     def _part(self) -> None:
         """Tell all actors that it is over, and wait a moment for each to say that it heard.
@@ -260,7 +301,9 @@ class LearnerLoop:
             asks=header.asks,
             process=peer.nonce,
         )
-        self.inbox.put(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
+        self._inbox.put(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
+        if self._stand_in not in {None, threading.get_ident()}:
+            self._link.nudge.set()
 
     def _unpack(self, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
         if header.segment is None:
