@@ -33,7 +33,8 @@ _ABOUT: Final = """\
 
 `make bench` measures all of this beside its peers and writes this page; `make bench-quick` gives a first look. In each
 round every row is measured once, ours beside theirs, so that whatever else the machine does disturbs all alike; a cell
-is the median of the rounds, with the least and the most. **Trust the ratios, not the times**: `2 ×` is twice as good as
+is the median of the rounds (five and more; three where no goal names the row, fewer for some that take a minute), with
+the least and the most. **Trust the ratios, not the times**: `2 ×` is twice as good as
 the row that the table names, `0.5 ×` half as good. *Original* is the design that gpusched replaces, *strong* what a
 careful person would write instead, *limit* what the machine can do at most.
 """

@@ -24,6 +24,9 @@ from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 __all__ = ["ORDER", "Measuring", "Tally", "measure_all", "seconds_left", "sections"]
 
 ORDER: Final = ("launch", "memory", "batch", "reply", "weights", "play", "environment", "loop", "cli")
+_ROUNDS_ASIDE: Final = 3
+"""How often a row is measured at the most that no goal names."""
+
 _INTERRUPTED: Final = 130
 _END_PATIENCE_S: Final = 10.0
 
@@ -73,7 +76,10 @@ class Measuring:
         self.section = section
         self.quick = quick
         self.rounds = section.quick_rounds if quick else section.rounds
-        self.tallies = [Tally(row, self.rounds) for row in section.rows]
+        compared = {name for goal in section.goals for name in (goal.row, goal.than)}
+        self.tallies = [
+            Tally(row, self.rounds if row.name in compared else min(self.rounds, _ROUNDS_ASIDE)) for row in section.rows
+        ]
         self._began = 0.0
         self._ended: float | None = None
 

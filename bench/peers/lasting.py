@@ -1,6 +1,7 @@
 """What needs no quiet host, all at the same time: two ways of starting that train for long, and forks that are checked.
 
-`python -m bench.peers.lasting COUNT SECONDS ROUNDS CHECKED`: prints an object with the figures of each.
+`python -m bench.peers.lasting COUNT SECONDS ROUNDS CHECKED`: prints an object with the figures of each. The seconds
+count from the start.
 """
 
 import json
@@ -45,12 +46,12 @@ def _open(stream: IO[str] | None) -> IO[str]:
 
 def main(count: str, seconds: str, rounds: str, checked: str) -> None:
     """Start both ways, train, and print what all of it gave. Both are there whenever one is measured."""
+    deadline = time.monotonic() + float(seconds)
     trainers = {name: Trainers(way, count) for name, way in _WAYS.items()}
     for each in trainers.values():
         each.ask("")
     for each in trainers.values():
         each.ask("train")
-    deadline = time.monotonic() + float(seconds)
     figures: dict[str, Any] = {"forks": _checked(rounds, checked)}
     time.sleep(max(0.0, deadline - time.monotonic()))
     steps = {name: each.ask("halt") for name, each in trainers.items()}

@@ -1,6 +1,6 @@
 """Starts many processes in one way and prints how long it took until all were ready, and their memory together.
 
-`python -m bench.peers.launch WAY COUNT`
+`python -m bench.peers.launch WAY COUNT [FIRST]`: with FIRST, so many are started first, and COUNT of them again.
 """
 
 import json
@@ -17,11 +17,11 @@ from gpusched.supervisor.kernel import become_subreaper
 _PATIENCE_S: Final = 400.0
 
 
-def main(name: str, count: int) -> None:
+def main(name: str, count: int, first: int) -> None:
     """Measure one way, its second start too if it keeps something for it."""
     become_subreaper()  # so that all processes are below this one, whoever started them
     with gathering() as gathered, WAYS[name](gathered.path) as way:
-        figures = {"ready": _seconds(way, gathered, count), "pss": tree_pss_mb(os.getpid(), itself=way.belongs)}
+        figures = {"ready": _seconds(way, gathered, first), "pss": tree_pss_mb(os.getpid(), itself=way.belongs)}
         _end(way, gathered)
         if way.starts_again:
             figures["again"] = _seconds(way, gathered, count)
@@ -42,4 +42,4 @@ def _end(way: Way, gathered: Gathering) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[-1]))

@@ -112,7 +112,7 @@ def _trained_until_told(model: Any, link: socket.socket) -> int:
 
 
 def _step_back() -> None:
-    """Leave most of the CPUs to whatever else wants them, and have the same part of the rest however this process was started.
+    """Leave most of the CPUs to whatever else wants them, and have as much of the rest however it was started.
 
     Where Linux shares CPUs between sessions (sched(7), autogroup), each needs one, and a low priority of its own.
     """

@@ -40,8 +40,8 @@ SECTION: Final = Section(
         Row("Pipe, NumPy uint8 beside the pickle (protocol 5)", "strong", by_python(_PEER, "pickle5-uint8")),
         Row("ZeroMQ, ipc, uint8 frames", "strong", by_python(_PEER, "zmq-ipc")),
         Row("ZeroMQ, tcp on loopback, uint8 frames", "strong", by_python(_PEER, "zmq-tcp")),
-        Row("Ray's object store, lists", "other", not_quickly(by_ray("bench.peers.ray_batch", "lists")), rounds=2),
-        Row("Ray's object store, NumPy uint8", "other", by_ray("bench.peers.ray_batch", "uint8"), rounds=2),
+        Row("Ray's object store, lists", "other", not_quickly(by_ray("bench.peers.ray_batch", "lists")), rounds=1),
+        Row("Ray's object store, NumPy uint8", "other", by_ray("bench.peers.ray_batch", "uint8"), rounds=1),
         Row("limit: memcpy", "limit", by_python(_PEER, "memcpy")),
     ),
     goals=(
@@ -50,6 +50,6 @@ SECTION: Final = Section(
         Goal("p99 at most 2 ms", "p99", _OURS, bound=2.0),
         Goal("over tcp at least 80 times the original's rate", "rate", _TCP, than=_ORIGINAL, times=80),
     ),
-    takes_s=130,
+    takes_s=75,
     quick_takes_s=25,
 )

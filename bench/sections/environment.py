@@ -56,6 +56,6 @@ SECTION: Final = Section(
         Goal("at least 10 million steps a second on one core", "rate", _OURS, bound=10_000_000),
         Goal("ahead of straightforward NumPy", "rate", _OURS, than=_STRONG),
     ),
-    takes_s=30,
+    takes_s=20,
     quick_takes_s=5,
 )

@@ -29,9 +29,9 @@ SECTION: Final = Section(
         Row("ZeroMQ, ipc", "strong", by_python(_PEER, "zmq-ipc")),
         Row("gpusched.channel, tcp on loopback", "ours", by_python(_PEER, "ours-tcp")),
         Row("ZeroMQ, tcp on loopback", "strong", by_python(_PEER, "zmq-tcp")),
-        Row("a call of a Ray actor", "other", by_ray("bench.peers.ray_batch", "reply"), rounds=2),
+        Row("a call of a Ray actor", "other", by_ray("bench.peers.ray_batch", "reply"), rounds=1),
         Row("limit: unix socket", "limit", by_python(_PEER, "unix-socket")),
     ),
-    takes_s=40,
+    takes_s=20,
     quick_takes_s=12,
 )

@@ -42,9 +42,9 @@ SECTION: Final = Section(
             "Keras .h5, saved and loaded",
             "original",
             not_quickly(by_python("bench.peers.keras_file", environ=_ONE_THREAD)),
-            rounds=2,
+            rounds=1,
         ),
-        Row("Ray, put and get", "other", not_quickly(by_ray("bench.peers.ray_weights")), rounds=2),
+        Row("Ray, put and get", "other", not_quickly(by_ray("bench.peers.ray_weights")), rounds=1),
         Row("limit: shared memory, read in place", "limit", by_python(_PEER, "shared-memory")),
     ),
     goals=(
@@ -52,6 +52,6 @@ SECTION: Final = Section(
         Goal("to 32 at least 7 times faster than by file", "to_32", _OURS, than=_FILE, times=7),
         Goal("to 32 over tcp in at most 70 ms", "to_32", _TCP, bound=70.0),
     ),
-    takes_s=170,
+    takes_s=80,
     quick_takes_s=20,
 )

@@ -12,14 +12,13 @@ import pytest
 from bench.fresh import ROOT, Failed, fresh
 from bench.run import Measuring, Tally, seconds_left, sections
 from bench.screen import Screen, span
-from bench.section import Figure, Measured, Missing, Row, Section
+from bench.section import Figure, Goal, Measured, Missing, Row, Section
 from tests.supervisor.host import wait_until
 
 
-def section(*rows: Row, rounds: int = 2) -> Section:
-    return Section(
-        name="some", title="Some", about="", figures={"time": Figure("time", "s", "less")}, rows=rows, rounds=rounds
-    )
+def section(*rows: Row, goals: tuple[Goal, ...] = (), rounds: int = 2) -> Section:
+    figures = {"time": Figure("time", "s", "less")}
+    return Section(name="some", title="Some", about="", figures=figures, rows=rows, goals=goals, rounds=rounds)
 
 
 def test_rows_take_turns_and_a_slow_one_has_fewer() -> None:
@@ -36,6 +35,12 @@ def test_rows_take_turns_and_a_slow_one_has_fewer() -> None:
     measuring.run(Screen(measuring.left_s))
     assert turns == ["a", "b", "c", "a", "c"]
     assert [one.values["time"] for one in measuring.result().rows] == [(1.0, 4.0), (2.0,), (3.0, 5.0)]
+
+
+def test_a_row_that_no_goal_names_is_measured_three_times() -> None:
+    rows = tuple(Row(name, "ours", lambda _: {"time": 1}) for name in ("a", "b", "c"))
+    one = section(*rows, goals=(Goal("as good", "time", "a", "b"),), rounds=5)
+    assert [tally.rounds for tally in Measuring(one, quick=False).tallies] == [5, 5, 3]
 
 
 def test_a_row_may_give_the_parts_of_one_run() -> None:
