@@ -72,6 +72,7 @@ def prepare(model: keras.Model, settings: Settings) -> None:
         optimizer=optimizer,
         loss=[PolicyLoss(settings.entropy), keras.losses.MeanSquaredError()],
         loss_weights=[1.0, _VALUE_WEIGHT],
+        jit_compile=model.jit_compile,
     )
 
 

@@ -87,17 +87,22 @@ _BODIES: Final[dict[Network, Callable[[Any], Any]]] = {"original": _original, "s
 def build(network: Network) -> keras.Model:
     """Return a new model: frames uint8 [n, 10, 10] -> [logits [n, 4], values [n, 1]].
 
-    `original` has 1,182,904 weights and the value head; `small` learns faster where arithmetic is dear.
+    `original` has 1,182,904 weights and the value head; `small` learns faster where arithmetic is dear. XLA is left
+    out: it compiles for each number of frames anew, 0.4 s each on a CPU, and is no faster there.
     """
     frames = keras.Input((SIDE, SIDE), dtype="uint8")
     x = _BODIES[network](frames)
-    return keras.Model(
-        frames, [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)], name=network
-    )
+    heads = [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)]
+    model = keras.Model(frames, heads, name=network)
+    model.jit_compile = False
+    return model
 
 
 def judge(model: keras.Model, frames: Frames) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the logits [n, 4] and the values [n] of frames [n, 10, 10]."""
+    """Return the logits [n, 4] and the values [n] of frames [n, 10, 10].
+
+    The first call compiles for its n, the second n for all, so n may change from call to call.
+    """
     logits, values = model.predict_on_batch(frames)
     return np.asarray(logits), np.asarray(values)[:, 0]
 

@@ -1,12 +1,16 @@
 """Both networks: their sizes, what they see, and their weights by name."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 
+from workloads.snake.a2c import prepare
 from workloads.snake.networks import OnePlane, SeenFromHead, build, judge, named_weights, take_weights
 from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames
-from workloads.snake.settings import Network
+from workloads.snake.settings import Network, Settings
 from workloads.snake.vector import VectorSnake
 
 NETWORKS: list[Network] = ["original", "small"]
@@ -66,6 +70,45 @@ def test_the_view_holds_every_cell_once_wherever_the_head_is() -> None:
         seen = np.asarray(decode(frame)).reshape(-1, 3)
         assert np.unique(seen[:, 2]).size == SIDE * SIDE
         assert not seen[60].any(), "the head itself needs no mark: it is always in the middle"
+
+
+def test_the_original_plays_as_keras_own_convolutions_would() -> None:
+    model = build("original")
+    convolution = keras.layers.Conv2D(200, 3, activation="relu", name="convolution_2")
+    plain = keras.models.clone_model(
+        model,
+        clone_function=lambda layer: (
+            convolution if layer.name == convolution.name else type(layer).from_config(layer.get_config())
+        ),
+    )
+    take_weights(plain, named_weights(model))
+    frames = VectorSnake(40, 0).frames
+    for ours, theirs in zip(judge(model, frames), judge(plain, frames), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-3 * theirs.std())
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_many_numbers_of_frames_are_compiled_for_once(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def counting(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def counted(layer: Any, frames: Any) -> Any:
+            compiled.append(layer.name)
+            return call(layer, frames)
+
+        return counted
+
+    for layer in (OnePlane, SeenFromHead):
+        monkeypatch.setattr(layer, "call", counting(layer.call))
+    model = build(network)
+    prepare(model, Settings())
+    frames = VectorSnake(30, 0).frames
+    logits, _ = judge(model, frames)
+    judge(model, frames[:7])
+    compiled.clear()
+    for games in (1, 2, 3, 8, 11, 29):
+        np.testing.assert_allclose(judge(model, frames[:games])[0], logits[:games], atol=1e-3 * logits.std())
+    assert not compiled
 
 
 @pytest.mark.parametrize("network", NETWORKS)
