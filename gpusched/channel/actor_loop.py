@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import zmq
 
-from gpusched.channel.framing import extent, split, unpack_arrays
+from gpusched.channel.framing import extent, split, unpack_arrays, unpack_block
 from gpusched.channel.lending import Lent
 from gpusched.channel.link import Link, frames_of, log, thread_ended
 from gpusched.channel.messages import (
@@ -115,6 +115,7 @@ class ActorLoop:
         self._blocked = False
         self._leaving = False
         self._parted = False
+        self._used = False
         self._stand_in: int | None = None
 
     # What the application's thread may call, with `changed` held
@@ -196,14 +197,15 @@ class ActorLoop:
 
     def _turn(self) -> None:
         """Say what is due and hear what came, until nothing comes: see Link."""
-        while self.gone is None:
+        heard = self._used = True
+        while heard and self.gone is None:
             self._send_due(time.monotonic())
-            parts = self._link.receive()
-            if parts is None:
+            if not self._used:
                 break
-            while parts is not None and self.gone is None:
+            heard = self._used = False
+            while self.gone is None and (parts := self._link.receive()) is not None:
                 self._hear(parts)
-                parts = self._link.receive()
+                heard = True
 
     def _finished(self) -> bool:
         with self.changed:
@@ -320,14 +322,14 @@ class ActorLoop:
     def _take_weights(self, header: WeightsHeader, frames: list[zmq.Frame]) -> None:
         if header.segment is None:
             arrays = self._unpack(header.arrays, frames)
+            for array in arrays.values():
+                array.flags.writeable = False
             self._asked = False
         else:
             self._got = GotWeights(header.version, opened=False)
             arrays = self._map(header.arrays, header.segment)
             self._got = GotWeights(header.version, opened=True)
         if self.weights is None or header.version > self.weights.version:
-            for array in arrays.values():
-                array.flags.writeable = False
             self.weights = Weights(version=header.version, arrays=arrays)
             self._weights_of = self._learner
             self._newest = max(self._newest, header.version)
@@ -336,7 +338,7 @@ class ActorLoop:
         if segment.size != extent(specs):
             raise ProtocolError(f"weights of {extent(specs)} bytes in a segment of {segment.size}")
         block = np.frombuffer(map_segment(segment, writable=False), np.uint8)
-        return unpack_arrays(specs, split(specs, block), self.max_message)
+        return unpack_block(specs, block, self.max_message)
 
     def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
         question = self.questions.pop(seq, None)
@@ -406,6 +408,7 @@ class ActorLoop:
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])
         self._blocked = self._blocked or not done
+        self._used = True
         return done
 
     def _end(self, reason: GpuschedError) -> None:

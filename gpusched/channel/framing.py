@@ -14,7 +14,17 @@ from gpusched.channel.messages import MAX_DIMENSIONS, MAX_FRAMES, MAX_NAME, Arra
 from gpusched.channel.values import Array, Meta
 from gpusched.errors import ProtocolError, UsageError
 
-__all__ = ["ALIGNMENT", "DTYPES", "extent", "pack_arrays", "pieces", "plain_meta", "split", "unpack_arrays"]
+__all__ = [
+    "ALIGNMENT",
+    "DTYPES",
+    "extent",
+    "pack_arrays",
+    "pieces",
+    "plain_meta",
+    "split",
+    "unpack_arrays",
+    "unpack_block",
+]
 
 DTYPES: Final = {
     dtype.str: dtype
@@ -67,11 +77,23 @@ def extent(specs: Sequence[ArraySpec]) -> int:
 
 
 def split(specs: Sequence[ArraySpec], block: Array) -> list[Array]:
-    """Return the bytes of each array in a segment, as views on `block`. Raises ProtocolError if that is too small."""
+    """Return the bytes of each array in a segment, as views on `block`."""
+    return [block[start:stop] for start, stop in pieces(specs)]
+
+
+def unpack_block(specs: Sequence[ArraySpec], block: Array, max_message: int) -> dict[str, Array]:
+    """Return the named arrays, as views on the bytes of a segment that holds them all.
+
+    Raises ProtocolError, and nothing else, when it does not, or they are more than `max_message`.
+    """
+    _check(specs, max_message)
     found = pieces(specs)
     if found and found[-1][1] > block.nbytes:
         raise ProtocolError(f"arrays of {found[-1][1]} bytes do not fit into a segment of {block.nbytes}")
-    return [block[start:stop] for start, stop in found]
+    return {
+        spec.name: np.ndarray(spec.shape, DTYPES[spec.dtype], block, start)
+        for spec, (start, _) in zip(specs, found, strict=True)
+    }
 
 
 def unpack_arrays(
@@ -83,11 +105,7 @@ def unpack_arrays(
     """
     if len(specs) != len(frames):
         raise ProtocolError(f"{len(frames)} arrays came, the header tells of {len(specs)}")
-    if len({spec.name for spec in specs}) != len(specs):
-        raise ProtocolError("two arrays have one name")
-    _check_dtypes(specs)
-    if sum(_extent(spec) for spec in specs) > max_message:
-        raise ProtocolError(f"the arrays are more than the {max_message} bytes allowed")
+    _check(specs, max_message)
     return {spec.name: _view(spec, frame) for spec, frame in zip(specs, frames, strict=True)}
 
 
@@ -100,6 +118,14 @@ def plain_meta(meta: Mapping[str, object]) -> Meta:
             raise UsageError(f"meta[{key!r}]: {type(value).__name__} cannot travel", "use a number, a bool or a str")
         plain[key] = scalar
     return plain
+
+
+def _check(specs: Sequence[ArraySpec], max_message: int) -> None:
+    if len({spec.name for spec in specs}) != len(specs):
+        raise ProtocolError("two arrays have one name")
+    _check_dtypes(specs)
+    if sum(_extent(spec) for spec in specs) > max_message:
+        raise ProtocolError(f"the arrays are more than the {max_message} bytes allowed")
 
 
 def _check_dtypes(specs: Sequence[ArraySpec]) -> None:

@@ -103,7 +103,9 @@ class Learner:
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
         check_header(WeightsHeader(MAX_NUMBER, specs))
-        version = self._loop.publish(Published.of(specs, arrays, share=self._limits.share_memory))
+        version = self._loop.publish(
+            Published.of(specs, arrays, self._loop.take_spare(), share=self._limits.share_memory)
+        )
         if not self._ready:
             self._ready = True
             contract.tell_ready()

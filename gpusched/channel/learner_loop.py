@@ -4,6 +4,7 @@ It owns the ROUTER socket and the roster. The application's side (learner.py) pu
 says when it is over; what it has to say to actors it sends from its own thread if the socket is free at that moment.
 """
 
+import math
 import secrets
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Final
 
 import zmq
 
-from gpusched.channel.framing import split, unpack_arrays
+from gpusched.channel.framing import unpack_arrays, unpack_block
 from gpusched.channel.lending import Borrowed, Owner
 from gpusched.channel.link import Link, log, thread_ended
 from gpusched.channel.messages import (
@@ -40,7 +41,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.published import Published
 from gpusched.channel.roster import Peer, Roster, Waiting, other_protocol
-from gpusched.channel.shared import host_token
+from gpusched.channel.shared import Memory, host_token
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, ProtocolError
 
@@ -50,6 +51,8 @@ _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their tur
 _MOST_COMPLAINTS: Final = 4096
 _FAREWELL_S: Final = 2.0
 _STANDS_BACK_S: Final = 1.0
+_SPARE_S: Final = 0.02  # after a publish: when its actors have been served
+_LARGEST_SPARE: Final = 64 << 20
 
 
 class LearnerLoop:
@@ -72,6 +75,8 @@ class LearnerLoop:
         self._published: Published | None = None
         self._freed: dict[Owner, list[int]] = {}
         self._floor = 0
+        self._spare: Memory | None = None
+        self._spare_size, self._spare_due = 0, math.inf
         self._announced = 0
         self._next_news = 0.0
         self._complaints: set[tuple[bytes, str]] = set()
@@ -86,8 +91,17 @@ class LearnerLoop:
             self._floor += 1
             self._published = weights.as_version(self._floor)
             version = self._floor
+            if weights.segment is not None and weights.segment.segment.size <= _LARGEST_SPARE:
+                self._spare_size, self._spare_due = weights.segment.segment.size, time.monotonic() + _SPARE_S
         self._speak()
+        self._link.wake.set()  # for the spare
         return version
+
+    def take_spare(self) -> Memory | None:
+        """Return memory for the next weights if it is there already: they are all of one size."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+            return spare
 
     @property
     def version(self) -> int:
@@ -161,9 +175,12 @@ class LearnerLoop:
         """Serve until end(). An error that should not happen ends the loop and shows in `failure`."""
         try:
             while not self._ended and self.failure is None:
-                self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
+                due = min(self._next_news, self._spare_due) - time.monotonic()
+                self._link.poll(min(self._limits.heartbeat_s, max(0.0, due)))
                 with self._lock:
                     self._turn()
+                if time.monotonic() >= self._spare_due:
+                    self._make_spare()
             if self._over:
                 self._part()
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
@@ -171,7 +188,7 @@ class LearnerLoop:
         finally:
             with self._lock:
                 self._borrowed.close()
-                self._published = None
+                self._published = self._spare = None
 
     def _speak(self) -> None:
         """Take a turn in this thread: it is the shorter way. If the loop has the socket now, it is told to take one."""
@@ -182,6 +199,17 @@ class LearnerLoop:
             self._guarded_turn()
         finally:
             self._lock.release()
+
+    def _make_spare(self) -> None:
+        """Take memory for the next weights now, when nobody waits for it: most of a publish would be that."""
+        self._spare_due = math.inf
+        try:
+            made = Memory(self._spare_size)
+            made.allocate()
+        except OSError:  # publish() will find other ways
+            return
+        with self._lock:
+            self._spare = made
 
     def _guarded_turn(self) -> None:
         try:
@@ -311,7 +339,7 @@ class LearnerLoop:
         if not peer.shares:
             raise ProtocolError("a segment came from an actor that shares no memory with this learner")
         block = self._borrowed.take((peer.name, peer.nonce), header.segment, header.seq)
-        return unpack_arrays(header.arrays, split(header.arrays, block), self._limits.max_message)
+        return unpack_block(header.arrays, block, self._limits.max_message)
 
     def _newest_for(self, peer: Peer) -> int:
         """Return the version that this actor is told of. One that shares memory need not ask: it is offered them."""

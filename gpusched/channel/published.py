@@ -8,7 +8,7 @@ import zmq
 from gpusched.channel.framing import extent, split
 from gpusched.channel.link import frames_of
 from gpusched.channel.messages import ArraySpec, WeightsHeader
-from gpusched.channel.shared import SMALLEST, FilledSegment
+from gpusched.channel.shared import SMALLEST, FilledSegment, Memory
 from gpusched.channel.values import Array
 
 __all__ = ["Published"]
@@ -26,11 +26,11 @@ class Published:
         self._frames = frames
 
     @classmethod
-    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], *, share: bool) -> Self:
-        """Copy the arrays once: into a segment if that is allowed and can be had, else into frames."""
+    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], spare: Memory | None, *, share: bool) -> Self:
+        """Copy the arrays once: into a segment, `spare` if it fits, if that may and can be; else into frames."""
         if share and extent(specs) >= SMALLEST:
             try:
-                return cls(0, specs, FilledSegment(specs, arrays), None)
+                return cls(0, specs, FilledSegment(specs, arrays, spare), None)
             except OSError:  # no memory, or a sandbox without memfd: the sockets are left
                 pass
         return cls(0, specs, None, frames_of(arrays))

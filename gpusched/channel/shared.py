@@ -23,7 +23,7 @@ from gpusched.channel.messages import ArraySpec, Segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
 
-__all__ = ["SMALLEST", "FilledSegment", "ReusableSegment", "host_token", "map_segment"]
+__all__ = ["SMALLEST", "FilledSegment", "Memory", "ReusableSegment", "host_token", "map_segment"]
 
 SMALLEST: Final = 64 << 10
 """Bytes below which frames are as quick: a page table costs, too."""
@@ -45,8 +45,11 @@ def host_token() -> str:
     return hashlib.blake2s(f"{boot}{namespace} {os.geteuid()}".encode(), digest_size=16).hexdigest()
 
 
-class _Memory:
-    """A memfd of this process. Its descriptor is closed by close(), or with the last reference to this object."""
+class Memory:
+    """A memfd of this process. Its descriptor is closed by close(), or with the last reference to this object.
+
+    Raises OSError where that cannot be had.
+    """
 
     def __init__(self, size: int) -> None:
         self.descriptor = os.memfd_create("gpusched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -56,34 +59,45 @@ class _Memory:
         inode = os.fstat(self.descriptor).st_ino
         self.segment: Final = Segment(os.getpid(), self.descriptor, inode, size)
 
-    def _seal(self, seals: int) -> None:
+    def allocate(self) -> None:
+        """Take all of it now: to write is faster then, and a host that has no more says so here. Raises OSError."""
+        os.posix_fallocate(self.descriptor, 0, self.segment.size)
+
+    def seal(self, seals: int) -> None:
+        """Forbid this for ever, and to forbid more."""
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
 
 
-class FilledSegment(_Memory):
-    """A segment with these arrays, which nobody can change any more. Raises OSError where that cannot be had."""
+class FilledSegment:
+    """A segment with these arrays, which nobody can change any more; in `spare` if it is as large as it must be.
 
-    def __init__(self, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> None:
-        super().__init__(extent(specs))
+    Raises OSError where that cannot be had.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec], arrays: Sequence[Array], spare: Memory | None = None) -> None:
+        size = extent(specs)
+        self._memory = spare if spare is not None and spare.segment.size == size else Memory(size)
+        self.descriptor: Final = self._memory.descriptor
+        self.segment: Final = self._memory.segment
         for (start, stop), array in zip(pieces(specs), arrays, strict=True):
             view, done = array.reshape(-1).view(np.uint8).data, 0
             while start + done < stop:  # one call writes 2 GiB at the most
                 done += os.pwrite(self.descriptor, view[done:], start + done)
-        self._seal(_ALL_SEALED)
+        self._memory.seal(_ALL_SEALED)
 
     def read(self) -> Array:
         """Map it here; return its bytes, read-only."""
         return np.frombuffer(mmap.mmap(self.descriptor, self.segment.size, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
 
 
-class ReusableSegment(_Memory):
+class ReusableSegment(Memory):
     """A segment of at least `size` bytes, to be written again and again. Raises OSError where that cannot be had."""
 
     def __init__(self, size: int) -> None:
         step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 3))  # batches of about one size find room in it
         super().__init__(-(-size // step) * step)
-        os.posix_fallocate(self.descriptor, 0, self.segment.size)  # so that a full memory shows here
-        self._seal(_SIZES_SEALED)
+        self.allocate()
+        self.seal(_SIZES_SEALED)
         mapped = mmap.mmap(self.descriptor, self.segment.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.block: Final[Array] = np.frombuffer(mapped, np.uint8)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusched.channel import Actor, Batch, Learner, Limits
-from gpusched.channel.framing import ALIGNMENT, DTYPES, extent, pack_arrays, pieces, split, unpack_arrays
+from gpusched.channel.framing import ALIGNMENT, DTYPES, extent, pack_arrays, pieces, split, unpack_block
 from gpusched.channel.shared import FilledSegment, ReusableSegment, map_segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
@@ -78,7 +78,8 @@ def test_arrays_come_back_equal_from_a_segment(arrays: dict[str, Array]) -> None
     filled, reusable = FilledSegment(specs, ready) if extent(specs) else None, ReusableSegment(size)
     reusable.write(specs, ready)
     for block in [reusable.block] + ([filled.read()] if filled else []):
-        back = unpack_arrays(specs, split(specs, block), MOST)
+        back = unpack_block(specs, block, MOST)
+        assert [part.tobytes() for part in split(specs, block)] == [array.tobytes() for array in arrays.values()]
         assert list(back) == list(arrays)
         for name, array in arrays.items():
             assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
@@ -90,7 +91,7 @@ def test_arrays_come_back_equal_from_a_segment(arrays: dict[str, Array]) -> None
 def test_a_segment_that_is_too_small_for_its_arrays_is_a_protocol_error() -> None:
     specs, _ = pack_arrays({"x": np.zeros(1000)}, MOST)
     with pytest.raises(ProtocolError, match="8000 bytes do not fit into a segment of 100"):
-        split(specs, np.zeros(100, np.uint8))
+        unpack_block(specs, np.zeros(100, np.uint8), MOST)
 
 
 @pytest.mark.parametrize("where", ["ipc", "tcp"])
