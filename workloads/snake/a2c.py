@@ -5,7 +5,6 @@ policy makes its action, clipped (Schulman et al. 2017, arXiv:1707.06347, equati
 played that is plain advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783).
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import keras
@@ -76,17 +75,8 @@ def prepare(model: keras.Model, settings: Settings) -> None:
     )
 
 
-def update(
-    model: keras.Model,
-    rollout: Rollout,
-    discount: float,
-    random: np.random.Generator,
-    between: Callable[[], None] | None = None,
-) -> None:
-    """Learn once from each step of `rollout`, in minibatches, each turned or mirrored at random.
-
-    `between` is called after each minibatch.
-    """
+def update(model: keras.Model, rollout: Rollout, discount: float, random: np.random.Generator) -> None:
+    """Learn once from each step of `rollout`, in minibatches, each turned or mirrored at random."""
     advantage = advantages(rollout.rewards, rollout.ended, rollout.values, discount)
     worth = (advantage + rollout.values[:-1]).reshape(-1, 1)
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
@@ -99,5 +89,3 @@ def update(
         seen, actions = turned(seen, targets[:, 0].astype(np.int64), int(random.integers(SYMMETRIES)))
         targets[:, 0] = actions
         model.train_on_batch(seen, [targets, worth[of]])
-        if between is not None:
-            between()

@@ -98,7 +98,9 @@ class Trajectory:
 class Central:
     """Answers asks with actions drawn from what `judge` says, and gives rollouts of `steps` steps of each game.
 
-    What is no ask is said, left out, and answered with nothing, so that nobody waits for it.
+    Who asks is answered before each rollout that is learnt from, and waits for no more than that one: rollouts that
+    wait grow old, so more answers in between would be paid for with them. What is no ask is said, left out, and
+    answered with nothing, so that nobody waits for it.
     """
 
     def __init__(self, channel: Learner, judge: Judge, steps: int, random: np.random.Generator) -> None:
@@ -111,11 +113,6 @@ class Central:
         """Answer what has been asked, and wait for it up to `timeout` seconds; return the oldest whole rollout."""
         self._serve(0.0 if self._whole else timeout)
         return self._whole.popleft() if self._whole else None
-
-    def between(self) -> None:
-        """Answer what has been asked while the network learns, unless it has fallen behind what is played."""
-        if len(self._whole) < max(1, len(self._trajectories)):
-            self._serve(0.0)
 
     def learnt(self) -> None:
         """Nobody else holds weights: the next answer comes of the new ones."""

@@ -10,7 +10,6 @@ game.gif and evaluation.json.
 import signal
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusched import contract
-from gpusched.channel import ChannelError, Learner
+from gpusched.channel import ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.snake import a2c
 from workloads.snake.central import Central, Played
@@ -29,9 +28,10 @@ from workloads.snake.checkpoint import Counts, UnusableWeights, load, save
 from workloads.snake.evaluate import describe, greedy_scores, record_game
 from workloads.snake.networks import build, judge, named_weights
 from workloads.snake.pictures import save_curve, save_game
+from workloads.snake.player import HALVES
 from workloads.snake.record import Record, read_rows
 from workloads.snake.rollout import rollout_from
-from workloads.snake.settings import Settings
+from workloads.snake.settings import Inference, Settings
 
 __all__ = ["main"]
 
@@ -40,6 +40,8 @@ _REPORT_EVERY_S: Final = 2.0
 _SAVE_EVERY_S: Final = 10.0
 _LOOK_UP_EVERY_S: Final = 0.5
 _GAMES_TO_EVALUATE: Final = 256
+_IN_FLIGHT: Final[dict[Inference, int]] = {"actor": 1, "learner": HALVES}
+"""A rollout that waits grows old while an actor plays the next: one is enough. An ask of each half may be out."""
 
 
 class Training:
@@ -65,10 +67,10 @@ class Training:
         self.record = Record(run_dir, self.counts, time.monotonic)
         self._next_report = self._next_save = 0.0
 
-    def learn(self, played: Played, between: Callable[[], None]) -> None:
-        """Learn from a rollout; `between` is called after each minibatch."""
+    def learn(self, played: Played) -> None:
+        """Learn from a rollout."""
         rollout = played.rollout
-        a2c.update(self.model, rollout, self._settings.discount, self._random, between)
+        a2c.update(self.model, rollout, self._settings.discount, self._random)
         self.counts.steps += rollout.steps
         self.counts.updates += 1
         self.counts.games += rollout.scores.size
@@ -137,7 +139,7 @@ def main() -> None:
         sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
     try:
-        with Learner() as channel:
+        with Learner(limits=Limits(in_flight=_IN_FLIGHT[settings.inference])) as channel:
             run(training, source_of(training, channel, settings, me.attempt))
     except ChannelError as error:
         sys.exit(str(error))
@@ -168,9 +170,6 @@ class Sent:
             print(f"a batch of {batch.actor} is left out: {error}", file=sys.stderr, flush=True)
             return None
 
-    def between(self) -> None:
-        """Nobody waits: batches lie in the channel."""
-
     def learnt(self) -> None:
         """Give the actors the new weights."""
         self._channel.publish(named_weights(self._model))
@@ -181,7 +180,7 @@ def run(training: Training, source: Sent | Central) -> None:
     while not training.done:
         played = source.next(_LOOK_UP_EVERY_S)
         if played is not None:
-            training.learn(played, source.between)
+            training.learn(played)
             source.learnt()
         training.keep()
 

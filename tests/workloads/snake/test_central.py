@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
 from workloads.snake.central import Ask, Central, Played, Trajectory, ask_from
 from workloads.snake.player import play_as_told
-from workloads.snake.rollout import Floats, Rollout
+from workloads.snake.rollout import Floats, Rollout, empty_rollout
 from workloads.snake.rules import HEAD, MOVES, SIDE, START, Frames
 from workloads.snake.vector import VectorSnake
 
@@ -282,18 +282,16 @@ def test_other_games_under_the_same_name_do_not_go_on() -> None:
     assert not trajectory.goes_on_with(ask(3, games=3))
 
 
-def test_while_the_network_learns_asks_are_answered_until_it_falls_behind(endpoint: str, players: Players) -> None:
-    with Learner(endpoint) as learner:
+def test_who_asks_is_answered_before_a_rollout_that_waits_is_learnt_from(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as actor:
         source = central(learner)
-        players.start("actor.0", 2)
-        gather(source, lambda found: len(found) >= 2)
+        source._whole.append(Played("actor.1", empty_rollout(STEPS, 2)))
+        answer = actor.ask(question(2), meta={"half": 0, "step": 0})
         deadline = time.monotonic() + 15
-        while len(source._whole) < 2:
+        while not any(each.waiting for each in learner.actors):
             assert time.monotonic() < deadline
-            source.between()
-        taken = learner.actors[0].batches - learner.actors[0].waiting
-        for _ in range(50):
-            source.between()
-        assert learner.actors[0].batches - learner.actors[0].waiting == taken, (
-            "two halves, two rollouts not learnt from"
-        )
+        played = source.next(10)
+        assert played is not None
+        assert played.actor == "actor.1"
+        assert answer is not None
+        assert set(answer.wait(10) or {}) == {"actions"}
