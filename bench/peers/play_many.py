@@ -17,12 +17,12 @@ def player(row: str) -> Play:
 def _ours(games: int) -> Play:
     """What an actor of the snake workload does between two batches: whole rollouts, ready to be sent."""
     from workloads.snake.networks import build
-    from workloads.snake.rollout import play
+    from workloads.snake.rollout import Playing
     from workloads.snake.settings import Settings
     from workloads.snake.vector import VectorSnake
 
-    model, snakes, random = build("original"), VectorSnake(games, 0), np.random.default_rng(0)
-    return lambda: play(model, snakes, Settings().rollout, random).steps
+    playing = Playing(build("original"), VectorSnake(games, 0), np.random.default_rng(0))
+    return lambda: playing.play(Settings().rollout).steps
 
 
 def _strong(games: int) -> Play:

@@ -64,15 +64,16 @@ def send_rollouts(
 ) -> None:
     """Play and send for ever. Raises LearnerGone when the job is over."""
     from workloads.snake.networks import take_weights
-    from workloads.snake.rollout import play
+    from workloads.snake.rollout import Playing
 
+    playing = Playing(model, games, random)
     version = None
     while True:
         weights = channel.weights()
         if weights.version != version:
             take_weights(model, weights.arrays)
             version = weights.version
-        rollout = play(model, games, steps, random)
+        rollout = playing.play(steps)
         if spectator is not None:
             spectator.see(rollout.frames[:, 0], rollout.ended[:, 0])
         channel.send(rollout.arrays(), version=version)

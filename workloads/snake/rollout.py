@@ -12,7 +12,7 @@ from workloads.snake.networks import judge
 from workloads.snake.rules import SIDE, Frames
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["Floats", "Rollout", "empty_rollout", "play", "rollout_from", "sample"]
+__all__ = ["Floats", "Playing", "Rollout", "empty_rollout", "rollout_from", "sample"]
 
 Floats = NDArray[np.float32]
 
@@ -82,18 +82,29 @@ def empty_rollout(steps: int, games: int) -> Rollout:
     )
 
 
-def play(model: keras.Model, games: VectorSnake, steps: int, random: np.random.Generator) -> Rollout:
-    """Play each of `games` on for `steps` steps, with actions drawn from the model's policy."""
-    rollout = empty_rollout(steps, len(games.frames))
-    scores = []
-    for step in range(steps):
-        rollout.frames[step] = games.frames
-        logits, rollout.values[step] = judge(model, games.frames)
-        rollout.actions[step], rollout.log_probabilities[step] = sample(logits, random)
-        _, rollout.rewards[step], rollout.ended[step], finished = games.step(rollout.actions[step])
-        scores.append(finished)
-    rollout.values[steps] = judge(model, games.frames)[1]
-    return msgspec.structs.replace(rollout, scores=np.concatenate(scores).astype(np.int64))
+class Playing:
+    """Games that a model plays on, one rollout after the other.
+
+    What it thought of the frames that a rollout ends with is what the next one begins with, so no frame is judged
+    twice. If the model's weights change between, that first step is the older policy's, and so is its log-probability.
+    """
+
+    def __init__(self, model: keras.Model, games: VectorSnake, random: np.random.Generator) -> None:
+        self._model, self._games, self._random = model, games, random
+        self._judged: tuple[Floats, Floats] | None = None
+
+    def play(self, steps: int) -> Rollout:
+        """Play each game on for `steps` steps, with actions drawn from the model's policy."""
+        rollout = empty_rollout(steps, len(self._games.frames))
+        logits, rollout.values[0] = self._judged or judge(self._model, self._games.frames)
+        scores = []
+        for step in range(steps):
+            rollout.frames[step] = self._games.frames
+            rollout.actions[step], rollout.log_probabilities[step] = sample(logits, self._random)
+            frames, rollout.rewards[step], rollout.ended[step], finished = self._games.step(rollout.actions[step])
+            scores.append(finished)
+            self._judged = logits, rollout.values[step + 1] = judge(self._model, frames)
+        return msgspec.structs.replace(rollout, scores=np.concatenate(scores).astype(np.int64))
 
 
 def sample(logits: Floats, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.snake.a2c import PolicyLoss, advantages, prepare, update
-from workloads.snake.networks import build, judge
-from workloads.snake.rollout import Floats, play, rollout_from, sample
+from workloads.snake.networks import build, judge, named_weights, take_weights
+from workloads.snake.rollout import Floats, Playing, rollout_from, sample
 from workloads.snake.settings import Settings
 from workloads.snake.vector import VectorSnake
 
@@ -82,7 +82,7 @@ def model() -> keras.Model:
 
 
 def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
-    rollout = play(model, VectorSnake(30, 1), 20, np.random.default_rng(1))
+    rollout = Playing(model, VectorSnake(30, 1), np.random.default_rng(1)).play(20)
     assert rollout.steps == 600
     again = VectorSnake(30, 1)
     for step in range(20):
@@ -94,15 +94,42 @@ def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
     np.testing.assert_allclose(rollout.values[20], judge(model, again.frames)[1], rtol=1e-5)
 
 
+def test_a_rollout_goes_on_where_the_one_before_it_ended(model: keras.Model) -> None:
+    playing = Playing(model, VectorSnake(30, 1), np.random.default_rng(1))
+    one, other = playing.play(5), playing.play(5)
+    whole = Playing(model, VectorSnake(30, 1), np.random.default_rng(1)).play(10)
+    np.testing.assert_array_equal(np.concatenate([one.frames, other.frames]), whole.frames)
+    np.testing.assert_array_equal(np.concatenate([one.actions, other.actions]), whole.actions)
+    np.testing.assert_allclose(np.concatenate([one.values[:-1], other.values]), whole.values, rtol=1e-5)
+
+
+def test_a_log_probability_is_of_the_policy_that_played_also_when_weights_change() -> None:
+    changing = build("small")
+    playing = Playing(changing, VectorSnake(30, 1), np.random.default_rng(1))
+    playing.play(3)
+    take_weights(changing, {name: array * 2 for name, array in named_weights(changing).items()})
+    before = [array / 2 for array in changing.get_weights()]
+    rollout = playing.play(3)
+    after = changing.get_weights()
+    for step, weights in enumerate([before, after, after]):
+        changing.set_weights(weights)
+        logits, values = judge(changing, rollout.frames[step])
+        logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(
+            rollout.log_probabilities[step], logs[np.arange(30), rollout.actions[step]], atol=1e-4
+        )
+        np.testing.assert_allclose(rollout.values[step], values, atol=1e-4)
+
+
 def test_a_rollout_travels_as_named_arrays(model: keras.Model) -> None:
-    rollout = play(model, VectorSnake(3, 1), 4, np.random.default_rng(1))
+    rollout = Playing(model, VectorSnake(3, 1), np.random.default_rng(1)).play(4)
     again = rollout_from(rollout.arrays())
     for name, array in again.arrays().items():
         np.testing.assert_array_equal(array, getattr(rollout, name))
 
 
 def test_arrays_that_are_no_rollout_are_refused(model: keras.Model) -> None:
-    arrays = play(model, VectorSnake(3, 1), 4, np.random.default_rng(1)).arrays()
+    arrays = Playing(model, VectorSnake(3, 1), np.random.default_rng(1)).play(4).arrays()
     with pytest.raises(ValueError, match="values"):
         rollout_from({name: array for name, array in arrays.items() if name != "values"})
     for name in arrays:
@@ -116,10 +143,10 @@ def test_arrays_that_are_no_rollout_are_refused(model: keras.Model) -> None:
 
 def test_updates_make_what_paid_more_probable(model: keras.Model) -> None:
     random = np.random.default_rng(2)
-    games = VectorSnake(64, 2)
+    playing = Playing(model, VectorSnake(64, 2), random)
     deaths = []
     for _ in range(40):
-        rollout = play(model, games, 16, random)
+        rollout = playing.play(16)
         deaths.append(rollout.ended.mean())
         update(model, msgspec.structs.replace(rollout, rewards=1.0 - rollout.ended.astype(np.float32)), 0.0, random)
     assert np.mean(deaths[-5:]) < np.mean(deaths[:5]) / 2

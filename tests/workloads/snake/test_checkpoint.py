@@ -9,7 +9,7 @@ import pytest
 from workloads.snake.a2c import prepare, update
 from workloads.snake.checkpoint import Counts, UnusableWeights, load, load_network, save
 from workloads.snake.networks import build, judge, named_weights
-from workloads.snake.rollout import play
+from workloads.snake.rollout import Playing
 from workloads.snake.settings import Network, Settings
 from workloads.snake.vector import VectorSnake
 
@@ -22,7 +22,7 @@ def fresh(network: Network = "small") -> keras.Model:
 
 def learnt(seed: int, model: keras.Model) -> keras.Model:
     random = np.random.default_rng(seed)
-    update(model, play(model, VectorSnake(16, seed), 8, random), 0.9, random)
+    update(model, Playing(model, VectorSnake(16, seed), random).play(8), 0.9, random)
     return model
 
 
@@ -47,7 +47,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     save(tmp_path / "weights.npz", one, Counts(network="small"))
     load(tmp_path / "weights.npz", other)
     random = np.random.default_rng(3)
-    rollout = play(one, VectorSnake(4, 0), 4, random)
+    rollout = Playing(one, VectorSnake(4, 0), random).play(4)
     for model in (one, other):
         update(model, rollout, 0.9, np.random.default_rng(4))
     for name, array in named_weights(one).items():
