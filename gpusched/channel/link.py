@@ -70,6 +70,9 @@ class Link:
     The own thread of a side waits in poll(), for messages, `wake` and the time. A thread of the application that waits
     for messages too stands in for it: it waits in follow(), for messages and `nudge`, and until it stands back, a
     message wakes it alone. That spares a change of threads for each message. Both wait without the lock.
+
+    In a thread of the application a signal's handler may raise between two parts of a message: such a one is ended, or
+    read to its end, before the next, so that it harms no other.
     """
 
     def __init__(self, kind: int, limits: Limits) -> None:
@@ -77,6 +80,8 @@ class Link:
             raise HostFault(f"libzmq {zmq.zmq_version()} has known holes", "pip install --upgrade pyzmq")
         self.wake = Wake()
         self.nudge = Wake()
+        self._parts: list[zmq.Frame] = []
+        self._writing = False
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
         self._set_options(kind, limits)
@@ -120,21 +125,38 @@ class Link:
 
     def receive(self) -> list[zmq.Frame] | None:
         """Return the parts of the next message, None if there is none. Of too long a message the rest is not kept."""
-        if not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
+        if self._parts:
+            if not self._socket.get(zmq.RCVMORE):
+                return self._whole()
+        elif not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
             return None
-        frame = self._socket.recv(_NOW, copy=False)
-        parts = [frame]
-        while frame.more:
-            frame = self._socket.recv(copy=False)
-            if len(parts) <= _MOST_PARTS:
-                parts.append(frame)
-        return parts
+        while True:
+            frame = self._socket.recv(_NOW, copy=False)
+            if len(self._parts) <= _MOST_PARTS:
+                self._parts.append(frame)
+            if not frame.more:
+                return self._whole()
 
     def send(self, parts: Sequence[bytes | zmq.Frame]) -> bool:
         """Hand a message over without waiting. False: there is no room, no connection, or no such route.
 
         libzmq decides on the first part; the others of the same message never wait.
         """
+        if self._writing:
+            self._send([b""])
+        self._writing = True
+        done = self._send(parts)
+        self._writing = False
+        return done
+
+    def close(self) -> None:
+        """Send what is under way, for a second at the most, and give everything back; after the thread has ended."""
+        self._poll.close()
+        self._context.destroy(linger=LINGER_MS)
+        self.wake.close()
+        self.nudge.close()
+
+    def _send(self, parts: Sequence[bytes | zmq.Frame]) -> bool:
         try:
             last = len(parts) - 1
             for index, part in enumerate(parts):
@@ -147,12 +169,9 @@ class Link:
             raise
         return True
 
-    def close(self) -> None:
-        """Send what is under way, for a second at the most, and give everything back; after the thread has ended."""
-        self._poll.close()
-        self._context.destroy(linger=LINGER_MS)
-        self.wake.close()
-        self.nudge.close()
+    def _whole(self) -> list[zmq.Frame]:
+        parts, self._parts = self._parts, []
+        return parts
 
     def _at(self, endpoint: str, meet: Callable[[str], object]) -> None:
         try:

@@ -346,6 +346,86 @@ def test_a_failure_of_the_thread_reaches_the_application(endpoint: str, monkeypa
         assert isinstance(told.value.__cause__, ZeroDivisionError), "with its traceback"
 
 
+@pytest.mark.parametrize("call", ["send", "recv"])
+def test_a_signal_between_two_parts_of_a_message_costs_no_other(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    class Cut:
+        """A socket in whose second call the handler of a signal raises."""
+
+        def __init__(self, socket: Any) -> None:
+            self.socket, self.calls = socket, 0
+
+        def __getattr__(self, name: str) -> Any:
+            if name == call and threading.current_thread() is threading.main_thread():
+                self.calls += 1
+                if self.calls == 2:
+                    raise KeyboardInterrupt
+            return getattr(self.socket, name)
+
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+
+        def exchange() -> None:
+            while True:
+                assert actor.send(ONE, timeout=10)
+                assert learner.get(timeout=10) is not None
+
+        learner.publish({})
+        actor.weights()
+        side = actor if call == "send" else learner
+        with monkeypatch.context() as patch:
+            patch.setattr(side._link, "_socket", Cut(side._link._socket))
+            with pytest.raises(KeyboardInterrupt):
+                exchange()
+        learner.publish(ONE)
+        assert actor.weights(newer_than=1, timeout=10) is not None
+        while learner.get(timeout=0.5) is not None:
+            pass
+        for _ in range(5):
+            assert actor.send(ONE, timeout=10)
+            assert learner.get(timeout=10) is not None
+
+
+def test_close_in_another_thread_ends_a_call_that_waits(endpoint: str) -> None:
+    with Learner(endpoint) as learner, ThreadPoolExecutor(2) as pool:
+        actor = Actor(endpoint)
+        learner.publish({})
+        actor.weights()
+        waiting = pool.submit(lambda: actor.weights(newer_than=9))
+        while actor._loop._stand_in is None:
+            time.sleep(0.01)
+        actor.close()
+        with pytest.raises(ChannelError, match="closed"):
+            waiting.result(timeout=10)
+        getting = pool.submit(learner.get)
+        while learner._loop._stand_in is None:
+            time.sleep(0.01)
+        learner.close()
+        assert getting.result(timeout=10) is None
+
+
+def test_several_threads_may_take_batches(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor, ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(lambda: [batch.meta["n"] for batch in learner]) for _ in range(4)]
+        for number in range(300):
+            assert actor.send(ONE, meta={"n": number}, timeout=15)
+        while learner.actors[0].batches < 300 or learner.actors[0].waiting:
+            time.sleep(0.01)
+        learner.stop()
+        taken = sorted(number for one in found for number in one.result(timeout=10))
+        assert taken == list(range(300))
+
+
+def test_while_the_application_is_away_the_channel_serves(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as actor:
+        actor.send(ONE)
+        assert learner.get(timeout=10) is not None, "this thread stood in, and stood back"
+        learner.publish(ONE)
+        with Actor(endpoint, name="actor.1") as joining:
+            assert joining.weights(timeout=10) is not None
+            assert actor.weights(timeout=10) is not None
+
+
 def test_an_honest_exchange_logs_nothing(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), Learner(endpoint) as learner, Actor(endpoint) as actor:
         actor.send(ONE)
