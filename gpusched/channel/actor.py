@@ -13,7 +13,8 @@ from typing import Final, Self, overload
 import zmq
 
 from gpusched import contract
-from gpusched.channel.actor_loop import ActorLoop, Outgoing, Question
+from gpusched.channel.actor_loop import ActorLoop
+from gpusched.channel.actor_talk import Outgoing, Question
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import endpoint_of_launch

@@ -285,7 +285,7 @@ def test_whoever_cannot_open_segments_gets_frames_and_no_batch_is_lost(
 
 
 def test_actors_with_another_token_never_try(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_loop.host_token", lambda: "another pid namespace, or user")
+    monkeypatch.setattr("gpusched.channel.actor_talk.host_token", lambda: "another pid namespace, or user")
     with Learner(endpoint) as learner, Actor(endpoint) as actor:
         learner.publish(big(1))
         assert (actor.weights().arrays["x"] == 1).all()

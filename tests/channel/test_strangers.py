@@ -180,7 +180,7 @@ def test_an_actor_of_another_protocol_is_told_and_ends(endpoint: str, stranger: 
 def test_an_actor_that_a_learner_refuses_for_its_protocol_says_what_to_do(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_loop.PROTOCOL", 3)
+    monkeypatch.setattr("gpusched.channel.actor_talk.PROTOCOL", 3)
     with Learner(endpoint), Actor(endpoint) as actor, pytest.raises(ProtocolError, match="install the same gpusched"):
         actor.weights(timeout=10)
 

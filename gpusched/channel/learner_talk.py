@@ -1,0 +1,280 @@
+"""What a learner says to its actors and hears of them: who they are, their batches, what they are given.
+
+It must not know threads: learner_loop.py sees to it that one at a time is in here.
+"""
+
+import secrets
+import time
+from collections import Counter, deque
+from typing import Final
+
+import zmq
+
+from gpusched.channel.framing import unpack_arrays, unpack_block
+from gpusched.channel.lending import Borrowed, Owner
+from gpusched.channel.link import Link, log
+from gpusched.channel.messages import (
+    AnswerHeader,
+    BatchHeader,
+    Bye,
+    Dropped,
+    FromActor,
+    FromLearner,
+    GetWeights,
+    GotWeights,
+    Hello,
+    Leaving,
+    News,
+    Parted,
+    Ping,
+    Refused,
+    Taken,
+    WhoAreYou,
+    decode_from_actor,
+    encode_header,
+    foreign_protocol,
+)
+from gpusched.channel.published import Published
+from gpusched.channel.roster import Peer, Roster, Waiting, other_protocol
+from gpusched.channel.shared import host_token
+from gpusched.channel.values import Array, Batch, Limits
+from gpusched.errors import ProtocolError
+
+__all__ = ["LearnerTalk"]
+
+_MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
+_MOST_COMPLAINTS: Final = 4096
+
+
+class LearnerTalk:
+    """A learner's side of the talk with its actors. Called with the lock of `link` held."""
+
+    def __init__(self, link: Link, limits: Limits) -> None:
+        self.dropped: Counter[str] = Counter()
+        self._link = link
+        self._limits = limits
+        self._taken: deque[Waiting] = deque()
+        self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
+        self._nonce = secrets.token_hex(8)
+        self._roster = Roster(limits, self._nonce, host_token() if limits.share_memory else "")
+        self._borrowed = Borrowed()
+        self._published: Published | None = None
+        self._freed: dict[Owner, list[int]] = {}
+        self._floor = 0
+        self._announced = 0
+        self._next_news = 0.0
+        self._complaints: set[tuple[bytes, str]] = set()
+        self._over = False
+
+    def _turn(self) -> None:
+        self._give_answers()
+        self._acknowledge()
+        self._announce()
+        self._listen()  # last: see Link
+
+    def _arrived(self, waiting: Waiting) -> None:
+        raise NotImplementedError
+
+    def _listen(self) -> None:
+        for _ in range(_MESSAGES_A_TURN):
+            parts = self._link.receive()
+            if parts is None:
+                break
+            self._hear(parts)
+        else:
+            self._link.wake.set()  # more may be there
+
+    def _hear(self, parts: list[zmq.Frame]) -> None:
+        route, now = parts[0].bytes, time.monotonic()
+        header = parts[1].buffer if len(parts) > 1 else b""
+        try:
+            message = decode_from_actor(header)
+        except ProtocolError as error:
+            protocol = foreign_protocol(header)
+            if protocol is None:
+                self._complain(route, "header", error)
+            else:
+                self._refuse(route, other_protocol(protocol))
+            return
+        if isinstance(message, Hello):
+            self._welcome(route, message, now)
+            return
+        peer = self._roster.speaker(route, now)
+        if peer is None:
+            self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
+        else:
+            self._heed(peer, message, parts)
+
+    def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
+        if isinstance(message, BatchHeader):
+            self._keep(parts[0].bytes, peer, message, parts[2:])
+        elif isinstance(message, GetWeights):
+            self._give_weights(peer, message.have)
+        elif isinstance(message, GotWeights):
+            self._offered(peer, message)
+        elif isinstance(message, Ping):
+            self._roster.ping(peer, message, time.monotonic())
+        elif isinstance(message, Leaving):
+            self._say(peer, Parted())
+            self._roster.lost(peer)
+
+    def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
+        if self._over:
+            self._reply(route, Bye())
+            return
+        answer = self._roster.hello(route, hello, now)
+        if isinstance(answer, Refused):
+            self._refuse(route, answer)
+            return
+        self._raise_version(hello)
+        lent = self._borrowed.in_use((answer.name, answer.nonce))
+        self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
+        self._offer(answer)
+
+    def _refuse(self, route: bytes, answer: Refused) -> None:
+        self._count(route, answer.kind, answer.reason)
+        self._reply(route, answer)
+
+    def _raise_version(self, hello: Hello) -> None:
+        """Keep versions growing over a restart: who holds a former learner's weights must see ours as newer."""
+        if hello.learner in {"", self._nonce} or hello.version < self._floor:
+            return
+        self._floor = hello.version
+        if self._published is not None:
+            self._floor += 1
+            self._published = self._published.as_version(self._floor)
+
+    def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
+        kind = "credit"
+        try:
+            self._roster.admit(peer, header)
+            kind = "arrays" if header.segment is None else "segment"
+            arrays = self._unpack(peer, header, frames)
+        except ProtocolError as error:
+            self._complain(route, kind, error, header.seq)
+            return
+        batch = Batch(
+            arrays=arrays,
+            actor=peer.name,
+            version=header.version,
+            meta=header.meta,
+            seq=header.seq,
+            asks=header.asks,
+            process=peer.nonce,
+        )
+        self._arrived(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
+
+    def _unpack(self, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
+        if header.segment is None:
+            return unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
+        if not peer.shares:
+            raise ProtocolError("a segment came from an actor that shares no memory with this learner")
+        block = self._borrowed.take((peer.name, peer.nonce), header.segment, header.seq)
+        return unpack_block(header.arrays, block, self._limits.max_message)
+
+    def _newest_for(self, peer: Peer) -> int:
+        """Return the version that this actor is told of. One that shares memory need not ask: it is offered them."""
+        if self._published is None:
+            return 0
+        return peer.version if peer.shares and self._published.segment is not None else self._published.version
+
+    def _offer(self, peer: Peer) -> None:
+        """Let an actor on this host know the segment of the newest weights, unless it has an older offer to answer."""
+        published = self._published
+        if published is None or published.segment is None or not peer.shares or peer.offered is not None:
+            return
+        if published.version > peer.version:
+            peer.version, peer.offered = published.version, published
+            self._say(peer, published.header(shared=True))
+
+    def _offered(self, peer: Peer, message: GotWeights) -> None:
+        offered, peer.offered = peer.offered, None
+        if message.opened:
+            self._offer(peer)
+            return
+        if offered is not None:  # it was kept for it, so it is out of its reach, now and later
+            log.info("%s cannot open segments of the learner: it gets frames", peer.name)
+            peer.shares = False
+        self._give_weights(peer, 0)
+
+    def _give_weights(self, peer: Peer, have: int) -> None:
+        peer.told = False
+        published = self._published
+        if published is not None and published.version > have:
+            peer.version = published.version
+            self._say(peer, published.header(shared=False), published.frames())
+
+    def _give_answers(self) -> None:
+        while self._answers:
+            batch, header, frames = self._answers.popleft()
+            peer = self._roster.process(batch.actor, batch.process)
+            if peer is not None:
+                self._say(peer, header, frames)
+
+    def _acknowledge(self, *, all_freed: bool = False) -> None:
+        """Tell actors which batches were taken, and by the way which segments are free: they have some to spare."""
+        taken: dict[str, tuple[Peer, list[int]]] = {}
+        while self._taken:
+            waiting = self._taken.popleft()
+            if self._roster.taken(waiting):
+                taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
+        for owner, seq in self._borrowed.collect():
+            self._freed.setdefault(owner, []).append(seq)
+        if all_freed:
+            for owner in self._freed:
+                peer = self._roster.process(*owner)
+                if peer is not None:
+                    taken.setdefault(peer.name, (peer, []))
+        for peer, seqs in taken.values():
+            version = self._newest_for(peer)
+            peer.told = version > peer.version
+            self._say(peer, Taken(tuple(seqs), version, tuple(self._freed.pop((peer.name, peer.nonce), ()))))
+
+    def _announce(self) -> None:
+        """Tell of new weights those who are not told yet; and everybody, now and then, that the learner lives."""
+        newest, now = 0 if self._published is None else self._published.version, time.monotonic()
+        due = now >= self._next_news
+        if due:
+            self._next_news = now + self._limits.heartbeat_s
+            self._tidy(now)
+        if not due and newest == self._announced:
+            return
+        self._announced = newest
+        for peer in self._roster.within_reach(now):
+            self._offer(peer)
+            version = self._newest_for(peer)
+            if due or (version > peer.version and not peer.told):
+                peer.told = version > peer.version
+                self._say(peer, News(version))
+
+    def _tidy(self, now: float) -> None:
+        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
+        near = self._roster.within_reach(now)
+        for peer in self._roster.connections():
+            if peer.offered is not None and peer not in near:
+                peer.offered = None
+        self._acknowledge(all_freed=True)
+        self._freed.clear()  # what is left is for processes that are gone
+        self._borrowed.trim({(peer.name, peer.nonce) for peer in near})
+
+    def _say(self, peer: Peer, message: FromLearner, frames: list[zmq.Frame] | None = None) -> None:
+        if peer.route is not None and not self._reply(peer.route, message, frames):
+            # Something would be missing there: it has to say Hello again, which puts everything right.
+            self._roster.lost(peer)
+
+    def _reply(self, route: bytes, message: FromLearner, frames: list[zmq.Frame] | None = None) -> bool:
+        return self._link.send([route, encode_header(message), *(frames or ())])
+
+    def _complain(self, route: bytes, kind: str, error: ProtocolError, seq: int | None = None) -> None:
+        self._count(route, kind, error.message)
+        self._reply(route, Dropped(kind, error.message[:900], seq))
+
+    def _count(self, route: bytes, kind: str, reason: str) -> None:
+        self.dropped[kind] += 1
+        if (route, kind) in self._complaints:
+            return
+        if len(self._complaints) >= _MOST_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints.add((route, kind))
+        peer = self._roster.speaker(route, time.monotonic())
+        log.warning("dropped a message of %s: %s", peer.name if peer else f"peer {route.hex()}", reason)
