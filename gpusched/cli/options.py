@@ -10,6 +10,10 @@ from typing import Any, Final, NamedTuple, Protocol, get_args
 __all__ = ["Context", "Option", "read_plainly", "typed"]
 
 
+_LONGEST_NUMBER: Final = 100
+"""Characters. int() refuses more than 4,300, and typer says so."""
+
+
 class Option(NamedTuple):
     """What stands behind a parameter's type: `Annotated[int | None, Option("How many.", ("--last",), most=9)]`.
 
@@ -53,7 +57,7 @@ def read_plainly(command: Callable[..., object], words: Sequence[str]) -> dict[s
     values: dict[str, Any] = {}
     coming = iter(words)
     for word in coming:
-        name, equals, value = word.partition("=")
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         parameter = named.get(name)
         if parameter is None and rest is not None and not word.startswith("-"):
             values.setdefault(rest, []).append(word)
@@ -111,7 +115,7 @@ def _value(kind: Any, option: Option, word: str) -> object:
         return None
     if str in accepted:
         return word
-    if not (word.isascii() and word.replace(".", "", float in accepted).isdigit()):
+    if not (word.isascii() and word.replace(".", "", float in accepted).isdigit()) or len(word) > _LONGEST_NUMBER:
         return None
     number: int | float = int(word) if int in accepted else float(word)
     low, high = (bound if bound is not None else number for bound in (option.least, option.most))

@@ -1,10 +1,14 @@
 """A plain command line means the same whether typer reads it or not; one that is not plain is left to typer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Annotated, Any
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpusched.cli.application import application
 from gpusched.cli.main import COMMANDS
@@ -74,10 +78,12 @@ def test_a_plain_line_means_what_typer_makes_of_it(line: str) -> None:
         "--json=yes",
         "--no-json",
         "-n3",
+        "-n=3",
         "--number",
         "--number 10",
         "--number -1",
         "--number three",
+        f"--number {'9' * 5000}",
         "--number 3.0",
         "--number ٣",
         "--seconds nan",
@@ -117,3 +123,77 @@ def test_the_commands_that_are_asked_most_can_be_read_plainly(command: Any) -> N
     values = read_plainly(command, ["--json"])
     assert values is not None
     assert values["as_json"] is True
+
+
+def noting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command of the same options as `command`, which notes what it is given."""
+
+    @wraps(command)
+    def note(**values: Any) -> None:
+        read.clear()
+        read.update(of_all(command, values))
+
+    return note
+
+
+def of_all(command: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The values of all parameters: those given, and the usual ones for others."""
+    usual = {one.name: one.default for one in signature(command).parameters.values()}
+    told = {name: value.args if name == "context" else value for name, value in (usual | values).items()}
+    return {name: value or None if isinstance(value, list) else value for name, value in told.items()}
+
+
+ASKED = {command.__name__: command for command in (plan, ps, status)}
+WHOLE_LINES = application((name, noting(command), name) for name, command in ASKED.items())
+OPTIONS = {
+    "plan": [
+        "--procs",
+        "--workload",
+        "--machine",
+        "--gpus",
+        "--exclude-gpus",
+        "--actor-memory",
+        "--policy",
+        "--json",
+        "--network",
+    ],
+    "ps": ["--why", "--all", "-a", "--last", "--last", "--json", "--js", "-aw"],
+    "status": ["--json", "--watch", "-w", "--oneline", "--machine", "--interval", "--interval", "--no-json"],
+}
+ODD = ["-", "--", "--help"]
+VALUES = [
+    "",
+    "3",
+    "007",
+    "0.5",
+    ".5",
+    "5.",
+    ".",
+    "1e3",
+    "-1",
+    "100001",
+    "9" * 5000,
+    "max",
+    "nan",
+    "٣",
+    "a=b",
+    "caf\udce9",
+]
+
+
+def lines(name: str) -> st.SearchStrategy[tuple[str, list[str]]]:
+    options, some = st.sampled_from(OPTIONS[name]), st.sampled_from(VALUES) | st.text(max_size=3)
+    parts = st.tuples(options) | st.tuples(options, some) | st.tuples(st.builds("{}={}".format, options, some))
+    words = st.lists(parts | st.tuples(some) | st.tuples(st.sampled_from(ODD)), max_size=4)
+    return words.map(lambda parts: (name, [word for part in parts for word in part]))
+
+
+@given(st.sampled_from(sorted(ASKED)).flatmap(lines))
+def test_no_line_means_one_thing_read_plainly_and_another_to_typer(line: tuple[str, list[str]]) -> None:
+    name, words = line
+    values = read_plainly(ASKED[name], words)
+    if values is None:
+        return
+    WHOLE_LINES(args=[name, *words], standalone_mode=False)
+
+    assert read == of_all(ASKED[name], values)
