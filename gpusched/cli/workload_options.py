@@ -33,13 +33,10 @@ def configured(workload: Workload, words: Sequence[str], command: str) -> Config
     """
     if workload.settings is None:
         if words:
-            raise UsageError(
-                f"the workload {workload.name} has no options: {' '.join(words)!r} is not understood",
-                f"see {command} --help",
-            )
+            raise UsageError(f"{_unknown(words[0])}: the workload {workload.name} has none", f"see {command} --help")
         return Configured(workload, b"{}")
     of = _settings_class(workload, workload.settings)
-    given = _given(of, words, command) if words else {}
+    given = _given(workload.name, of, words, command) if words else {}
     try:
         chosen = msgspec.convert(given, of, strict=False)
         _check(chosen)
@@ -58,7 +55,7 @@ def _under(workload: Workload, of: type[msgspec.Struct], chosen: msgspec.Struct)
     if not workload.conditional:
         return workload
     _require_possible(workload, of)
-    return workload.under({name: getattr(chosen, name) for name in of.__struct_fields__})
+    return workload.under({name: msgspec.to_builtins(getattr(chosen, name)) for name in of.__struct_fields__})
 
 
 def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
@@ -77,8 +74,8 @@ def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
                 ) from None
 
 
-def _given(of: type[msgspec.Struct], words: Sequence[str], command: str) -> Mapping[str, Any]:
-    """Return what `words` say, as text, by the name of the setting."""
+def _given(name: str, of: type[msgspec.Struct], words: Sequence[str], command: str) -> Mapping[str, Any]:
+    """Return what `words` say to the workload of that name, as text, by the name of the setting."""
     import argparse  # as long as all of a plan without options takes beside it
 
     class Parser(argparse.ArgumentParser):
@@ -97,7 +94,15 @@ def _given(of: type[msgspec.Struct], words: Sequence[str], command: str) -> Mapp
         if not action:
             action = {"choices": choices, "metavar": None if choices else field.name.upper().rpartition("_")[2]}
         parser.add_argument(option, dest=field.name, default=None, help=told.replace("%", "%%"), **action)
-    return {name: value for name, value in vars(parser.parse_args(list(words))).items() if value is not None}
+    given, unknown = parser.parse_known_args(list(words))
+    if unknown:
+        hint = f"see {command} --help, and for the options of {name} {command} -- --help"
+        raise UsageError(_unknown(unknown[0]), hint)
+    return {setting: value for setting, value in vars(given).items() if value is not None}
+
+
+def _unknown(word: str) -> str:
+    return f"No such option: {word.partition('=')[0]}" if word.startswith("-") else f"{word!r} belongs to no option"
 
 
 def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:

@@ -15,6 +15,9 @@ from tests.stand_in.library import FOUR_V100, StandIn
     ("words", "told", "hint"),
     [
         (("plan", "--prcs", "3"), "No such option: --prcs", "gpusched plan --help"),
+        (("plan", "--prcs=3"), "No such option: --prcs", "for the options of snake gpusched plan -- --help"),
+        (("launch", "snake", "--prcs", "3"), "No such option: --prcs", "gpusched launch snake --help"),
+        (("plan", "three"), "'three' belongs to no option", "gpusched plan --help"),
         (("plan", "--procs"), "'--procs' requires an argument", "gpusched plan --help"),
         (("daemon",), "Choose from: run, start, stop", "gpusched daemon --help"),
         (("pz",), "No such command 'pz'", "see gpusched --help"),

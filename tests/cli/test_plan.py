@@ -226,6 +226,20 @@ def test_a_condition_that_no_setting_can_meet_is_told(tmp_path: Path, unless: st
     assert fix in error["hint"]
 
 
+def test_a_condition_may_name_a_setting_of_an_enumeration(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import enum, msgspec\n"
+        "class Thinks(enum.Enum):\n    HERE = 'here'\n    THERE = 'there'\n"
+        "class Settings(msgspec.Struct):\n    thinks: Thinks = Thinks.HERE\n"
+    )
+    file = tmp_path / "workload.toml"
+    file.write_text(CONDITIONAL.replace("UNLESS", 'thinks = "there"').replace("workloads.snake.settings", "mine"))
+    words, where = ("--workload", str(file), "--machine", "2x16GiB", "--json"), f"{ROOT}:{tmp_path}"
+    assert json.loads(gpusched(tmp_path, *words, PYTHONPATH=where).stdout)["counts"] == [1, 0]
+    told = json.loads(gpusched(tmp_path, *words, "--thinks", "there", PYTHONPATH=where).stdout)
+    assert told["counts"] == [0, 0]
+
+
 def test_settings_that_nothing_depends_on_are_not_imported_for_a_plan(tmp_path: Path) -> None:
     file = tmp_path / "workload.toml"
     file.write_text(CONDITIONAL.replace(", unless = { UNLESS }", "").replace("workloads.snake", "no.such.module"))
