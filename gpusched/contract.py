@@ -45,6 +45,9 @@ HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 READY_DIRECTORY: Final = "ready"
 """In the run directory; a replica that is ready leaves an empty file there, called as `ready_name` says."""
 
+_TOLD: Final[set[Path]] = set()
+"""The files by which this process has said that it is ready."""
+
 _PYTHON: Final = re.compile(r"\{python\}|python[\d.]*")
 _OPTIONS: Final = re.compile(r"-(?=.)(?P<flags>[^-cmWX]*)(?P<last>[cmWX]?)(?P<value>.*)", re.DOTALL)
 _XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
@@ -170,17 +173,21 @@ def tell_ready(environ: Mapping[str, str] | None = None) -> None:
     """Say that this replica has begun its work; `gpusched launch` and `status` show it.
 
     Whoever uses gpusched.channel need not: a Learner is ready when it has published weights, an Actor when it has sent
-    its first batch. Outside a launch, and where the run directory cannot be written, nothing happens.
+    its first batch. Only the first call counts. Outside a launch, and where the run directory cannot be written,
+    nothing happens.
     """
     env = os.environ if environ is None else environ
     with suppress(NotLaunched, OSError, ValueError):  # ValueError: a path with a zero byte
         me = replica(env)
-        (me.run_dir / READY_DIRECTORY / ready_name(me.name, me.attempt)).touch(mode=0o600)
+        file = me.run_dir / READY_DIRECTORY / ready_name(me.name, me.attempt)
+        if file not in _TOLD:  # a file may lie there of an earlier attempt of the whole job
+            file.touch(mode=0o600)
+            _TOLD.add(file)
 
 
 def modules_to_preload(preload: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return what a workload's `preload` means where Keras is told to use another backend than TensorFlow."""
-    backend = environ.get("KERAS_BACKEND", "tensorflow")
+    backend = environ.get("KERAS_BACKEND") or "tensorflow"  # as Keras reads it: an empty one names none
     return tuple(backend if module == "tensorflow" else module for module in preload)
 
 

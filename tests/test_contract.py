@@ -279,10 +279,13 @@ def test_a_replica_that_is_ready_says_so_in_its_run_directory_for_that_attempt(t
     (tmp_path / contract.READY_DIRECTORY).mkdir()
     environ = identity(LIMITED, run_dir=str(tmp_path)) | contract.attempt_environment(2)
     contract.tell_ready(environ)
-    contract.tell_ready(environ)
     [file] = (tmp_path / contract.READY_DIRECTORY).iterdir()
     assert file.name == contract.ready_name("actor.7", 2)
     assert file.stat().st_size == 0
+
+    os.utime(file, (7, 7))
+    contract.tell_ready(environ)
+    assert file.stat().st_mtime == 7, "it is ready since it said so first"
 
 
 @pytest.mark.parametrize("run_dir", ["/dev/null/none", "/nowhere", "/a\0b"])
