@@ -11,13 +11,15 @@ __all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Reque
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`count` replicas of a role, each with `memory`, or without a device if that is None.
 
-    `light`: they hardly use a CPU, so the others share the CPUs as if these were not there.
+    `threads` None: their part of the CPUs, and `least_threads` if there are so many CPUs. `light`: they hardly use a CPU,
+    so the others share the CPUs as if these were not there.
     """
 
     name: str
     count: int
     memory: Memory | None
     threads: int | None = None
+    least_threads: int = 1
     light: bool = False
 
 

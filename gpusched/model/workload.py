@@ -39,9 +39,10 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of process. `memory` None: its replicas get no device. `threads` None: the plan decides.
+    """One kind of process. `memory` None: its replicas get no device.
 
-    `light`: another role computes what this one needs, so that it hardly uses a CPU.
+    `threads` None: the plan decides, and gives `least_threads` or more if there are so many CPUs. `light`: another role
+    computes what this one needs, so that it hardly uses a CPU.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory | None = None
     restart: Restart = Restart()
     threads: int | None = None
+    least_threads: int = 1
     light: bool = False
 
     def under(self, settings: Mapping[str, object]) -> "Role":

@@ -14,6 +14,7 @@ __all__ = ["parse_workload"]
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _POLICIES: Final = {policy: policy for policy in get_args(RestartPolicy)}
+_MOST_THREADS: Final = 1024
 _MOST_REPLICAS: Final = 100_000
 
 
@@ -74,13 +75,15 @@ def _role(name: str, table: "_Table") -> Role:
     command = table.texts("command")
     if not command:
         raise table.error("command", "is missing or empty", 'add command = ["{python}", "-m", "my.module"]')
+    threads, least_threads = _threads(table)
     return Role(
         name=name,
         command=command,
         count=table.whole("count", 1, 0, _MOST_REPLICAS),
         memory=_memory(table.table("memory")) if "memory" in table.values else None,
         restart=_restart(table.table("restart")),
-        threads=table.whole("threads", 1, 1, 1024) if "threads" in table.values else None,
+        threads=threads,
+        least_threads=least_threads,
     )
 
 
@@ -101,6 +104,16 @@ def _unless(table: "_Table") -> tuple[tuple[str, Setting], ...]:
     if not settings.values:
         raise table.error("unless", "is empty", 'name a setting and its value, such as { inference = "learner" }')
     return tuple((name, settings.setting(name)) for name in sorted(settings.values))
+
+
+def _threads(table: "_Table") -> tuple[int | None, int]:
+    """Return a role's number of threads, None if the plan decides, and the least that the plan may give it."""
+    value = table.values.get("threads")
+    if isinstance(value, dict):
+        threads = table.table("threads")
+        threads.only("min")
+        return None, threads.whole("min", 1, 1, _MOST_THREADS)
+    return None if value is None else table.whole("threads", 1, 1, _MOST_THREADS), 1
 
 
 def _restart(table: "_Table") -> Restart:

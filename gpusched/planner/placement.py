@@ -83,7 +83,7 @@ class Placement(NamedTuple):
                 context_mib=self.problem.context_mib,
                 fraction=fraction_of(mib, budget.total_mib),
                 cpus=cores.cpus,
-                threads=role.threads or cores.threads,
+                threads=_threads(role, cores),
             )
 
 
@@ -100,8 +100,15 @@ def replicas_without_devices(request: Request, cpus: tuple[int, ...]) -> tuple[R
 
 def _deviceless(role: RoleRequest, cores: _Cores) -> Iterator[Replica]:
     for rank in range(role.count):
-        threads = role.threads or (1 if role.light else cores.threads)
+        threads = _threads(role, cores)
         yield Replica(name=f"{role.name}.{rank}", role=role.name, rank=rank, cpus=cores.cpus, threads=threads)
+
+
+def _threads(role: RoleRequest, cores: _Cores) -> int:
+    if role.threads is not None:
+        return role.threads
+    part = 1 if role.light and role.memory is None else cores.threads
+    return max(part, min(role.least_threads, len(cores.cpus)))
 
 
 def _cores(cpus: tuple[int, ...], replicas: int) -> _Cores:

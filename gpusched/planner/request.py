@@ -81,4 +81,11 @@ def _procs(text: str) -> int:
 
 
 def _asked(role: Role) -> RoleRequest:
-    return RoleRequest(name=role.name, count=role.count, memory=role.memory, threads=role.threads, light=role.light)
+    return RoleRequest(
+        name=role.name,
+        count=role.count,
+        memory=role.memory,
+        threads=role.threads,
+        least_threads=role.least_threads,
+        light=role.light,
+    )

@@ -65,6 +65,11 @@ def test_the_file_of_the_design_is_read_whole() -> None:
     )
 
 
+def test_a_role_may_ask_for_at_least_so_many_threads() -> None:
+    actor = parse(ROLE + "threads = { min = 2 }").role("actor")
+    assert (actor.threads, actor.least_threads) == (None, 2)
+
+
 def test_one_command_is_enough() -> None:
     workload = parse(ROLE)
     assert workload.name == "snake", "the directory's name"
@@ -103,6 +108,8 @@ MISTAKES = {
     "count is a fraction": (ROLE + "count = 1.5", "roles.actor.count is 1.5", "whole number"),
     "count is true": (ROLE + "count = true", "roles.actor.count is True", "whole number"),
     "threads are none": (ROLE + "threads = 0", "roles.actor.threads is 0", "from 1 to 1024"),
+    "least threads are none": (ROLE + "threads = { min = 0 }", "roles.actor.threads.min is 0", "from 1 to 1024"),
+    "most threads": (ROLE + "threads = { max = 4 }", "roles.actor.threads.max is not a known key", "known here: min"),
     "memory is a text": (ROLE + 'memory = "2GiB"', "roles.actor.memory is '2GiB', not a table", "[roles.actor.memory]"),
     "memory has no min": (ROLE + "memory = { share = 0.5 }", "roles.actor.memory.min is missing", 'min = "512MiB"'),
     "memory without a unit": (ROLE + 'memory = { min = "512" }', "roles.actor.memory.min: '512'", "512MiB"),

@@ -242,6 +242,18 @@ def test_replicas_that_leave_their_work_to_others_leave_them_the_cpus_too(device
     assert {replica.cpus for replica in found.replicas} == {tuple(range(8))}
 
 
+@pytest.mark.parametrize(("cpus", "threads"), [(1, [1, 1, 1]), (2, [2, 1, 1]), (9, [3, 3, 3])])
+@pytest.mark.parametrize("devices", [(), (4000,)])
+def test_a_role_gets_its_least_threads_if_there_are_so_many_cpus(
+    devices: tuple[int, ...], cpus: int, threads: list[int]
+) -> None:
+    asked = ask(learner=(1, 1000), actor=(2, 1000))
+    asked = replace(asked, roles=(replace(asked.roles[0], least_threads=2), asked.roles[1]))
+    inventory = replace(host(*devices, cpus=cpus), source="nvml" if devices else "cpu")
+    found = plan(asked, inventory, (), Rules(context_mib=1, headroom=0))
+    assert [replica.threads for replica in found.replicas] == threads
+
+
 def test_a_request_for_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="no process to place"):
         plan(ask(actor=(0, 1)), host(100))

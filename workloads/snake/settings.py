@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     minutes: Annotated[float, Meta(description="stop after so many minutes of training; 0: go on", ge=0)] = 0
     steps: Annotated[int, Meta(description="stop after so many environment steps; 0: go on", ge=0)] = 0
     target: Annotated[float, Meta(description="stop at this mean score of the last 1,000 games; 0: go on", ge=0)] = 0
-    games: Annotated[int, Meta(description="games that one actor plays at once", ge=1, le=65536)] = 256
+    games: Annotated[int, Meta(description="games that one actor plays at once", ge=1, le=65536)] = 64
     rollout: Annotated[int, Meta(description="steps of each game in one batch", ge=1, le=1024)] = 16
     learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
     discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.97
