@@ -37,7 +37,7 @@ SECTION: Final = Section(
         "20 s, which is too short for a score). The original trains in process 0 with what four "
         "processes play, step by step, with one Session.run each; `fixed` sleeps instead of spinning and computes with "
         "one thread in each process, for one minute. One process with 400 games has the same network, labels and "
-        "update, and no transport. gpusched runs its own workload, which plays 256 games in each actor and learns with "
+        "update, and no transport. gpusched runs its own workload, which plays 64 games in each actor and learns with "
         "A2C: the scores compare what each design reaches, algorithm included."
     ),
     figures={

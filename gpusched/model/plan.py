@@ -11,7 +11,7 @@ __all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Reque
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`count` replicas of a role, each with `memory`, or without a device if that is None.
 
-    `threads` None: their part of the CPUs, and `least_threads` if there are so many CPUs. `light`: they hardly use a CPU,
+    `threads` None: their part of the CPUs, `least_threads` or more if there are so many. `light`: they hardly use one,
     so the others share the CPUs as if these were not there.
     """
 
