@@ -295,3 +295,11 @@ def test_a_run_directory_that_cannot_be_written_is_no_reason_to_fail(run_dir: st
 
 def test_outside_a_launch_nobody_is_told_who_is_ready() -> None:
     contract.tell_ready({})
+
+
+@pytest.mark.parametrize(
+    ("backend", "module"), [(None, "tensorflow"), ("", "tensorflow"), ("tensorflow", "tensorflow"), ("jax", "jax")]
+)
+def test_the_backend_of_keras_is_what_is_preloaded(backend: str | None, module: str) -> None:
+    environ = {} if backend is None else {"KERAS_BACKEND": backend}
+    assert contract.modules_to_preload(("tensorflow", "msgspec"), environ) == (module, "msgspec")
