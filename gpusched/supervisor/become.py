@@ -24,9 +24,17 @@ from gpusched.supervisor.fork_request import Command, ForkRequest, command_of
 from gpusched.supervisor.kernel import die_with
 from gpusched.supervisor.shown import show_as
 
-__all__ = ["Order", "become"]
+__all__ = ["Fresh", "Order", "become"]
 
 _kept: list[ModuleType] = []
+
+
+class Fresh:
+    """What this interpreter had when it had just started, before modules changed it."""
+
+    def __init__(self) -> None:
+        self.handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        self.path = sys.path[0]
 
 
 class Order:
@@ -42,17 +50,16 @@ class Order:
             os.close(descriptor)
 
 
-def become(order: Order, handlers: Mapping[signal.Signals, Any]) -> None:
+def become(order: Order, fresh: Fresh) -> None:
     """Wait until the supervisor knows this process, then be the replica it asked for, to its end.
 
-    `handlers` are those of an interpreter that has just started. Ends as the program does: also by SystemExit or
-    another exception, of which the traceback is printed.
+    Ends as the program does: also by SystemExit or another exception, of which the traceback is printed.
     """
     if not os.read(order.gate, 1):  # the supervisor is gone, or has started the replica in another way
         os._exit(0)
     request = _read(order)
     die_with(request.parent)
-    _take_signals(handlers)
+    _take_signals(fresh.handlers)
     for target, descriptor in enumerate(order.streams):
         os.dup2(descriptor, target)
     order.close()
@@ -62,6 +69,7 @@ def become(order: Order, handlers: Mapping[signal.Signals, Any]) -> None:
         sys.exit(f"{argv[0]}: no fork can stand for this command")
     try:
         _settle(request, command, argv)
+        _find_imports(command, fresh.path)
     except OSError as error:
         sys.exit(f"{argv[0]}: {error}")
     _run(command)
@@ -92,8 +100,6 @@ def _settle(request: ForkRequest, command: Command, argv: list[str]) -> None:
         show_as(request.argv, request.env)
     sys.orig_argv[:] = argv
     sys.argv[:] = ["-m" if command.module else command.target, *command.arguments]
-    if not sys.flags.safe_path:
-        sys.path[0] = os.getcwd() if command.module else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH109, PTH120
     if command.unbuffered:
         _unbuffer()
     tempfile.tempdir = None  # it was looked up in the zygote's environment
@@ -103,6 +109,15 @@ def _settle(request: ForkRequest, command: Command, argv: list[str]) -> None:
     except Exception as error:  # noqa: BLE001 (as the import hook does it: a script must run on)
         print(f"gpusched: the memory limit is NOT applied: {error}", file=sys.stderr)
     gc.enable()
+
+
+def _find_imports(command: Command, first: str) -> None:
+    """Have the program import from where it would, in the place of `first`: modules may have put paths before it."""
+    if sys.flags.safe_path:
+        return
+    path = os.getcwd() if command.module else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH109, PTH120
+    place = sys.path.index(first) if first in sys.path else 0
+    sys.path[place : place + (first in sys.path)] = [path]
 
 
 def _unbuffer() -> None:

@@ -121,7 +121,7 @@ class Preload:
                 break
             except OSError:
                 said = b""
-            self._take(msgspec.msgpack.decode(said, type=ZygoteMessage) if said else None)
+            self._take(_understood(said))
         if self.deadline is not None and time.monotonic() > self.deadline:
             self._leave(f"did not finish {self.doing} within {_LOAD_PATIENCE_S:.0f} s")
 
@@ -141,7 +141,7 @@ class Preload:
         same = settles_at_start(spec.env).items() <= self._settled.items()
         if command is None or not same or not os.access(spec.cwd, os.X_OK):
             return False
-        return command.module or (Path(spec.cwd) / command.target).is_file()
+        return command.module or os.path.isfile(os.path.join(spec.cwd, command.target))  # noqa: PTH113, PTH118 (never raises)
 
     def fork(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int | None:
         """Have a replica forked and return its pid: it is a child of this process, and waits for `begin`.
@@ -203,10 +203,9 @@ class Preload:
                     patience = _BUSY_PATIENCE_S if late else _FORK_PATIENCE_S
                     self._leave(f"did not fork a replica within {patience:.0f} s")
                     return None
-        if not said:
-            self._end()
-            return None
-        answer: ZygoteMessage = msgspec.msgpack.decode(said, type=ZygoteMessage)
+        answer = _understood(said)
+        if not isinstance(answer, Forked | FailedFork):
+            self._take(answer)
         return answer
 
     def ended(self, how: str) -> None:
@@ -253,3 +252,14 @@ class Preload:
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+def _understood(said: bytes) -> ZygoteMessage | None:
+    """Return what the zygote said, None if it has ended. What it cannot have said, a module wrote to its socket."""
+    if not said:
+        return None
+    try:
+        message: ZygoteMessage = msgspec.msgpack.decode(said, type=ZygoteMessage)
+    except msgspec.MsgspecError:
+        return Refused(message="a module has written to its socket")
+    return message

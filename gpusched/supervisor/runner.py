@@ -15,6 +15,7 @@ import msgspec
 
 from gpusched.contract import attempt_environment, child_environment, modules_to_preload
 from gpusched.errors import HostFault
+from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.events import (
     Ended,
@@ -226,6 +227,7 @@ class Runner:
         """Kill what fled from its group, clear up, and save the last word, for a while even if the disk is full."""
         if self._effects.preload is not None:
             self._effects.preload.close()
+            self._recorder.set_note(None)
         if not kill_descendants(_SWEEP_PATIENCE_S):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
@@ -272,10 +274,14 @@ def supervise(path: Path, guard: int) -> JobState:
     directory = JobDirectory(path)
     spec = directory.read_spec()
     counter = find_counter()
-    preload = _preload(directory, spec)
+    preload = _preload(spec)
+    spawner = _spawner(spec, preload)
+    wakeup = Wakeup(spec.launcher)
+    if preload is not None:  # now that there are handlers: like a replica it inherits no signal that is ignored
+        preload.start(os.environ, directory.tmp, _forkable(spec)[0].cwd, directory.log("zygote"))
     effects = Effects(
-        spawner=_spawner(spec, preload),
-        wakeup=Wakeup(spec.launcher),
+        spawner=spawner,
+        wakeup=wakeup,
         clock=BootClock(),
         oom=OomKills(lambda: read_counter(counter)),
         environ=dict(os.environ),
@@ -286,14 +292,14 @@ def supervise(path: Path, guard: int) -> JobState:
     return Runner(directory, spec, effects).run()
 
 
-def _preload(directory: JobDirectory, spec: JobSpec) -> Preload | None:
-    """Start to import what all replicas need, if there is something, and a replica that a fork can stand for."""
-    preload = Preload(modules_to_preload(spec.preload, os.environ))
-    forkable = [one for one in spec.replicas if command_of(one.argv, sys.executable)]
-    if spec.attached or not preload.modules or not forkable:
-        return None
-    preload.start(os.environ, directory.tmp, forkable[0].cwd, directory.log("zygote"))
-    return preload
+def _preload(spec: JobSpec) -> Preload | None:
+    """Return what imports what all replicas need, if there is something, and a replica that a fork can stand for."""
+    modules = modules_to_preload(spec.preload, os.environ)
+    return None if spec.attached or not modules or not _forkable(spec) else Preload(modules)
+
+
+def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
+    return [one for one in spec.replicas if command_of(one.argv, sys.executable)]
 
 
 def _spawner(spec: JobSpec, preload: Preload | None) -> Spawner:

@@ -20,11 +20,12 @@ from typing import Final
 import msgspec
 
 from gpusched.frameworks.forking import obstacle_to_fork
-from gpusched.supervisor.become import Order, become
+from gpusched.supervisor.become import Fresh, Order, become
 from gpusched.supervisor.fork_request import DESCRIPTORS, FailedFork, Forked, Loading, Ready, Refused, ZygoteMessage
 
 __all__ = ["Zygote", "serve"]
 
+_MOST_WORDS: Final = 1000  # an error may tell more than a packet takes; all of it is in the zygote's log
 _THREADS_PATIENCE_S: Final = 0.5  # the kernel lists a thread for a moment longer than Python has joined it
 
 
@@ -43,12 +44,16 @@ class Zygote:
                 importlib.import_module(module)
             except BaseException as error:  # noqa: BLE001 (also SystemExit: whatever a module does, replicas start)
                 traceback.print_exc()
-                self._say(Refused(message=f"import {module}: {type(error).__name__}: {error}".rstrip(": ")))
+                self._say(
+                    Refused(message=f"import {module}: {type(error).__name__}: {error}"[:_MOST_WORDS].rstrip(": "))
+                )
                 return False
             why = obstacle_to_fork() or _further_threads()
             if why is not None:
                 self._say(Refused(message=f"after the import of {module} it cannot be forked: {why}"))
                 return False
+        _open_streams()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # a fork hears them when it is the replica
         gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
         self._say(Ready())
         return True
@@ -79,7 +84,8 @@ class Zygote:
                     os.close(read)
                     return order
                 os.close(write)
-                os.waitpid(middle, 0)  # from now on the replica is a child of the supervisor, a subreaper
+                with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
+                    os.waitpid(middle, 0)  # from now on the replica is a child of the supervisor, a subreaper
                 pid = os.read(read, 16)
                 self._say(Forked(pid=int(pid)) if pid else FailedFork(message="no second process"))
             os.close(read)
@@ -111,6 +117,13 @@ def _is_replica(write: int) -> bool:
     return True
 
 
+def _open_streams() -> None:
+    """Open the streams that a module has closed, or what comes with a request would get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 (stderr)
+        pass
+    os.close(descriptor)
+
+
 def _further_threads() -> str | None:
     """Return which threads there are beside this one; none of them is harmless to a fork that we know of."""
     deadline = time.monotonic() + _THREADS_PATIENCE_S
@@ -132,7 +145,7 @@ def _name(thread: str) -> str:
 
 def main() -> None:
     """Be a zygote, and in each fork the replica: its program runs in here, at the bottom of the stack."""
-    fresh = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    fresh = Fresh()
     order = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
     if order is not None:
         become(order, fresh)

@@ -96,8 +96,10 @@ def test_a_forked_replica_ends_as_an_executed_one(
 
 
 def test_a_program_that_is_not_there_says_so_as_ever(place: Preloading) -> None:
-    one = place.start(place.python("module.0", "-m", "gone"), place.python("script.0", "gone.py"))
+    long = place.python("long.0", "x" * 300 + ".py")
+    one = place.start(place.python("module.0", "-m", "gone"), place.python("script.0", "gone.py"), long)
     assert one.wait_ended().state is JobState.FAILED
+    assert "can't open file" in one.output("long.0")
     assert "No module named gone" in one.output("module.0")
     assert "can't open file" in one.output("script.0")
 
@@ -163,3 +165,42 @@ def test_signals_that_a_preloaded_module_handles_do_in_replicas_what_they_always
     one.wait_output("part.0", "here")
     one.stop()
     assert one.wait_ended().state is JobState.CANCELLED
+
+
+def test_signals_that_are_ignored_where_a_job_is_started_do_in_forks_what_they_do_in_others(place: Preloading) -> None:
+    place.write("tell", "import signal\nprint('does', [signal.getsignal(number) for number in (1, 2)])")
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)}
+    try:
+        one = place.start(
+            place.python("forked.0", "-m", "tell"), place.python("executed.0", "-m", "tell", env=EXECUTED)
+        )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    one.wait_ended()
+    (forked,), (executed,) = (
+        [line for line in one.output(name).splitlines() if line.startswith("does ")]
+        for name in ("forked.0", "executed.0")
+    )
+    assert forked == executed
+
+
+CHANGES = {
+    "signals of children are ignored": "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "a stream is closed": "import os\nos.close(0)",
+    "imports come from elsewhere": "import sys\nsys.path.insert(0, 'elsewhere')",
+}
+
+
+@pytest.mark.parametrize("text", CHANGES.values(), ids=CHANGES.keys())
+def test_what_a_preloaded_module_changes_harms_no_replica(place: Preloading, text: str) -> None:
+    place.write("changes", text)
+    place.write(
+        "finds",
+        "import os, sys\nprint('preloaded' in sys.modules, os.readlink('/proc/self/fd/0'), sys.path.index(os.getcwd()),"
+        " sys.path[:1] == ['elsewhere'])",
+    )
+    one = place.start(place.python("part.0", "-m", "finds"), preload=("preloaded", "changes"))
+    assert one.wait_ended().state is JobState.SUCCEEDED, one.output("part.0")
+    before = "elsewhere" in text
+    assert one.output("part.0").splitlines()[1] == f"True /dev/null {int(before)} {before}"

@@ -58,9 +58,10 @@ def test_what_can_be_forked_waits_for_the_imports_and_all_else_starts_at_once(pl
 def test_a_stop_does_not_wait_for_the_imports(place: Preloading) -> None:
     place.write("slow", SLOW)
     one = place.start(*(place.python(f"part.{n}", "-m", "wait") for n in range(20)), preload=("slow",))
-    wait_step(one, "preloading slow")
+    wait_until(lambda: one.status.note == "preloading slow", "the status tells what is waited for")
     one.stop()
     assert one.wait_ended().state is JobState.CANCELLED
+    assert one.status.note is None, "nothing is waited for any more"
     assert {each.exit for each in one.status.replicas} == {ExitReason(kind="stopped")}
     assert {each.pid for each in one.status.replicas} == {None}
     one.wait_gone()
@@ -70,8 +71,13 @@ REFUSED = {
     "a module that is not there": ("import no_such_module", "import odd: ModuleNotFoundError: No module named 'no_"),
     "a module that ends": ("import sys\nsys.exit(3)", "import odd: SystemExit: 3"),
     "a module that dies": ("import os\nos.kill(os.getpid(), 11)", "ended by signal 11 while preloading odd"),
+    "an error of many words": ("raise ImportError(200_000 * 'x')", "import odd: ImportError: xxx"),
     "a module that leaves": ("import os\nos._exit(7)", "ended with code 7 while preloading odd"),
     "a module that closes all": ("import os, time\nos.closerange(3, 99)\ntime.sleep(60)", "ended by signal 9"),
+    "a module that speaks to us": (
+        "import os, sys\nos.write(int(sys.argv[1]), b'no message')",
+        "is not used: a module has written to its socket",
+    ),
     "a thread": (
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
         "after the import of odd it cannot be forked: it has left 1 more thread (python",
