@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.cli.job_words import ready_count, ready_words
+from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory, parse_report, read_job
 
@@ -178,7 +179,7 @@ class _Start:
 
 
 def _say(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), text)
+    print(time.strftime("%H:%M:%S"), printable(text))
     sys.stdout.flush()
 
 

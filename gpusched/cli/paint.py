@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, Self, TextIO
 
-from gpusched.cli.text import cell_width, crop
+from gpusched.cli.text import cell_width, crop, printable
 
 __all__ = ["Text", "colours_of", "painted", "width_of"]
 
@@ -18,10 +18,12 @@ _NAMES: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "
 _LEVELS: Final = (0, 95, 135, 175, 215, 255)  # of red, green and blue in the palette of 256 colours (xterm)
 _PALETTE: Final = 256
 _DARK: Final = 0x90
+_LONGEST_WIDTH: Final = 4
+"""Digits."""
 
 
 class Text:
-    """One line: pieces of printable text, each with its style. It grows in place."""
+    """One line: pieces of text, each with its style. It grows in place."""
 
     __slots__ = ("_pieces",)
 
@@ -115,7 +117,7 @@ def colours_of(stream: TextIO) -> int:
 def width_of(stream: TextIO, otherwise: int) -> int:
     """Return how many columns a terminal has, or `otherwise`; $COLUMNS is believed first."""
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
+    if columns.isdecimal() and len(columns) <= _LONGEST_WIDTH and int(columns):
         return int(columns)
     if not stream.isatty():
         return otherwise
@@ -126,11 +128,15 @@ def width_of(stream: TextIO, otherwise: int) -> int:
 
 
 def painted(pieces: Iterable[tuple[str, str]], colours: int) -> str:
-    """Return pieces of text with the escape sequences of their styles, for a terminal of so many colours."""
+    """Return pieces of text with the escape sequences of their styles, for a terminal of so many colours.
+
+    There are no other ones: what a text itself would tell a terminal becomes `?`.
+    """
+    harmless = ((printable(text), style) for text, style in pieces)
     if not colours:
-        return "".join(text for text, _ in pieces)
+        return "".join(text for text, _ in harmless)
     return "".join(
-        f"\x1b[{codes}m{text}\x1b[0m" if (codes := _codes(style, colours)) else text for text, style in pieces
+        f"\x1b[{codes}m{text}\x1b[0m" if (codes := _codes(style, colours)) else text for text, style in harmless
     )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from gpusched.cli.options import Option
 from gpusched.cli.snapshot import Snapshot, document, reader_of
+from gpusched.cli.text import printable
 from gpusched.errors import UsageError
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
@@ -72,7 +73,7 @@ def oneline(snapshot: Snapshot, *, unicode: bool) -> str:
     parts += [_job(job) for job in snapshot.jobs if job.state not in JOB_TERMINAL and job.state is not JobState.QUEUED]
     if waiting := sum(job.state is JobState.QUEUED for job in snapshot.jobs):
         parts.append(f"{waiting} queued")
-    line = " | ".join(parts)
+    line = printable(" | ".join(parts))
     return line if unicode else line.replace(" · ", " ").replace("°", "").encode("ascii", "replace").decode()
 
 

@@ -52,6 +52,13 @@ def test_a_short_text_is_filled_up() -> None:
     assert (text.plain, text.cell_len) == ("字  ", 4)
 
 
+def test_no_text_moves_the_cursor_whoever_wrote_it() -> None:
+    text = Text("a\x1b[2J\n", "red")
+
+    assert painted(text.pieces, 0) == "a?[2J?"
+    assert painted(text.pieces, 16) == "\x1b[31ma?[2J?\x1b[0m"
+
+
 def test_spaces_at_the_end_go_whatever_their_style() -> None:
     text = Text.assemble("a ", (" ", "red"), "")
     text.rstrip()
@@ -86,3 +93,6 @@ def test_a_pipe_is_as_wide_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert width_of(io.StringIO(), 140) == 140
     monkeypatch.setenv("COLUMNS", "77")
     assert width_of(io.StringIO(), 140) == 77
+    for odd in ("0", "-3", "wide", "9" * 5000):
+        monkeypatch.setenv("COLUMNS", odd)
+        assert width_of(io.StringIO(), 140) == 140

@@ -214,6 +214,15 @@ def test_processes_are_matched_to_replicas_by_pid_and_by_ancestor(shared_host: S
     assert job["progress"]["score"] == 7.25
 
 
+def test_what_a_saved_status_says_moves_no_cursor(shared_host: StandInHost, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    other = json.loads(told(shared_host, tmp_path, "--json"))
+    saved.write_text(json.dumps(other | {"host": "far\x1b[2J\n"}))
+    page = told(shared_host, tmp_path, "--machine", str(saved))
+    assert page.startswith("far?[2J? (simulated)")
+    assert "\x1b" not in page
+
+
 def test_a_saved_status_is_shown_again_as_it_was(shared_host: StandInHost, tmp_path: Path) -> None:
     saved = tmp_path / "saved.json"
     saved.write_text(told(shared_host, tmp_path, "--json"))
