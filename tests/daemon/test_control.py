@@ -1,6 +1,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +248,17 @@ def test_a_daemon_that_begins_is_waited_for_and_one_that_never_listens_is_no_end
         os.close(descriptor)
     with Client(daemon.settings) as client, pytest.raises(NoDaemon, match="no daemon runs"):
         client.ask(Ping(), patience_s=0.2)
+
+
+def test_where_nobody_else_may_look_no_daemon_is_found(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o000)
+    code = (
+        "import os, sys; from pathlib import Path; from gpusched.control.place import listener; import socket\n"
+        "os.geteuid() or os.seteuid(65534)\n"
+        "print(listener(Path(sys.argv[1])))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "closed" / "control.sock"], capture_output=True, text=True, check=False
+    )
+
+    assert told.stdout == "None\n", told.stderr
