@@ -100,10 +100,11 @@ def plain_progress(report: Mapping[str, object]) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration for people: `42s`, `3m 07s`, `2h 05m`."""
     whole = max(int(seconds), 0)
-    if whole < 60:  # noqa: PLR2004 (seconds in a minute)
+    if whole < _MINUTE:
         return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"  # noqa: PLR2004
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m {whole % _MINUTE:02d}s"
+    return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02d}m"
 
 
 def number(value: object) -> float | None:
