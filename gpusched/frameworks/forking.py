@@ -46,13 +46,18 @@ def obstacle_to_fork(devices: str = "/dev/nvidia") -> str | None:
 def renew_after_fork(threads: int) -> None:
     """Give a fork random numbers and a number of threads of its own, where the libraries loaded do not see to it.
 
-    `random` reseeds itself after a fork. TensorFlow, Keras and JAX draw a seed when they first need one.
+    `random` reseeds itself after a fork. TensorFlow, Keras and JAX draw a seed when they first need one, and MKL reads
+    its number of threads then.
     """
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()
     if threads > 1:  # they were loaded with 1
         _set_threads(threads)
+        numexpr = sys.modules.get("numexpr")
+        if numexpr is not None:
+            with contextlib.suppress(AttributeError, ValueError):  # half imported, or NUMEXPR_MAX_THREADS is less
+                numexpr.set_num_threads(threads)
 
 
 def _has_eager_context() -> bool:

@@ -48,7 +48,7 @@ _ONE_THREAD: Final = {
     "MKL_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
 }
-"""Libraries that start threads when they are loaded leave it here; become.py gives each replica its number."""
+"""Libraries that start threads when they are loaded leave it here; forking.py gives each replica its number."""
 
 
 class ZygoteState(StrEnum):
