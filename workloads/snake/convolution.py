@@ -2,8 +2,7 @@
 
 Winograd's minimal filtering (Lavin and Gray 2016, arXiv:1509.09308): a correlation of 3 weights with 7 numbers gives 5
 and takes 7 multiplications instead of 15, so one of 3 x 3 with 7 x 7 takes 49 instead of 225. Picture and kernel are
-brought into the space of the 49 products and the products back from it, each with one small constant matrix. Knows no
-game.
+brought into the space of the 49 products, and the products back from it, with small constant matrices. Knows no game.
 """
 
 from typing import Any, Final
@@ -40,18 +39,28 @@ class OneTileConvolution(layers.Conv2D):  # type: ignore[misc]
 
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """Return the convolution [n, 5, 5, filters] without its bias."""
-        # With three axes all products are oneDNN's fast kind; the other kind costs 40 ms when it is first used.
-        products, channels, filters = _INPUTS**2, inputs.shape[-1], kernel.shape[-1]
-        cells = ops.reshape(ops.transpose(inputs, (1, 2, 0, 3)), (1, products, -1))
-        of_inputs = ops.reshape(ops.matmul(_OF_INPUTS[None], cells), (products, -1, channels))
-        of_kernel = ops.matmul(_OF_KERNEL[None], ops.reshape(kernel, (1, _TAPS**2, -1)))
-        product = ops.matmul(of_inputs, ops.reshape(of_kernel, (products, channels, filters)))
-        result = ops.matmul(_TO_OUTPUTS[None], ops.reshape(product, (1, products, -1)))
+        channels, filters = inputs.shape[-1], kernel.shape[-1]
+        of_inputs = _in_both(_OF_INPUTS, ops.transpose(inputs, (1, 2, 0, 3)))
+        of_kernel = _in_both(_OF_KERNEL, ops.reshape(kernel, (_TAPS, _TAPS, 1, -1)))
+        product = ops.matmul(
+            ops.reshape(of_inputs, (_INPUTS**2, -1, channels)), ops.reshape(of_kernel, (_INPUTS**2, channels, filters))
+        )
+        result = _in_both(_TO_OUTPUTS, ops.reshape(product, (_INPUTS, _INPUTS, -1, filters)))
         return ops.transpose(ops.reshape(result, (_OUTPUTS, _OUTPUTS, -1, filters)), (2, 0, 1, 3))
 
 
+def _in_both(transform: NDArray[np.float32], plane: Any) -> Any:
+    """Transform the rows and the columns of `plane` [rows, columns, ...]; return [new rows, new columns, all others].
+
+    Each product has three axes, as oneDNN has a fast kind for; its other kind takes 40 ms when it is first used.
+    """
+    new, old = transform.shape
+    rows = ops.matmul(transform[None], ops.reshape(plane, (1, old, -1)))
+    return ops.matmul(transform[None], ops.reshape(rows, (new, old, -1)))
+
+
 def _transforms() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    """Return what brings inputs [49, 49], a kernel [49, 9] and products [25, 49] to where they are needed.
+    """Return what brings seven inputs [7, 7], three taps [7, 3] and seven products [5, 7] to where they are needed.
 
     Multiplying polynomials by their values at `_POINTS` and infinity gives a convolution; its transpose is the
     correlation wanted here (Toom and Cook). Powers of two even the rows out: without them float32 loses more.
@@ -62,14 +71,10 @@ def _transforms() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.
     mean = np.prod(sizes, axis=0) ** (1 / 3)
     outer, inner = 2 ** np.round(np.log2(mean / sizes[0])), 2 ** np.round(np.log2(mean / sizes[2]))
     return (
-        _in_two_dimensions(of_inputs * inner[:, None]),
-        _in_two_dimensions(of_kernel / (outer * inner)[:, None]),
-        _in_two_dimensions(to_outputs * outer),
+        (of_inputs * inner[:, None]).astype(np.float32),
+        (of_kernel / (outer * inner)[:, None]).astype(np.float32),
+        (to_outputs * outer).astype(np.float32),
     )
-
-
-def _in_two_dimensions(transform: NDArray[np.float64]) -> NDArray[np.float32]:
-    return np.kron(transform, transform).astype(np.float32)
 
 
 def _values(terms: int) -> NDArray[np.float64]:
