@@ -33,11 +33,15 @@ def fresh(
     """Run `python -m module words...` in the project's folder and return the JSON object that is its last line.
 
     `environ` is added to this process's. Raises Failed with the last words of stderr if there is no such line, or not
-    within `timeout_s`. Whatever of its process tree is left when it ends, or when this call is interrupted, is killed.
+    within `timeout_s`. Whatever of its process tree is left when it ends, or when this call is interrupted, is killed,
+    and what those had in TMPDIR goes.
     """
     argv = [python, "-m", module, *words]
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environ or {})}
-    with tempfile.TemporaryFile("w+") as errors:
+    with (
+        tempfile.TemporaryDirectory(prefix="gb-", ignore_cleanup_errors=True) as home,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TMPDIR": home, **(environ or {})}
         process = subprocess.Popen(
             argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
         )

@@ -43,7 +43,7 @@ class Daemon:
         self.state.mkdir(parents=True, exist_ok=True)
         with (self.state / "daemon.log").open("ab") as log:
             argv = [sys.executable, "-m", "gpusched.daemon"]
-            self._process = subprocess.Popen(argv, env=self.environ, stdout=log, stderr=log)
+            self._process = subprocess.Popen(argv, env=self.environ, stdout=log, stderr=log, start_new_session=True)
         until(self._answers, "the daemon answers", every_s=0.002)
         self.pid = self._process.pid
         return time.perf_counter() - began
@@ -90,11 +90,12 @@ def running_daemon(environ: Mapping[str, str] = os.environ) -> Iterator[Daemon]:
     """Give a daemon that runs in a new directory; its jobs and itself end with the block, and the directory goes."""
     with tempfile.TemporaryDirectory(prefix="gpusched-bench-") as home:
         daemon = Daemon(Path(home), environ)
-        daemon.start()
         try:
+            daemon.start()
             yield daemon
-            daemon.end_jobs()
         finally:
+            with contextlib.suppress(NoDaemon):
+                daemon.end_jobs()
             daemon.stop()
 
 

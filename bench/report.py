@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -26,6 +27,7 @@ __all__ = ["page", "print_results", "write_results"]
 
 _DOCS: Final = ROOT / "docs"
 _NARROWEST: Final = 120
+_ARROWS: Final = {"more": "↑", "less": "↓"}
 _ABOUT: Final = """\
 # Benchmarks
 
@@ -47,24 +49,51 @@ def page(results: Results) -> str:
     return "\n".join([*parts, _places(results)])
 
 
-def print_results(sections: Sequence[SectionResult]) -> None:
-    """Print tables and goals."""
+def print_results(sections: Sequence[SectionResult], *, quick: bool = False) -> None:
+    """Print tables and goals; those of a quick look are no verdict."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _NARROWEST
     for section in sections:
-        table = Table(title=f"{section.title} ({section.seconds:.0f} s)", title_justify="left", title_style="bold")
-        for name in ("", "kind", *_headings(section)):
-            table.add_column(escape(name), justify="left" if name in {"", "kind"} else "right")
-        for row in section.rows:
-            style = "bold" if row.kind == "ours" else None
-            table.add_row(*(escape(cell) for cell in (row.name, row.kind, *_cells(section, row))), style=style)
-        console.print(table)
+        console.print(_table(section))
         for line in (*_compared(section), *_notes(section)):
             console.print(escape(line), style="dim")
         for goal in section.goals:
             console.print(f"  {escape(goal.text)}: {escape(verdict(goal, section).words)}")
         console.print()
+    if quick:
+        console.print("A quick look: fewer processes, rounds and seconds than the goals speak of.")
+
+
+def _table(section: SectionResult) -> Table:
+    """Return the table for a terminal: `±` is the value that is farthest from the median, `×` a column of its own."""
+    title = f"{section.title} ({section.seconds:.0f} s)"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    table.add_column("kind")
+    for key, figure in section.figures.items():
+        table.add_column(
+            escape(f"{figure.name}\n{figure.unit} {_ARROWS[figure.better]}"), justify="right", no_wrap=True
+        )
+        if _reference(section, key):
+            table.add_column("\n×", justify="right", no_wrap=True)
+    for row in section.rows:
+        cells = [row.name, row.kind]
+        for key in section.figures:
+            cells.append(_short_cell(row, key))
+            if _reference(section, key):
+                cells.append(_ratio(section, row, key))
+        table.add_row(*(escape(cell) for cell in cells), style="bold" if row.kind == "ours" else None)
+    return table
+
+
+def _short_cell(row: RowResult, key: str) -> str:
+    median = row.median(key)
+    if median is None:
+        return ""
+    farthest = max(abs(value - median) for value in row.values[key])
+    spread = f" ±{farthest / median:.0%}" if median and len(row.values[key]) > 1 else ""
+    return f"{short(median)}{spread}"
 
 
 def write_results(sections: Iterable[SectionResult], order: Iterable[str]) -> None:
@@ -95,9 +124,8 @@ def _section(section: SectionResult) -> str:
 
 
 def _headings(section: SectionResult) -> list[str]:
-    arrows = {"more": "↑", "less": "↓"}
     units = {key: f", {figure.unit}" if figure.unit else "" for key, figure in section.figures.items()}
-    return [f"{figure.name}{units[key]} {arrows[figure.better]}" for key, figure in section.figures.items()]
+    return [f"{figure.name}{units[key]} {_ARROWS[figure.better]}" for key, figure in section.figures.items()]
 
 
 def _cells(section: SectionResult, row: RowResult) -> list[str]:
@@ -111,11 +139,15 @@ def _cell(section: SectionResult, row: RowResult, key: str) -> str:
         return ""
     values = row.values[key]
     spread = f" ({short(min(values))}-{short(max(values))})" if len(values) > 1 else ""
-    than = _reference(section, key)
+    ratio = _ratio(section, row, key)
+    return f"{short(median)}{spread}, {ratio} ×" if ratio else f"{short(median)}{spread}"
+
+
+def _ratio(section: SectionResult, row: RowResult, key: str) -> str:
+    """Return how many times better a row is than the one that it is compared with; nothing for that row itself."""
+    than, median = _reference(section, key), row.median(key)
     theirs = than.median(key) if than and than is not row else None
-    if not theirs or not median:
-        return f"{short(median)}{spread}"
-    return f"{short(median)}{spread}, {short(times_better(section.figures[key], median, theirs))} ×"
+    return short(times_better(section.figures[key], median, theirs)) if theirs and median else ""
 
 
 def _reference(section: SectionResult, key: str) -> RowResult | None:

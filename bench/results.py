@@ -88,31 +88,38 @@ def times_better(figure: Figure, ours: float, theirs: float) -> float:
 
 
 def verdict(goal: Goal, section: SectionResult) -> Verdict:
-    """Return whether the medians of a section show what a goal wants."""
-    figure, row = section.figures[goal.figure], section.row(goal.row)
-    ours = row.median(goal.figure) if row else None
+    """Return whether the medians of a section show what a goal wants: nothing, where a row has fewer than wanted."""
+    figure, ours = section.figures[goal.figure], _whole(section, goal.row, goal.figure)
     if ours is None:
-        return Verdict("not measured", "not measured")
+        return Verdict("not measured", f"not measured: no whole figure of {goal.row}")
     if goal.than is None:
         return _against_bound(figure, ours, goal.bound or 0.0)
-    than = section.row(goal.than)
-    theirs = than.median(goal.figure) if than else None
+    theirs = _whole(section, goal.than, goal.figure)
     if theirs is None:
-        return Verdict("not measured", f"not measured: no figure of {goal.than}")
+        return Verdict("not measured", f"not measured: no whole figure of {goal.than}")
     got = times_better(figure, ours, theirs)
     state: Literal["met", "not met"] = "met" if got >= goal.times else "not met"
-    if goal.times == 1:
-        return Verdict(state, f"{state}: {short(got)} times", got, goal.times)
-    if goal.times < 1:
-        return Verdict(state, f"{state}: {short(1 / got)} of at most {short(1 / goal.times)} times", got, goal.times)
-    return Verdict(state, f"{state}: {short(got)} of {short(goal.times)} times", got, goal.times)
+    if goal.times < 1 and figure.better == "less":
+        words = f"{short(1 / got)} times as much, at most {short(1 / goal.times)} wanted"
+    elif goal.times < 1:
+        words = f"{short(got)} times as much, at least {short(goal.times)} wanted"
+    else:
+        words = f"{short(got)} times as good, at least {short(goal.times)} wanted"
+    return Verdict(state, f"{state}: {words}", got, goal.times)
+
+
+def _whole(section: SectionResult, name: str, figure: str) -> float | None:
+    """Return the median of a row that was measured as often as it should."""
+    row = section.row(name)
+    return None if row is None or row.note else row.median(figure)
 
 
 def _against_bound(figure: Figure, ours: float, bound: float) -> Verdict:
     met = ours <= bound if figure.better == "less" else ours >= bound
     limit = "at most" if figure.better == "less" else "at least"
     state: Literal["met", "not met"] = "met" if met else "not met"
-    return Verdict(state, f"{state}: {short(ours)} of {limit} {short(bound)} {figure.unit}".rstrip())
+    unit = f" {figure.unit}" if figure.unit else ""
+    return Verdict(state, f"{state}: {short(ours)}{unit}, {limit} {short(bound)} wanted")
 
 
 def short(value: float) -> str:

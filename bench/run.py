@@ -55,7 +55,7 @@ class Tally:
         except Missing as missing:
             self.note = f"left out: {missing}"
             return
-        except Exception as error:  # noqa: BLE001 (one peer that breaks must not cost the others)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (one peer that breaks must not cost the others)
             self.note = f"failed: {error or type(error).__name__}"
             self.failed = True
             return
@@ -64,9 +64,10 @@ class Tally:
             self._values.setdefault(figure, []).extend(values if isinstance(values, Sequence) else [values])
 
     def result(self) -> RowResult:
-        """Return what there is."""
+        """Return what there is, and say so where that is less than was wanted."""
         values = {figure: tuple(float(value) for value in found) for figure, found in self._values.items()}
-        return RowResult(name=self.row.name, kind=self.row.kind, values=values, note=self.note)
+        note = self.note or (f"measured {len(self.taken)} of {self.rounds} times" if self.left else None)
+        return RowResult(name=self.row.name, kind=self.row.kind, values=values, note=note)
 
 
 class Measuring:
@@ -94,7 +95,7 @@ class Measuring:
                             screen.begins(self.section.name, tally.row.name, number + 1, tally.rounds)
                             tally.measure(quick=self.quick)
                             screen.ended(tally.note, tally.taken[-1] if tally.taken else 0.0)
-        except Exception as error:  # noqa: BLE001 (a section that cannot begin must not cost the others)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (a section that breaks must not cost the others)
             for tally in self.tallies:
                 tally.note, tally.failed = tally.note or f"failed: {error or type(error).__name__}", True
         self._ended = time.perf_counter()
@@ -163,10 +164,11 @@ def measure_all(chosen: Sequence[Section], *, quick: bool, write: bool) -> int:
                 ended.append(measuring)
     except KeyboardInterrupt:
         interrupted = True
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows is short
+    for number in (signal.SIGINT, signal.SIGTERM):  # what follows is short
+        signal.signal(number, signal.SIG_IGN)
     kill_descendants(_END_PATIENCE_S)
     begun = [one for one in measurings if one in ended or any(tally.taken for tally in one.tallies)]
-    print_results([one.result() for one in begun])
+    print_results([one.result() for one in begun], quick=quick)
     if write:
         write_results([one.result() for one in ended], ORDER)
     if interrupted:

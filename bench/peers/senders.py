@@ -194,6 +194,7 @@ class SharedMemory(Sender):
         self._copied = copied
         size = sum(array.nbytes for array in self.weights)
         self._memory = shared_memory.SharedMemory(create=True, size=size)
+        self._memory.unlink()  # it lasts until the last process that has it mapped ends, however that ends
         self._there = self._views()
 
     def receiver(self, pipe: Pipe, address: str, rank: int) -> Take:
@@ -219,10 +220,9 @@ class SharedMemory(Sender):
             pipe.send_bytes(_LOAD)
 
     def close(self) -> None:
-        """Unlink the memory."""
+        """Give the memory back."""
         self._there = []
         self._memory.close()
-        self._memory.unlink()
 
     def _views(self) -> list[Any]:
         found, offset = [], 0

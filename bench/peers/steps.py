@@ -27,21 +27,27 @@ def as_arrays(dtype: type[np.generic]) -> Carried:
 
 
 def as_lists() -> Carried:
-    """Return the same as the original kept it: a list of arrays float64 [10, 10], and two lists of ints."""
+    """Return the same as the original kept it: states [frame] with an array float64 [10, 10], and two lists of ints."""
     frames, actions, values = as_arrays(np.float64)
-    return [frame.copy() for frame in frames], [int(action) for action in actions], [int(value) for value in values]
+    return [[frame.copy()] for frame in frames], [int(action) for action in actions], [int(value) for value in values]
 
 
 def number(batch: Carried, count: int) -> None:
     """Write which batch this is into it, as no other batch before or after it has."""
-    batch[0][0][0, 0] = count % _NUMBERS
+    frames = batch[0]
+    _frame(frames[0])[0, 0] = count % _NUMBERS
 
 
 def check(batch: Any, count: int) -> None:
     """Raise ValueError unless this is batch `count`, whole."""
     frames, actions, values = batch
-    if frames[0][0, 0] != count % _NUMBERS or actions[-1] != _LAST_ACTION or len(values) != STEPS:
+    if _frame(frames[0])[0, 0] != count % _NUMBERS or actions[-1] != _LAST_ACTION or len(values) != STEPS:
         raise ValueError(f"batch {count} is not what was sent")
+
+
+def _frame(state: Any) -> Any:
+    """Return the array of a state: itself, or what is in the original's list of one."""
+    return state[0] if isinstance(state, list) else state
 
 
 def percentiles(seconds: Any) -> dict[str, float]:

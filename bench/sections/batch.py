@@ -8,7 +8,7 @@ from bench.section import Figure, Goal, Row, Section
 __all__ = ["SECTION"]
 
 _PEER: Final = "bench.peers.transport"
-_ORIGINAL: Final = "Pipe, lists of arrays and ints"
+_ORIGINAL: Final = "original: Pipe, lists of states and ints"
 _LIMIT: Final = "limit: unix socket, sendall and recv_into"
 _OURS: Final = "gpusched.channel, ipc"
 _TCP: Final = "gpusched.channel, tcp on loopback"
@@ -19,10 +19,11 @@ SECTION: Final = Section(
     about=(
         "Frames of 10 x 10, actions and values: 1.02 MB as uint8, 8.2 MB as float64. `batches`: streamed, as fast as "
         "the learner takes them. p50 and p99: one at a time, from before it is sent until its acknowledgement is back; "
-        "for Ray, from the learner's call until it has the batch. The original's row carries arrays of float64 and "
-        "Python's ints, as it did: most of the gain over it comes from sending whole arrays of uint8 instead, and the "
-        "rows between show how much. ipc shares memory between processes of one host, so that it can pass a socket; "
-        "the row `sockets only` and tcp do not. memcpy is one copy within one process: any way needs at least that."
+        "for Ray, from the learner's call until it has the batch. The original's row carries lists of states, each a "
+        "list of one array of float64, and of Python's ints, as it did: most of the gain over it comes from sending "
+        "whole arrays of uint8 instead, and the rows between show how much. ipc shares memory between processes of one "
+        "host, so that it can pass a socket; the row `sockets only` and tcp do not. memcpy is one copy within one "
+        "process: any way needs at least that."
     ),
     figures={
         "rate": Figure("batches", "1/s", "more"),

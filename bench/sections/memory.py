@@ -3,7 +3,7 @@
 from functools import cache, partial
 from typing import Any, Final
 
-from bench.fresh import fresh
+from bench.fresh import Failed, fresh
 from bench.section import Figure, Goal, Measured, Row, Section
 
 __all__ = ["SECTION"]
@@ -17,13 +17,19 @@ _PATIENCE_S: Final = 1200.0
 
 
 @cache
-def _run(quick: bool) -> dict[str, Any]:
-    """Run all that is measured here, which is one run: the first row that asks waits for it."""
-    return fresh("bench.peers.lasting", *(_QUICK_WORDS if quick else _WORDS), timeout_s=_PATIENCE_S)
+def _run(quick: bool) -> dict[str, Any] | Failed:
+    """Run all that is measured here, which is one run: the first row that asks waits for it, for its failure too."""
+    try:
+        return fresh("bench.peers.lasting", *(_QUICK_WORDS if quick else _WORDS), timeout_s=_PATIENCE_S)
+    except Failed as failed:
+        return failed
 
 
 def _part(name: str, quick: bool) -> Measured:
-    found: dict[str, float] = _run(quick)[name]
+    told = _run(quick)
+    if isinstance(told, Failed):
+        raise told
+    found: dict[str, float] = told[name]
     return {figure: value for figure, value in found.items() if figure in SECTION.figures}
 
 

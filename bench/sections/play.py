@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -25,6 +26,7 @@ class _Players:
 
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._home = ""
 
     def steps(self, row: str, cores: int, seconds: float) -> Mapping[str, float]:
         """Return the figures of a row. Raises Missing, and Failed if there are none within two minutes."""
@@ -42,18 +44,19 @@ class _Players:
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:
-        """End them all at the end."""
-        try:
-            yield
-        finally:
-            for cores in tuple(self._processes):
-                self._end(cores)
+        """End them all at the end, and what they had in TMPDIR goes."""
+        with tempfile.TemporaryDirectory(prefix="gb-", ignore_cleanup_errors=True) as self._home:
+            try:
+                yield
+            finally:
+                for cores in tuple(self._processes):
+                    self._end(cores)
 
     def _start(self, cores: int) -> subprocess.Popen[str]:
         self._processes[cores] = subprocess.Popen(
             [sys.executable, "-m", "bench.peers.play", str(cores)],
             cwd=ROOT,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TMPDIR": self._home},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.report import page
@@ -54,20 +55,30 @@ def test_twice_as_good_is_half_the_seconds_or_twice_the_rate() -> None:
 @pytest.mark.parametrize(
     ("goal", "words"),
     [
-        (Goal("seven times", "time", "ours", "theirs", 7), "met: 7.5 of 7 times"),
-        (Goal("eight times", "time", "ours", "theirs", 8), "not met: 7.5 of 8 times"),
-        (Goal("level", "time", "ours", "theirs"), "met: 7.5 times"),
-        (Goal("twice the time at most", "time", "theirs", "ours", 0.5), "not met: 7.5 of at most 2 times"),
-        (Goal("none hangs", "hung", "ours", bound=0), "met: 0 of at most 0"),
-        (Goal("a rate", "rate", "ours", bound=400), "not met: 300 of at least 400 1/s"),
-        (Goal("not there", "time", "ours", "Ray | actors"), "not measured: no figure of Ray | actors"),
-        (Goal("not there", "time", "Ray | actors", "ours"), "not measured"),
-        (Goal("never was there", "time", "ours", "nobody"), "not measured: no figure of nobody"),
+        (Goal("seven times", "time", "ours", "theirs", 7), "met: 7.5 times as good, at least 7 wanted"),
+        (Goal("eight times", "time", "ours", "theirs", 8), "not met: 7.5 times as good, at least 8 wanted"),
+        (Goal("level", "time", "ours", "theirs"), "met: 7.5 times as good, at least 1 wanted"),
+        (Goal("twice the time at most", "time", "theirs", "ours", 0.5), "not met: 7.5 times as much, at most 2 wanted"),
+        (Goal("half the rate", "rate", "theirs", "ours", 0.5), "not met: 0.333 times as much, at least 0.5 wanted"),
+        (Goal("none hangs", "hung", "ours", bound=0), "met: 0, at most 0 wanted"),
+        (Goal("a rate", "rate", "ours", bound=400), "not met: 300 1/s, at least 400 wanted"),
+        (Goal("not there", "time", "ours", "Ray | actors"), "not measured: no whole figure of Ray | actors"),
+        (Goal("not there", "time", "Ray | actors", "ours"), "not measured: no whole figure of Ray | actors"),
+        (Goal("never was there", "time", "ours", "nobody"), "not measured: no whole figure of nobody"),
     ],
     ids=lambda one: one.text if isinstance(one, Goal) else "",
 )
 def test_a_goal_says_by_how_much_it_is_met_or_missed(goal: Goal, words: str) -> None:
-    assert verdict(goal, section(goal, time=(15.0,))).words == words
+    assert verdict(goal, section(goal, time=(15.0,), rate=(100.0,))).words == words
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_no_goal_is_met_by_a_row_that_failed_after_a_while(place: int) -> None:
+    goal = Goal("seven times", "time", "ours", "theirs", 7)
+    whole = section(goal, time=(15.0,))
+    rows = list(whole.rows)
+    rows[place] = msgspec.structs.replace(rows[place], note="failed: no more")
+    assert verdict(goal, msgspec.structs.replace(whole, rows=tuple(rows))).state == "not measured"
 
 
 def test_numbers_are_told_with_three_digits() -> None:
@@ -90,7 +101,7 @@ def test_the_page_has_medians_with_spread_ratios_goals_and_why_a_row_is_empty() 
     assert "| theirs | original | 15 | 100 |  |" in told
     assert "| Ray \\| actors | other |  |  |  |" in told
     assert "Ray \\| actors: left out: not installed" in told
-    assert "| seven times | met: 7.5 of 7 times |" in told
+    assert "| seven times | met: 7.5 times as good, at least 7 wanted |" in told
     assert "- all: 2026-01-02, 2 minutes. a CPU, 2 cores, 24 GiB, Linux 6.1. python 3.11." in told
 
 

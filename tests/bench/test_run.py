@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from bench.fresh import ROOT, Failed, fresh
 from bench.run import Measuring, Tally, seconds_left, sections
 from bench.screen import Screen, span
 from bench.section import Figure, Goal, Measured, Missing, Row, Section
+from bench.sections import memory
 from tests.supervisor.host import wait_until
 
 
@@ -67,11 +69,33 @@ def test_what_fails_or_is_missing_costs_only_its_row() -> None:
     assert [tally.failed for tally in measuring.tallies] == [True, False, False]
 
 
-def test_a_section_that_cannot_begin_is_told_in_each_of_its_rows(tmp_path: Path) -> None:
+def test_a_row_that_failed_after_a_while_says_so_beside_what_it_gave() -> None:
+    given: list[int] = []
+
+    def measure(_: bool) -> Measured:
+        if given:
+            raise OSError("broken")
+        given.append(1)
+        return {"time": 1}
+
+    measuring = Measuring(section(Row("a", "ours", measure), rounds=3), quick=False)
+    measuring.run(Screen(measuring.left_s))
+    row = measuring.result().rows[0]
+    assert (dict(row.values), row.note) == ({"time": (1.0,)}, "failed: broken")
+
+
+def test_what_is_not_measured_as_often_as_wanted_says_so() -> None:
+    tally = Tally(Row("a", "ours", lambda _: {"time": 1}), 5)
+    tally.measure(quick=False)
+    assert tally.result().note == "measured 1 of 5 times"
+
+
+@pytest.mark.parametrize("error", [OSError("no daemon"), SystemExit("no daemon")])
+def test_a_section_that_cannot_begin_is_told_in_each_of_its_rows(error: BaseException, tmp_path: Path) -> None:
     @contextmanager
     def around() -> Iterator[None]:
         if tmp_path.exists():
-            raise OSError("no daemon")
+            raise error
         yield
 
     rows = (Row("a", "ours", lambda _: {"time": 1}),)
@@ -115,6 +139,31 @@ def test_an_unknown_section_is_told() -> None:
 def test_a_measurement_in_a_process_of_its_own_gives_its_last_line_or_says_why_not() -> None:
     with pytest.raises(Failed, match="ended with code 1"):
         fresh("bench.peers.check_forks", "not a number", "1")
+
+
+def test_nothing_of_a_measurement_stays_in_the_directory_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(Failed, match="no figures after 2 s"):
+        fresh("tests.bench.sleeper", str(tmp_path / "pids"), timeout_s=2)
+    assert {path.name for path in tmp_path.iterdir()} <= {"pids"}
+
+
+def test_the_three_rows_of_memory_are_one_run_when_that_fails_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def fails(*words: str, timeout_s: float) -> Measured:
+        runs.append((words, timeout_s))
+        raise Failed("hung")
+
+    monkeypatch.setattr(memory, "fresh", fails)
+    memory._run.cache_clear()
+    for row in memory.SECTION.rows:
+        with pytest.raises(Failed, match="hung"):
+            row.measure(True)
+    memory._run.cache_clear()
+    assert len(runs) == 1
 
 
 INTERRUPTED = """
