@@ -74,7 +74,7 @@ class Trajectory:
         whole = None
         if ask.step == self._last + 1 and self._last >= 0:
             self._rollout.rewards[self._at], self._rollout.ended[self._at] = ask.rewards, ask.ended
-            self._scores.append(ask.scores)
+            self._scores.append(ask.scores.copy())  # the ask's own memory goes back to its actor
             self._at += 1
             if self._at == self._steps:
                 whole = self._whole(values)
@@ -98,9 +98,10 @@ class Trajectory:
 class Central:
     """Answers asks with actions drawn from what `judge` says, and gives rollouts of `steps` steps of each game.
 
-    Who asks is answered before each rollout that is learnt from, and waits for no more than that one: rollouts that
-    wait grow old, so more answers in between would be paid for with them. What is no ask is said, left out, and
-    answered with nothing, so that nobody waits for it.
+    Who asks is answered before each rollout that is learnt from, but not while more than `steps` of them wait: what
+    waits grows old, and many actors would play faster than is learnt, without end. So many answers, one for each that
+    is learnt from, make the next ones whole when these are used up. What is no ask is said, left out, and answered with
+    nothing, so that nobody waits for it.
     """
 
     def __init__(self, channel: Learner, judge: Judge, steps: int, random: np.random.Generator) -> None:
@@ -110,8 +111,9 @@ class Central:
         self._whole: deque[Played] = deque()
 
     def next(self, timeout: float) -> Played | None:
-        """Answer what has been asked, and wait for it up to `timeout` seconds; return the oldest whole rollout."""
-        self._serve(0.0 if self._whole else timeout)
+        """Answer what has been asked; return the oldest whole rollout, and wait for it up to `timeout` seconds."""
+        if len(self._whole) <= self._steps:
+            self._serve(0.0 if self._whole else timeout)
         return self._whole.popleft() if self._whole else None
 
     def learnt(self) -> None:
@@ -163,6 +165,8 @@ class Central:
 
     def _understand(self, batch: Batch) -> Ask | None:
         try:
+            if not batch.asks:
+                raise ValueError("it waits for no answer")  # noqa: TRY301 (said as all that is wrong with one)
             return ask_from(batch.arrays, batch.meta)
         except ValueError as error:
             print(f"an ask of {batch.actor} is left out: {error}", file=sys.stderr, flush=True)

@@ -229,6 +229,18 @@ def test_a_malformed_ask_is_said_and_its_actor_does_not_wait_in_vain(
     assert capsys.readouterr().err.count("an ask of odd is left out: ") == 2
 
 
+def test_what_waits_for_no_answer_is_left_out_however_much_it_looks_like_an_ask(
+    endpoint: str, players: Players, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint, name="odd") as odd:
+        odd.send(question(2), meta={"half": 0, "step": 0})
+        players.start("actor.0", 4)
+        source = central(learner)
+        gather(source, lambda found: len(found) >= 2)
+    assert {actor for actor, _ in source._trajectories} == {"actor.0"}
+    assert capsys.readouterr().err.count("an ask of odd is left out: it waits for no answer") == 1
+
+
 def ask(step: int, reward: float = 0.0, ended: bool = False, games: int = 2) -> Ask:
     scores = np.full(games if ended else 0, 5, np.int64)
     frames = np.full((games, SIDE, SIDE), step, np.uint8)
@@ -272,6 +284,17 @@ def test_a_step_that_is_asked_again_counts_once() -> None:
     assert whole.rewards[:, 0].tolist() == [1, 2]
 
 
+def test_an_asks_memory_is_not_kept_for_its_scores() -> None:
+    trajectory = Trajectory(2, 2)
+    take(trajectory, ask(0))
+    ended = ask(1, ended=True)
+    take(trajectory, ended)
+    ended.scores[:] = 99  # memory that is given back is written to by its actor
+    whole = take(trajectory, ask(2))
+    assert whole is not None
+    assert whole.scores.tolist() == [5, 5]
+
+
 def test_other_games_under_the_same_name_do_not_go_on() -> None:
     trajectory = Trajectory(4, 2)
     for step in range(3):
@@ -295,3 +318,22 @@ def test_who_asks_is_answered_before_a_rollout_that_waits_is_learnt_from(endpoin
         assert played.actor == "actor.1"
         assert answer is not None
         assert set(answer.wait(10) or {}) == {"actions"}
+
+
+def test_many_actors_do_not_play_faster_than_is_learnt(endpoint: str, players: Players) -> None:
+    halves, steps = 10, 2
+    with Learner(endpoint) as learner:
+        for number in range(halves // 2):
+            players.start(f"actor.{number}", 2)
+        source = Central(learner, judge, steps, np.random.default_rng(1))
+        found, most = 0, 0
+        deadline = time.monotonic() + 15
+        for _ in range(60):
+            while sum(each.waiting for each in learner.actors) < halves:  # so does everybody while one is learnt from
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            found += source.next(1.0) is not None
+            most = max(most, len(source._whole))
+    players.join()
+    assert found > 50
+    assert most <= steps + halves
