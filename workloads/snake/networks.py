@@ -70,13 +70,20 @@ def _is(frames: Any, what: int) -> Any:
 
 def _original(frames: Any) -> Any:
     # A GPU has arithmetic to spare, and may round products to TF32.
-    on_gpu = bool(keras.distribution.list_devices("gpu"))
+    on_gpu = _has_gpu()
     second = layers.Conv2D if on_gpu else OneTileConvolution
     dense = "mixed_bfloat16" if not on_gpu and _multiplies_bfloat16() else "float32"
     x = OnePlane()(frames)
     x = layers.Conv2D(100, 4, activation="relu", name="convolution_1")(x)
     x = second(200, 3, activation="relu", name="convolution_2")(x)
     return layers.Dense(200, activation="relu", name="dense", dtype=dense)(layers.Flatten()(x))
+
+
+def _has_gpu() -> bool:
+    try:
+        return bool(keras.distribution.list_devices("gpu"))
+    except (AttributeError, RuntimeError):  # Keras cannot tell of PyTorch; JAX knows no such kind without one
+        return False
 
 
 def _multiplies_bfloat16(cpus: Path = Path("/proc/cpuinfo")) -> bool:

@@ -38,6 +38,50 @@ def test_the_small_network_is_a_twentieth_of_it() -> None:
     assert without_value_head(build("small")) < 1_182_904 / 15
 
 
+HEADS = {"policy/bias": (4,), "value/bias": (1,)}
+SAVED: dict[Network, dict[str, tuple[int, ...]]] = {
+    "original": {
+        "convolution_1/kernel": (4, 4, 1, 100),
+        "convolution_1/bias": (100,),
+        "convolution_2/kernel": (3, 3, 100, 200),
+        "convolution_2/bias": (200,),
+        "dense/kernel": (5000, 200),
+        "dense/bias": (200,),
+        "policy/kernel": (200, 4),
+        "value/kernel": (200, 1),
+    },
+    "small": {
+        "dense_1/kernel": (363, 128),
+        "dense_1/bias": (128,),
+        "dense_2/kernel": (128, 128),
+        "dense_2/bias": (128,),
+        "policy/kernel": (128, 4),
+        "value/kernel": (128, 1),
+    },
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("gpu", "rounds"), [(True, False), (False, True), (False, False)])
+def test_files_of_weights_are_the_same_on_every_machine(
+    network: Network, gpu: bool, rounds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networks, "_has_gpu", lambda: gpu)
+    monkeypatch.setattr(networks, "_multiplies_bfloat16", lambda: rounds)
+    weights = named_weights(build(network))
+    assert {name: array.shape for name, array in weights.items()} == SAVED[network] | HEADS
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError])
+def test_a_framework_that_lists_no_gpus_has_none(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_devices(kind: str) -> list[str]:
+        raise error(kind)
+
+    monkeypatch.setattr(keras.distribution, "list_devices", list_devices)
+    assert build("original").count_params() == 1_182_904 + 201
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_network_gives_four_logits_and_a_value_for_each_frame(network: Network) -> None:
     model = build(network)
