@@ -107,7 +107,7 @@ def _deviceless(role: RoleRequest, cores: _Cores) -> Iterator[Replica]:
 def _threads(role: RoleRequest, cores: _Cores) -> int:
     if role.threads is not None:
         return role.threads
-    part = 1 if role.light and role.memory is None else cores.threads
+    part = 1 if role.light else cores.threads
     return max(part, min(role.least_threads, len(cores.cpus)))
 
 
