@@ -109,13 +109,14 @@ def build(network: Network) -> keras.Model:
     """Return a new model: frames uint8 [n, 10, 10] -> [logits [n, 4], values [n, 1]].
 
     `original` has 1,182,904 weights and the value head; `small` learns faster where arithmetic is dear. XLA is left
-    out: it compiles for each number of frames anew, 0.4 s each on a CPU, and is no faster there.
+    out, but for JAX, which computes step by step without: it compiles for each number of frames anew, 0.4 s each on a
+    CPU, and is no faster there than TensorFlow.
     """
     frames = keras.Input((SIDE, SIDE), dtype="uint8")
     x = _BODIES[network](frames)
     heads = [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)]
     model = keras.Model(frames, heads, name=network)
-    model.jit_compile = False
+    model.jit_compile = keras.backend.backend() == "jax"
     return model
 
 

@@ -175,6 +175,15 @@ def test_many_numbers_of_frames_are_compiled_for_once(network: Network, monkeypa
     assert not compiled
 
 
+@pytest.mark.parametrize(("backend", "compiled"), [("tensorflow", False), ("jax", True), ("torch", False)])
+def test_only_jax_needs_xla(backend: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    model = build("small")
+    assert model.jit_compile is compiled
+    prepare(model, Settings())
+    assert model.jit_compile is compiled
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_weights_go_from_one_network_into_another_of_its_kind(network: Network) -> None:
     one, other = build(network), build(network)
