@@ -4,16 +4,19 @@ What cannot be measured costs only its own row. Ctrl-C ends it with what is know
 """
 
 import argparse
+import compileall
 import importlib
 import pkgutil
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import bench.sections
+from bench.fresh import ROOT
 from bench.place import here
 from bench.report import print_results, write_results
 from bench.results import RowResult, SectionResult
@@ -21,7 +24,7 @@ from bench.screen import Screen
 from bench.section import Missing, Row, Section
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 
-__all__ = ["ORDER", "Measuring", "Tally", "measure_all", "seconds_left", "sections"]
+__all__ = ["ORDER", "Measuring", "Tally", "compile_all", "measure_all", "seconds_left", "sections"]
 
 ORDER: Final = ("launch", "memory", "batch", "reply", "weights", "play", "environment", "loop", "cli")
 _ROUNDS_ASIDE: Final = 3
@@ -144,7 +147,14 @@ def sections(only: Sequence[str]) -> Iterator[Section]:
 def main() -> int:
     """Do what was typed."""
     typed = _arguments()
+    compile_all()
     return measure_all(list(sections(typed.only)), quick=typed.quick, write=typed.write)
+
+
+def compile_all(root: Path = ROOT) -> None:
+    """Have all of this project's code compiled, as pip leaves that of the peers: no process shall do it anew."""
+    for folder in ("gpusched", "workloads", "bench"):
+        compileall.compile_dir(root / folder, quiet=1)
 
 
 def measure_all(chosen: Sequence[Section], *, quick: bool, write: bool) -> int:

@@ -3,6 +3,7 @@
 It must not know what a command does.
 """
 
+import atexit
 import errno
 import gc
 import io
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (docs/reference.md); no traceback reaches the person."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     gc.set_threshold(_COLLECTED_AFTER)
+    atexit.register(gc.freeze)  # else the interpreter looks through all that was imported once more before it ends
     _have_streams()
     outcome = _outcome(arguments)
     try:

@@ -6,12 +6,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
 from bench.fresh import ROOT, Failed, fresh
-from bench.run import Measuring, Tally, seconds_left, sections
+from bench.run import Measuring, Tally, compile_all, seconds_left, sections
 from bench.screen import Screen, span
 from bench.section import Figure, Goal, Measured, Missing, Row, Section
 from bench.sections import memory
@@ -164,6 +165,14 @@ def test_the_three_rows_of_memory_are_one_run_when_that_fails_too(monkeypatch: p
             row.measure(True)
     memory._run.cache_clear()
     assert len(runs) == 1
+
+
+def test_what_is_measured_is_compiled_before(tmp_path: Path) -> None:
+    source = tmp_path / "gpusched" / "some.py"
+    source.parent.mkdir()
+    source.write_text("A = 1\n")
+    compile_all(tmp_path)
+    assert Path(cache_from_source(str(source))).exists()
 
 
 INTERRUPTED = """

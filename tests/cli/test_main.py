@@ -165,3 +165,15 @@ def test_a_folder_called_jaxlib_is_no_jaxlib(command: Command, tmp_path: Path) -
     told = command.run("plan", *P3, "--json", cwd=tmp_path)
 
     assert told.returncode == 0, told.stderr
+
+
+def test_a_command_ends_without_a_look_through_all_that_it_imported(command: Command) -> None:
+    lines = [
+        "import atexit, gc, sys",
+        "atexit.register(lambda: print('frozen', gc.get_freeze_count() > 1000))",  # the first registered runs last
+        "from gpusched.cli.main import main",
+        "sys.exit(main(['plan', '--machine', 'p3.8xlarge']))",
+    ]
+    argv = [sys.executable, "-c", "\n".join(lines)]
+    told = subprocess.run(argv, capture_output=True, text=True, env=command.env, check=True).stdout
+    assert told.splitlines()[-1] == "frozen True"
