@@ -7,7 +7,6 @@ import secrets
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -110,19 +109,15 @@ class ActorTalk:
         self._blocked = False
         self._leaving = False
         self._parted = False
-        self._used = False
 
     def _turn(self) -> None:
         """Say what is due and hear what came, until nothing comes: see Link."""
-        heard = self._used = True
-        while heard and self.gone is None:
+        while self.gone is None:
             self._send_due(time.monotonic())
-            if not self._used:
+            parts = self._link.receive()
+            if parts is None:
                 break
-            heard = self._used = False
-            while self.gone is None and (parts := self._link.receive()) is not None:
-                self._hear(parts)
-                heard = True
+            self._hear(parts)
 
     def tell(self) -> None:
         """Let all who wait look again."""
@@ -219,7 +214,7 @@ class ActorTalk:
         if outgoing.segment is not None:
             self.lent.lend(outgoing.segment, outgoing.seq)
 
-    def _unpack(self, specs: Sequence[ArraySpec], frames: list[zmq.Frame]) -> dict[str, Array]:
+    def _unpack(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> dict[str, Array]:
         return unpack_arrays(specs, [frame.buffer for frame in frames], self.max_message)
 
     def _take_weights(self, header: WeightsHeader, frames: list[zmq.Frame]) -> None:
@@ -237,7 +232,7 @@ class ActorTalk:
             self._weights_of = self._learner
             self._newest = max(self._newest, header.version)
 
-    def _map(self, specs: Sequence[ArraySpec], segment: Segment) -> dict[str, Array]:
+    def _map(self, specs: tuple[ArraySpec, ...], segment: Segment) -> dict[str, Array]:
         if segment.size != extent(specs):
             raise ProtocolError(f"weights of {extent(specs)} bytes in a segment of {segment.size}")
         block = np.frombuffer(map_segment(segment, writable=False), np.uint8)
@@ -311,7 +306,6 @@ class ActorTalk:
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])
         self._blocked = self._blocked or not done
-        self._used = True
         return done
 
     def _end(self, reason: GpuschedError) -> None:

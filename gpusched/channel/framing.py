@@ -4,9 +4,10 @@ Only numbers and booleans travel, little-endian and C-contiguous, and no pickle 
 against the bytes that really came before an array is made, so a lying header costs nothing.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -57,31 +58,48 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
     return tuple(specs), ready
 
 
-def pieces(specs: Sequence[ArraySpec]) -> list[tuple[int, int]]:
-    """Return where each array lies in a segment that holds them all: its first byte, and the one after its last.
+class _Layout(NamedTuple):
+    """Where the arrays of a message lie in a segment that holds them all, and what they are in bytes."""
 
-    Both sides work this out, so no offset travels. Raises ProtocolError for a dtype that does not travel.
-    """
-    _check_dtypes(specs)
+    pieces: tuple[tuple[int, int], ...]
+    total: int
+
+
+@functools.lru_cache(maxsize=16)
+def _layout(specs: tuple[ArraySpec, ...]) -> _Layout:
+    """Work it out once: one batch, one version is as the other. Raises ProtocolError for what no sender may say."""
+    if len({spec.name for spec in specs}) != len(specs):
+        raise ProtocolError("two arrays have one name")
     found, end = [], 0
     for spec in specs:
+        if spec.dtype not in DTYPES:
+            raise ProtocolError(f"array {spec.name!r}: dtype {spec.dtype!r} is not one that travels")
         start = -(-end // ALIGNMENT) * ALIGNMENT
         end = start + math.prod(spec.shape) * DTYPES[spec.dtype].itemsize
         found.append((start, end))
-    return found
+    return _Layout(tuple(found), sum(_extent(spec) for spec in specs))
 
 
-def extent(specs: Sequence[ArraySpec]) -> int:
+def pieces(specs: tuple[ArraySpec, ...]) -> tuple[tuple[int, int], ...]:
+    """Return where each array lies in a segment that holds them all: its first byte, and the one after its last.
+
+    Both sides work this out, so no offset travels. Raises ProtocolError for a dtype that does not travel, and for two
+    arrays of one name.
+    """
+    return _layout(specs).pieces
+
+
+def extent(specs: tuple[ArraySpec, ...]) -> int:
     """Return the bytes that a segment must have to hold these arrays. Raises ProtocolError as pieces() does."""
     return pieces(specs)[-1][1] if specs else 0
 
 
-def split(specs: Sequence[ArraySpec], block: Array) -> list[Array]:
+def split(specs: tuple[ArraySpec, ...], block: Array) -> list[Array]:
     """Return the bytes of each array in a segment, as views on `block`."""
     return [block[start:stop] for start, stop in pieces(specs)]
 
 
-def unpack_block(specs: Sequence[ArraySpec], block: Array, max_message: int) -> dict[str, Array]:
+def unpack_block(specs: tuple[ArraySpec, ...], block: Array, max_message: int) -> dict[str, Array]:
     """Return the named arrays, as views on the bytes of a segment that holds them all.
 
     Raises ProtocolError, and nothing else, when it does not, or they are more than `max_message`.
@@ -97,7 +115,7 @@ def unpack_block(specs: Sequence[ArraySpec], block: Array, max_message: int) -> 
 
 
 def unpack_arrays(
-    specs: Sequence[ArraySpec], frames: Sequence[memoryview | Array], max_message: int
+    specs: tuple[ArraySpec, ...], frames: Sequence[memoryview | Array], max_message: int
 ) -> dict[str, Array]:
     """Return the named arrays, as views on `frames` where their memory is aligned. Shapes and dtypes are `specs`'.
 
@@ -120,18 +138,9 @@ def plain_meta(meta: Mapping[str, object]) -> Meta:
     return plain
 
 
-def _check(specs: Sequence[ArraySpec], max_message: int) -> None:
-    if len({spec.name for spec in specs}) != len(specs):
-        raise ProtocolError("two arrays have one name")
-    _check_dtypes(specs)
-    if sum(_extent(spec) for spec in specs) > max_message:
+def _check(specs: tuple[ArraySpec, ...], max_message: int) -> None:
+    if _layout(specs).total > max_message:
         raise ProtocolError(f"the arrays are more than the {max_message} bytes allowed")
-
-
-def _check_dtypes(specs: Sequence[ArraySpec]) -> None:
-    for spec in specs:
-        if spec.dtype not in DTYPES:
-            raise ProtocolError(f"array {spec.name!r}: dtype {spec.dtype!r} is not one that travels")
 
 
 def _travelling(name: str, given: Array) -> Array:

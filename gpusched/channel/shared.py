@@ -74,7 +74,7 @@ class FilledSegment:
     Raises OSError where that cannot be had.
     """
 
-    def __init__(self, specs: Sequence[ArraySpec], arrays: Sequence[Array], spare: Memory | None = None) -> None:
+    def __init__(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], spare: Memory | None = None) -> None:
         size = extent(specs)
         self._memory = spare if spare is not None and spare.segment.size == size else Memory(size)
         self.descriptor: Final = self._memory.descriptor
@@ -101,7 +101,7 @@ class ReusableSegment(Memory):
         mapped = mmap.mmap(self.descriptor, self.segment.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.block: Final[Array] = np.frombuffer(mapped, np.uint8)
 
-    def write(self, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> None:
+    def write(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
         """Copy the arrays to where `specs` has them."""
         for (start, stop), array in zip(pieces(specs), arrays, strict=True):
             self.block[start:stop] = array.reshape(-1).view(np.uint8)

@@ -52,7 +52,7 @@ def test_arrays_come_back_equal(arrays: dict[str, Array]) -> None:
 @given(st.lists(specs, max_size=4), frames_given)
 def test_lying_descriptions_raise_protocol_errors_only(lies: list[ArraySpec], frames: list[bytes]) -> None:
     with contextlib.suppress(ProtocolError):
-        unpack_arrays(lies, [memoryview(frame) for frame in frames], MOST)
+        unpack_arrays(tuple(lies), [memoryview(frame) for frame in frames], MOST)
 
 
 @given(st.binary(max_size=200))
