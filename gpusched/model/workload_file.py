@@ -112,6 +112,8 @@ def _threads(table: "_Table") -> tuple[int | None, int]:
     if isinstance(value, dict):
         threads = table.table("threads")
         threads.only("min")
+        if not threads.values:
+            raise threads.error("min", "is missing", "add the least that one replica needs, such as min = 2")
         return None, threads.whole("min", 1, 1, _MOST_THREADS)
     return None if value is None else table.whole("threads", 1, 1, _MOST_THREADS), 1
 

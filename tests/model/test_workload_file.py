@@ -109,6 +109,7 @@ MISTAKES = {
     "count is true": (ROLE + "count = true", "roles.actor.count is True", "whole number"),
     "threads are none": (ROLE + "threads = 0", "roles.actor.threads is 0", "from 1 to 1024"),
     "least threads are none": (ROLE + "threads = { min = 0 }", "roles.actor.threads.min is 0", "from 1 to 1024"),
+    "threads without a number": (ROLE + "threads = {}", "roles.actor.threads.min is missing", "min = 2"),
     "most threads": (ROLE + "threads = { max = 4 }", "roles.actor.threads.max is not a known key", "known here: min"),
     "memory is a text": (ROLE + 'memory = "2GiB"', "roles.actor.memory is '2GiB', not a table", "[roles.actor.memory]"),
     "memory has no min": (ROLE + "memory = { share = 0.5 }", "roles.actor.memory.min is missing", 'min = "512MiB"'),

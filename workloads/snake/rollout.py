@@ -59,9 +59,10 @@ def rollout_from(arrays: Mapping[str, NDArray[Any]]) -> Rollout:
     if set(arrays) != set(_TYPES):
         raise ValueError(f"a rollout has {sorted(_TYPES)}, not {sorted(arrays)}")
     shape = arrays["actions"].shape
+    if len(shape) != 2:  # noqa: PLR2004
+        raise ValueError(f"actions are {shape}, not [steps, games]")
     shapes = dict.fromkeys(_TYPES, shape) | {"frames": (*shape, SIDE, SIDE), "scores": (arrays["scores"].size,)}
-    if len(shape) == 2:  # noqa: PLR2004
-        shapes["values"] = (shape[0] + 1, shape[1])
+    shapes["values"] = (shape[0] + 1, shape[1])
     for name, array in arrays.items():
         if array.dtype != _TYPES[name] or array.shape != shapes[name]:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(_TYPES[name])} {shapes[name]}")

@@ -137,8 +137,10 @@ def test_arrays_that_are_no_rollout_are_refused(model: keras.Model) -> None:
             rollout_from(arrays | {name: arrays[name].astype(np.float64)})
     with pytest.raises(ValueError, match="values"):
         rollout_from(arrays | {"values": arrays["values"][1:]})
-    with pytest.raises(ValueError, match="frames"):
+    with pytest.raises(ValueError, match="actions"):
         rollout_from(arrays | {"actions": arrays["actions"][0]})
+    with pytest.raises(ValueError, match="actions"):
+        rollout_from({name: array if name == "scores" else array[0] for name, array in arrays.items()})
 
 
 def test_updates_make_what_paid_more_probable(model: keras.Model) -> None:
