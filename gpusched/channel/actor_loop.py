@@ -50,9 +50,9 @@ class ActorLoop(ActorTalk):
         end = None if timeout is None else time.monotonic() + timeout
         if over():
             return True
-        self._stand_in = threading.get_ident()
-        self._link.stand_in()
         try:
+            self._stand_in = threading.get_ident()
+            self._link.stand_in()
             while not over():
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:

@@ -17,7 +17,7 @@ from gpusched.channel.endpoint import Claim, check_endpoint
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_loop import LearnerLoop
 from gpusched.channel.link import Link, frames_of, start_thread
-from gpusched.channel.messages import MAX_NUMBER, AnswerHeader, WeightsHeader, check_header
+from gpusched.channel.messages import MAX_NUMBER, WIDEST_SEGMENT, AnswerHeader, WeightsHeader, check_header
 from gpusched.channel.published import Published
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
@@ -102,7 +102,7 @@ class Learner:
         """
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
-        check_header(WeightsHeader(MAX_NUMBER, specs))
+        check_header(WeightsHeader(MAX_NUMBER, specs, WIDEST_SEGMENT))
         version = self._loop.publish(
             Published.of(specs, arrays, self._loop.take_spare(), share=self._limits.share_memory)
         )

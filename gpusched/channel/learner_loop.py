@@ -80,9 +80,9 @@ class LearnerLoop(LearnerTalk):
             return self._inbox.get_nowait()
         if not self._standing_in.acquire(blocking=False):
             return self._inbox.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
-        self._stand_in = threading.get_ident()
-        self._link.stand_in()
         try:
+            self._stand_in = threading.get_ident()
+            self._link.stand_in()
             while True:
                 with suppress(Empty):
                     return self._inbox.get_nowait()

@@ -181,11 +181,11 @@ class LearnerTalk:
     def _offer(self, peer: Peer) -> None:
         """Let an actor on this host know the segment of the newest weights, unless it has an older offer to answer."""
         published = self._published
-        if published is None or published.segment is None or not peer.shares or peer.offered is not None:
+        if published is None or published.offer is None or not peer.shares or peer.offered is not None:
             return
         if published.version > peer.version:
             peer.version, peer.offered = published.version, published
-            self._say(peer, published.header(shared=True))
+            self._say(peer, published.offer)
 
     def _offered(self, peer: Peer, message: GotWeights) -> None:
         offered, peer.offered = peer.offered, None
@@ -202,7 +202,7 @@ class LearnerTalk:
         published = self._published
         if published is not None and published.version > have:
             peer.version = published.version
-            self._say(peer, published.header(shared=False), published.frames())
+            self._say(peer, published.header(), published.frames())
 
     def _give_answers(self) -> None:
         while self._answers:
@@ -257,13 +257,14 @@ class LearnerTalk:
         self._freed.clear()  # what is left is for processes that are gone
         self._borrowed.trim({(peer.name, peer.nonce) for peer in near})
 
-    def _say(self, peer: Peer, message: FromLearner, frames: list[zmq.Frame] | None = None) -> None:
+    def _say(self, peer: Peer, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> None:
         if peer.route is not None and not self._reply(peer.route, message, frames):
             # Something would be missing there: it has to say Hello again, which puts everything right.
             self._roster.lost(peer)
 
-    def _reply(self, route: bytes, message: FromLearner, frames: list[zmq.Frame] | None = None) -> bool:
-        return self._link.send([route, encode_header(message), *(frames or ())])
+    def _reply(self, route: bytes, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+        header = message if isinstance(message, bytes) else encode_header(message)
+        return self._link.send([route, header, *(frames or ())])
 
     def _complain(self, route: bytes, kind: str, error: ProtocolError, seq: int | None = None) -> None:
         self._count(route, kind, error.message)

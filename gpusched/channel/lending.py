@@ -31,20 +31,21 @@ Owner = tuple[str, str]
 
 
 class Lent:
-    """An actor's segments: the free ones, and those that go with a batch."""
+    """An actor's segments: the free ones, and those that go with a batch.
+
+    One that was taken is its taker's: if that loses it, as by an error in a signal's handler, it counts no more.
+    """
 
     def __init__(self, in_flight: int) -> None:
         self._most = min(in_flight + _SPARE, _MOST_SEGMENTS)
         self._free: list[ReusableSegment] = []
         self._lent: dict[int, ReusableSegment] = {}
-        self._taken = 0
-        self._bytes = 0
+        self._all: weakref.WeakSet[ReusableSegment] = weakref.WeakSet()
 
     def take(self, size: int) -> ReusableSegment | None:
         """Return a segment with room for `size` bytes, the one used last first. None: all are lent, or no memory."""
         for index in range(len(self._free) - 1, -1, -1):
             if self._free[index].segment.size >= size:
-                self._taken += 1
                 return self._free.pop(index)
         while self._free and not self._has_room(size):  # too small for what is sent now
             self._drop(self._free.pop(0))
@@ -54,18 +55,15 @@ class Lent:
             made = ReusableSegment(size)
         except OSError:
             return None
-        self._taken += 1
-        self._bytes += made.segment.size
+        self._all.add(made)
         return made
 
     def lend(self, segment: ReusableSegment, seq: int) -> None:
         """Let this segment, which was taken, go with batch `seq`."""
-        self._taken -= 1
         self._lent[seq] = segment
 
     def put_back(self, segment: ReusableSegment) -> None:
         """Give back one that was taken and not lent."""
-        self._taken -= 1
         self._free.append(segment)
 
     def free(self, seq: int) -> None:
@@ -87,11 +85,11 @@ class Lent:
         self._lent.clear()
 
     def _has_room(self, size: int) -> bool:
-        count = len(self._free) + len(self._lent) + self._taken
-        return count < self._most and self._bytes + size * 5 // 4 + mmap.PAGESIZE <= _MOST_BYTES  # sizes are rounded up
+        total = sum(segment.segment.size for segment in self._all)
+        return len(self._all) < self._most and total + size * 5 // 4 + mmap.PAGESIZE <= _MOST_BYTES  # sizes are rounded
 
     def _drop(self, segment: ReusableSegment) -> None:
-        self._bytes -= segment.segment.size
+        self._all.discard(segment)
         segment.close()
 
 

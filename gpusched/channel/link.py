@@ -10,6 +10,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import zmq
@@ -121,7 +122,8 @@ class Link:
     def stand_back(self) -> None:
         """Let messages wake the thread in poll() again, one that is there already too."""
         if not self._poll.closed:
-            self._poll.register(self._descriptor, select.EPOLLIN)
+            with suppress(FileExistsError):  # an error came before it stood in
+                self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
         """Return the parts of the next message, None if there is none. Of too long a message the rest is not kept."""

@@ -1,5 +1,6 @@
 """A version of the weights in the two forms in which it leaves the learner: a segment for this host, or frames."""
 
+import functools
 from collections.abc import Sequence
 from typing import Self
 
@@ -7,7 +8,7 @@ import zmq
 
 from gpusched.channel.framing import extent, split
 from gpusched.channel.link import frames_of
-from gpusched.channel.messages import ArraySpec, WeightsHeader
+from gpusched.channel.messages import ArraySpec, WeightsHeader, encode_header
 from gpusched.channel.shared import SMALLEST, FilledSegment, Memory
 from gpusched.channel.values import Array
 
@@ -39,9 +40,16 @@ class Published:
         """Return the same weights under this version."""
         return type(self)(version, self.specs, self.segment, self._frames)
 
-    def header(self, *, shared: bool) -> WeightsHeader:
-        """Return what is said of it."""
-        return WeightsHeader(self.version, self.specs, self.segment.segment if shared and self.segment else None)
+    def header(self) -> WeightsHeader:
+        """Return what is said before the frames."""
+        return WeightsHeader(self.version, self.specs)
+
+    @functools.cached_property
+    def offer(self) -> bytes | None:
+        """What names the segment to an actor on this host, the same for all; None without one."""
+        if self.segment is None:
+            return None
+        return encode_header(WeightsHeader(self.version, self.specs, self.segment.segment))
 
     def frames(self) -> list[zmq.Frame]:
         """Return the arrays as frames, made when the first actor needs them; all sends share them."""

@@ -15,6 +15,7 @@ import pytest
 
 from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES
+from gpusched.channel.link import Link
 from gpusched.errors import UsageError
 
 WaitUntil = Callable[..., None]
@@ -440,3 +441,28 @@ def test_an_idle_pair_uses_next_to_no_cpu(endpoint: str) -> None:
         before = time.process_time()
         assert learner.get(timeout=2) is None
         assert time.process_time() - before < 0.2, "no loop may poll"
+
+
+def test_an_error_of_a_signals_handler_while_it_stands_in_ends_one_call_only(endpoint: str) -> None:
+    def interrupted(link: Link) -> Callable[[], None]:
+        stand_in = link.stand_in
+
+        def act() -> None:
+            stand_in()
+            link.stand_in = stand_in  # type: ignore[method-assign]
+            raise KeyboardInterrupt
+
+        return act
+
+    calm = Limits(heartbeat_s=600, silence_s=3000)  # no heartbeat makes good what is missed
+    with Learner(endpoint, limits=calm) as learner, Actor(endpoint, limits=calm) as actor:
+        actor._link.stand_in = interrupted(actor._link)  # type: ignore[method-assign]
+        learner._link.stand_in = interrupted(learner._link)  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            actor.weights()
+        with pytest.raises(KeyboardInterrupt):
+            learner.get()
+        learner.publish(ONE)
+        assert actor.weights(timeout=15) is not None
+        assert actor.send(ONE, timeout=15)
+        assert learner.get(timeout=15) is not None

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from gpusched.channel import Actor, Batch, Learner, Limits
 from gpusched.channel.framing import ALIGNMENT, DTYPES, extent, pack_arrays, pieces, split, unpack_block
+from gpusched.channel.messages import MAX_NUMBER, WeightsHeader, check_header
 from gpusched.channel.shared import FilledSegment, ReusableSegment, map_segment
 from gpusched.channel.values import Array
-from gpusched.errors import ProtocolError
+from gpusched.errors import ProtocolError, UsageError
 
 Start = Callable[..., "subprocess.Popen[str]"]
 WaitUntil = Callable[..., None]
@@ -417,3 +418,34 @@ def test_what_is_mapped_survives_an_attempt_to_punch_holes_into_it() -> None:
     size = ctypes.c_long(segment.segment.size)
     assert libc.fallocate(segment.descriptor, keep_size | punch_hole, ctypes.c_long(0), size) == 0
     assert set(memory[:]) == {0}, "no signal: the kernel gives new memory"
+
+
+def test_sends_that_a_signal_ended_leave_room_for_segments(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        welcomed(actor, learner)
+        with monkeypatch.context() as during:
+            during.setattr(ReusableSegment, "write", interrupt)
+            for value in range(20):
+                with pytest.raises(KeyboardInterrupt):
+                    actor.send(big(value))
+        gc.collect()
+        assert actor.send(big(1))
+        assert segments(actor) == (0, 1)
+        assert whole(got(learner), 1)
+
+
+def test_names_that_leave_no_room_to_name_a_segment_are_refused_at_once(endpoint: str) -> None:
+    names = ["\N{SNAKE}" * 120 + f"{index:03}" for index in range(132)]
+    arrays: dict[str, Array] = {name: np.zeros(1000, np.uint8) for name in names}
+    for size in range(1, 129):  # the longest that goes without a segment
+        longer = {**arrays, "\N{LATIN SMALL LETTER E WITH ACUTE}" * size: np.zeros(1)}
+        try:
+            check_header(WeightsHeader(MAX_NUMBER, pack_arrays(longer, MOST)[0]))
+        except UsageError:
+            break
+        fits = longer
+    with Learner(endpoint) as learner, pytest.raises(UsageError, match="65536 allowed"):
+        learner.publish(fits)
