@@ -123,7 +123,7 @@ def build(network: Network) -> keras.Model:
 def judge(model: keras.Model, frames: Frames) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the logits [n, 4] and the values [n] of frames [n, 10, 10].
 
-    The first call compiles for its n, the second n for all, so n may change from call to call.
+    TensorFlow compiles for the first n, and at the second for all, so n may change from call to call; JAX for each.
     """
     logits, values = model.predict_on_batch(frames)
     return np.asarray(logits), np.asarray(values)[:, 0]
