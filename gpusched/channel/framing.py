@@ -7,8 +7,9 @@ against the bytes that really came before an array is made, so a lying header co
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from gpusched.channel.messages import MAX_DIMENSIONS, MAX_FRAMES, MAX_NAME, ArraySpec
@@ -58,7 +59,7 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
     return tuple(specs), ready
 
 
-class _Layout(NamedTuple):
+class _Layout(msgspec.Struct, frozen=True):
     """Where the arrays of a message lie in a segment that holds them all, and what they are in bytes."""
 
     pieces: tuple[tuple[int, int], ...]
