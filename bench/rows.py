@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from bench.fresh import ROOT, fresh
-from bench.section import Missing
+from bench.section import Measured, Missing
 
 __all__ = ["RAY_PYTHON", "by_python", "by_ray", "not_quickly"]
 
@@ -34,10 +34,10 @@ def by_ray(module: str, *words: str) -> Measure:
     return measure
 
 
-def not_quickly(measure: Measure) -> Measure:
+def not_quickly(measure: Callable[[bool], Measured]) -> Callable[[bool], Measured]:
     """Return `measure` for a row that takes too long for a first look: there it raises Missing."""
 
-    def only_in_full(quick: bool) -> Mapping[str, float]:
+    def only_in_full(quick: bool) -> Measured:
         if quick:
             raise Missing("it takes too long for a quick look")
         return measure(quick)
