@@ -139,7 +139,7 @@ SECTION: Final = Section(
     ),
     rounds=15,
     quick_rounds=3,
-    takes_s=25,
+    takes_s=22,
     quick_takes_s=6,
     around=HOST.running,
 )

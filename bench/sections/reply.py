@@ -32,6 +32,6 @@ SECTION: Final = Section(
         Row("a call of a Ray actor", "other", by_ray("bench.peers.ray_batch", "reply"), rounds=1),
         Row("limit: unix socket", "limit", by_python(_PEER, "unix-socket")),
     ),
-    takes_s=20,
+    takes_s=17,
     quick_takes_s=12,
 )
