@@ -115,9 +115,10 @@ class ActorTalk:
         while self.gone is None:
             self._send_due(time.monotonic())
             parts = self._link.receive()
-            if parts is None:
+            if parts is not None:
+                self._hear(parts)
+            elif not (self._blocked and self._link.writable()):  # the connection may have come about just now
                 break
-            self._hear(parts)
 
     def tell(self) -> None:
         """Let all who wait look again."""

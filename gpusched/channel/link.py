@@ -28,6 +28,7 @@ _NOW: Final = int(zmq.NOBLOCK)  # plain ints: zmq's enumerations take microsecon
 _NOW_AND_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS: Final = int(zmq.EVENTS)
 _READABLE: Final = int(zmq.POLLIN)
+_WRITABLE: Final = int(zmq.POLLOUT)
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
@@ -138,6 +139,10 @@ class Link:
                 self._parts.append(frame)
             if not frame.more:
                 return self._whole()
+
+    def writable(self) -> bool:
+        """Return whether there is room and a connection; a receive() that heard nothing may have taken that news."""
+        return bool(int(self._socket.get(_EVENTS)) & _WRITABLE)
 
     def send(self, parts: Sequence[bytes | zmq.Frame]) -> bool:
         """Hand a message over without waiting. False: there is no room, no connection, or no such route.
