@@ -144,7 +144,7 @@ class Preload:
         return command.module or os.path.isfile(os.path.join(spec.cwd, command.target))  # noqa: PTH113, PTH118 (never raises)
 
     def fork(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int | None:
-        """Have a replica forked and return its pid: it is a child of this process, and waits for `begin`.
+        """Have a replica forked, let it begin, and return its pid: it is a child of this process.
 
         None if there is none, so that another way must be taken. It takes milliseconds; a zygote that is halted
         is ended after 2 s, and any after 20 s.

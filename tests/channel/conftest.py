@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+import zmq
 
 from gpusched.channel import Limits
 
@@ -29,6 +31,33 @@ def directory() -> Iterator[Path]:
 @pytest.fixture
 def endpoint(directory: Path) -> str:
     return f"ipc://{directory}/job.sock"
+
+
+class Router:
+    """A learner's socket, of which the test itself says what a learner would."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self.say = socket.send_multipart
+        self._socket = socket
+
+    def hear(self, tag: str) -> tuple[bytes, list[object]]:
+        """Return the route and the next header of that tag; heartbeats and such may come before it."""
+        while self._socket.poll(10_000):
+            route, header = self._socket.recv_multipart()[:2]
+            message: list[object] = msgspec.msgpack.decode(header)
+            if message[0] == tag:
+                return route, message
+        raise AssertionError(f"no {tag} came")
+
+
+@pytest.fixture
+def router(endpoint: str) -> Iterator[Router]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    socket.bind(endpoint)
+    yield Router(socket)
+    socket.close(0)
+    context.term()
 
 
 @pytest.fixture

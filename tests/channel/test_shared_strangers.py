@@ -28,6 +28,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.shared import FilledSegment, ReusableSegment, host_token, map_segment
 from gpusched.errors import ProtocolError
+from tests.channel.conftest import Router
 
 SIZE = 1 << 17
 SPECS = (ArraySpec("x", "|u1", (100_000,)),)
@@ -215,38 +216,22 @@ def test_whatever_is_said_of_a_segment_raises_protocol_errors_only(segment: Segm
         map_segment(segment, writable=writable)
 
 
-def test_weights_that_are_not_there_or_not_sealed_are_asked_for_again(endpoint: str) -> None:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    router = context.socket(zmq.ROUTER)
-    router.bind(endpoint)
-
-    def hear(tag: str) -> tuple[bytes, list[object]]:
-        while router.poll(10_000):
-            route, header = router.recv_multipart()[:2]
-            message: list[object] = msgspec.msgpack.decode(header)
-            if message[0] == tag:
-                return route, message
-        raise AssertionError(f"no {tag} came")
-
+def test_weights_that_are_not_there_or_not_sealed_are_asked_for_again(endpoint: str, router: Router) -> None:
     specs, ready = pack_arrays({"x": np.ones(100_000, np.uint8)}, 1 << 20)
     good = FilledSegment(specs, ready)
     gone = replace(good.segment, descriptor=FilledSegment(specs, ready).descriptor)
     unsealed = told(memfd(100_000, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), 100_000)
-    try:
-        with Actor(endpoint) as actor:
-            route, hello = hear("hello")
-            welcome = Welcome(PROTOCOL, "a", int(str(hello[5])), 2, 0, 50, 1 << 20, 0, (), host_token())
-            router.send_multipart([route, encode_header(welcome)])
-            for version, segment in enumerate((gone, unsealed, replace(good.segment, size=99_999)), 1):
-                router.send_multipart([route, encode_header(WeightsHeader(version, specs, segment))])
-                assert hear("got-weights")[1][1:] == [version, False]
-            assert actor._loop.dropped == {"malformed": 3}
-            router.send_multipart([route, encode_header(WeightsHeader(9, specs, good.segment))])
-            assert hear("got-weights")[1][1:] == [9, True]
-            assert (actor.weights().arrays["x"] == 1).all()
-    finally:
-        router.close(0)
-        context.term()
+    with Actor(endpoint) as actor:
+        route, hello = router.hear("hello")
+        welcome = Welcome(PROTOCOL, "a", int(str(hello[5])), 2, 0, 50, 1 << 20, 0, (), host_token())
+        router.say([route, encode_header(welcome)])
+        for version, segment in enumerate((gone, unsealed, replace(good.segment, size=99_999)), 1):
+            router.say([route, encode_header(WeightsHeader(version, specs, segment))])
+            assert router.hear("got-weights")[1][1:] == [version, False]
+        assert actor._loop.dropped == {"malformed": 3}
+        router.say([route, encode_header(WeightsHeader(9, specs, good.segment))])
+        assert router.hear("got-weights")[1][1:] == [9, True]
+        assert (actor.weights().arrays["x"] == 1).all()
 
 
 def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, stranger: Stranger) -> None:

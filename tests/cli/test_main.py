@@ -91,26 +91,27 @@ def test_an_unexpected_error_is_told_even_where_nothing_can_be_kept(command: Com
 
 
 @pytest.mark.parametrize(
-    ("words", "redirected", "expected"),
+    ("words", "redirected", "code", "shown"),
     [
-        ("plan --machine p3.8xlarge --json", "| head -n 1", "{\n0\n"),
-        ("status", "| true", "0\n"),
-        ("plan --machine nope --json", "| true", "2\n"),
-        ("status", "> /dev/full", "5\n"),
-        ("plan --machine nope --json", "> /dev/full", "2\n"),
-        ("status", ">&-", "0\n"),
+        ("plan --machine p3.8xlarge --json", "| head -n 1", 0, "{\n"),
+        ("status", "| true", 0, ""),
+        ("plan --machine nope --json", "| true", 2, ""),
+        ("status", "> /dev/full", 5, ""),
+        ("plan --machine nope --json", "> /dev/full", 2, ""),
+        ("status", ">&-", 0, ""),
     ],
 )
 def test_the_code_stands_and_nothing_breaks_when_the_output_cannot_be_written(
-    words: str, redirected: str, expected: str, command: Command
+    words: str, redirected: str, code: int, shown: str, command: Command, tmp_path: Path
 ) -> None:
-    line = f"{{ {shlex.quote(sys.executable)} -m gpusched {words}; echo $? >&3; }} {redirected}"
+    line = f"{{ {shlex.quote(sys.executable)} -m gpusched {words}; echo $? >code; }} {redirected}"
 
     told = subprocess.run(
-        ["sh", "-c", f"exec 3>&1; {line}"], capture_output=True, text=True, env=command.env, check=False
+        ["sh", "-c", line], capture_output=True, text=True, env=command.env, cwd=tmp_path, check=False
     )
 
-    assert told.stdout == expected
+    assert told.stdout == shown
+    assert (tmp_path / "code").read_text() == f"{code}\n"
     assert "Traceback" not in told.stderr
     assert "internal error" not in told.stderr
     assert "ignored" not in told.stderr

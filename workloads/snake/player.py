@@ -4,7 +4,7 @@ It plays two halves of its games in turns. While one half waits for its answer t
 learner nor the actor waits for the other. central.py is the other side.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,19 +64,16 @@ def _actions(told: dict[str, NDArray[Any]], games: int) -> NDArray[np.uint8]:
     return actions
 
 
-def play_as_told(
-    channel: Actor, games: int, random: np.random.Generator, spectator: Spectator | None, steps: int | None = None
-) -> None:
-    """Play `games` games as the learner says, for ever or `steps` steps of each. Raises LearnerGone at the end."""
+def play_as_told(channel: Actor, games: int, random: np.random.Generator, spectator: Spectator | None) -> Never:
+    """Play `games` games as the learner says, for ever. Raises LearnerGone at the end."""
     sizes = [size for size in (games - games // HALVES, games // HALVES) if size]
     halves = [Half(number, VectorSnake(size, int(random.integers(2**32)))) for number, size in enumerate(sizes)]
     for half in halves:
         half.ask(channel)
-    while steps is None or steps > 0:
+    while True:
         for half in halves:
             frames = half.games.frames
             ended = half.step(channel)
             half.ask(channel)
             if spectator is not None and half is halves[0]:
                 spectator.see(frames[:1], ended[:1])
-        steps = None if steps is None else steps - 1
