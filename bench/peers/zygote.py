@@ -14,10 +14,12 @@ from gpusched.contract import child_environment, resource_environment, xla_fract
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.supervisor.kernel import become_subreaper
 from gpusched.supervisor.preload import Preload, ZygoteState
+from gpusched.supervisor.spec import Start
 
 __all__ = ["Zygote"]
 
 _TURN_S: Final = 1.0
+_TOGETHER: Final = 8  # as many as a supervisor has forked together
 
 
 class Zygote:
@@ -49,15 +51,19 @@ class Zygote:
         while self._preload.state is ZygoteState.LOADING:
             select.select([link for link in [self._preload.fileno()] if link is not None], [], [], _TURN_S)
             self._preload.hear()
-        for rank in range(count):
-            replica = Replica(name=f"actor.{rank}", role="actor", rank=rank, cpus=tuple(os.sched_getaffinity(0)))
-            own = resource_environment(replica, xla_fraction_variable(None)) | {SOCKET: self._path}
-            argv = (sys.executable, "-m", "bench.peers.ready")
-            spec = ReplicaSpec(replica=replica, argv=argv, env=own, cwd=str(ROOT))
-            pid = self._preload.fork(spec, child_environment(os.environ, own), (self._log, self._log, self._log))
-            if pid is None:
-                sys.exit(f"the zygote forks nothing: {self._preload.steps()}")
-            self._started.append(pid)
+        for first in range(0, count, _TOGETHER):
+            for pid in self._preload.fork([self._start(rank) for rank in range(first, min(first + _TOGETHER, count))]):
+                if pid is None:
+                    sys.exit(f"the zygote forks nothing: {self._preload.steps()}")
+                self._started.append(pid)
+
+    def _start(self, rank: int) -> Start:
+        replica = Replica(name=f"actor.{rank}", role="actor", rank=rank, cpus=tuple(os.sched_getaffinity(0)))
+        own = resource_environment(replica, xla_fraction_variable(None)) | {SOCKET: self._path}
+        argv = (sys.executable, "-m", "bench.peers.ready")
+        spec = ReplicaSpec(replica=replica, argv=argv, env=own, cwd=str(ROOT))
+        env = child_environment(os.environ, own)
+        return Start(spec=spec, env=env, streams=(self._log, self._log, self._log))
 
     def join(self) -> None:
         """Wait for them."""

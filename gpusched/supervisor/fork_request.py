@@ -14,8 +14,9 @@ import msgspec
 
 __all__ = [
     "DESCRIPTORS",
+    "LAST",
+    "MORE",
     "Command",
-    "FailedFork",
     "ForkRequest",
     "Forked",
     "Loading",
@@ -29,6 +30,9 @@ __all__ = [
 
 DESCRIPTORS: Final = 5
 """What comes with a request: the memory file, stdin, stdout, stderr, and the gate."""
+MORE: Final = b"more"
+LAST: Final = b"last"
+"""A request says whether more follow; those up to the last are served together."""
 
 _AT_START: Final = re.compile(r"PYTHON|LD_|GLIBC_TUNABLES|MALLOC_|LANG$|LC_")
 
@@ -73,18 +77,16 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The replica is process `pid`, leads a session, and waits at its gate."""
+    """The replicas are these processes, in the order of the requests; each leads a session and waits at its gate.
 
-    pid: int
+    None where the system allowed no fork; `message` then says why.
+    """
 
-
-class FailedFork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The system allows no fork now; `message` says why."""
-
-    message: str
+    pids: tuple[int | None, ...]
+    message: str = ""
 
 
-ZygoteMessage = Loading | Ready | Refused | Forked | FailedFork
+ZygoteMessage = Loading | Ready | Refused | Forked
 
 
 def command_of(argv: Sequence[str], interpreter: str) -> Command | None:

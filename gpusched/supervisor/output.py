@@ -12,11 +12,9 @@ from typing import Final, Protocol
 
 from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.spec import Streams
 
-__all__ = ["AttachedStreams", "Logs", "Output", "Streams"]
-
-Streams = tuple[int, int, int]
-"""Open descriptors: what a process gets as stdin, stdout and stderr."""
+__all__ = ["AttachedStreams", "Logs", "Output"]
 
 _TAIL_BYTES: Final = 1 << 16
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,8 @@ import msgspec
 from gpusched.contract import child_environment
 from gpusched.model.plan import ReplicaSpec
 from gpusched.supervisor.fork_request import (
-    FailedFork,
+    LAST,
+    MORE,
     Forked,
     ForkRequest,
     Loading,
@@ -34,7 +35,7 @@ from gpusched.supervisor.fork_request import (
     settles_at_start,
 )
 from gpusched.supervisor.kernel import die_with, halted
-from gpusched.supervisor.output import Streams
+from gpusched.supervisor.spec import Start
 
 __all__ = ["Preload", "ZygoteState"]
 
@@ -143,49 +144,57 @@ class Preload:
             return False
         return command.module or os.path.isfile(os.path.join(spec.cwd, command.target))  # noqa: PTH113, PTH118 (never raises)
 
-    def fork(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int | None:
-        """Have a replica forked, let it begin, and return its pid: it is a child of this process.
+    def fork(self, starts: Sequence[Start]) -> list[int | None]:
+        """Have replicas forked, let them begin, and return their pids: they are children of this process.
 
-        None if there is none, so that another way must be taken. It takes milliseconds; a zygote that is halted
-        is ended after 2 s, and any after 20 s.
+        None where there is none, so that another way must be taken. It takes milliseconds for each; a zygote that is
+        halted is ended after 2 s, and any after 20 s.
         """
-        gate, ours = os.pipe2(os.O_CLOEXEC)
+        gates = [os.pipe2(os.O_CLOEXEC) for _ in starts]
         try:
-            answer = self._ask(self._request(spec, env), streams, gate)
-            if isinstance(answer, Forked):
-                os.write(ours, b"x")
-                return answer.pid
-            if isinstance(answer, FailedFork):
-                self._say("busy", f"the zygote could not fork {spec.replica.name}: {answer.message}")
+            answer = self._ask(starts, [theirs for theirs, _ in gates])
+            if not isinstance(answer, Forked):
+                return [None] * len(starts)
+            for pid, start, (_, ours) in zip(answer.pids, starts, gates, strict=True):
+                if pid is not None:
+                    os.write(ours, b"x")
+                else:
+                    self._say("busy", f"the zygote could not fork {start.spec.replica.name}: {answer.message}")
+            return list(answer.pids)
         finally:
-            os.close(gate)
-            os.close(ours)
-        return None
+            for gate in gates:
+                for end in gate:
+                    os.close(end)
 
-    def _request(self, spec: ReplicaSpec, env: Mapping[str, str]) -> ForkRequest:
+    def _request(self, start: Start) -> ForkRequest:
         return ForkRequest(
-            argv=tuple(map(os.fsencode, spec.argv)),
-            env=as_bytes(env),
-            cwd=os.fsencode(spec.cwd),
-            cpus=tuple(sorted(self._usable.intersection(spec.replica.cpus))),
-            threads=spec.replica.threads,
+            argv=tuple(map(os.fsencode, start.spec.argv)),
+            env=as_bytes(start.env),
+            cwd=os.fsencode(start.spec.cwd),
+            cpus=tuple(sorted(self._usable.intersection(start.spec.replica.cpus))),
+            threads=start.spec.replica.threads,
             parent=os.getpid(),
         )
 
-    def _ask(self, request: ForkRequest, streams: Streams, gate: int) -> ZygoteMessage | None:
+    def _ask(self, starts: Sequence[Start], gates: Sequence[int]) -> ZygoteMessage | None:
         if self._control is None:
             return None
-        memory = os.memfd_create("fork request", os.MFD_CLOEXEC)
         try:
-            os.write(memory, msgspec.msgpack.encode(request))
             self._control.settimeout(_FORK_PATIENCE_S)
-            socket.send_fds(self._control, [b"fork"], [memory, *streams, gate])
+            for number, (start, gate) in enumerate(zip(starts, gates, strict=True), 1):
+                self._send(self._control, start, gate, LAST if number == len(starts) else MORE)
             return self._answer(self._control)
         except OSError as error:
             self._leave(f"does not answer: {error.strerror or error}")
+        return None
+
+    def _send(self, control: socket.socket, start: Start, gate: int, word: bytes) -> None:
+        memory = os.memfd_create("fork request", os.MFD_CLOEXEC)
+        try:
+            os.write(memory, msgspec.msgpack.encode(self._request(start)))
+            socket.send_fds(control, [word], [memory, *start.streams, gate])
         finally:
             os.close(memory)
-        return None
 
     def _answer(self, control: socket.socket) -> ZygoteMessage | None:
         """Wait for what the zygote says to a request. Raises OSError.
@@ -204,7 +213,7 @@ class Preload:
                     self._leave(f"did not fork a replica within {patience:.0f} s")
                     return None
         answer = _understood(said)
-        if not isinstance(answer, Forked | FailedFork):
+        if not isinstance(answer, Forked):
             self._take(answer)
         return answer
 

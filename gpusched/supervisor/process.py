@@ -11,23 +11,24 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Final, Protocol
 
 import msgspec
 
 from gpusched.model.job import ProcessIdentity
-from gpusched.model.plan import ReplicaSpec
 from gpusched.supervisor.kernel import GUARD_GONE, descendants, die_with, inherited, start_time
-from gpusched.supervisor.output import Streams
 from gpusched.supervisor.preload import Preload, ZygoteState
+from gpusched.supervisor.spec import Start
 
 __all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner", "Wakeup"]
 
 
-class SpawnError(Exception):
-    """A program could not be started; the text names it and says why."""
+class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
+    """A program could not be started; `message` names it and says why."""
+
+    message: str
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +43,8 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 class Spawner(Protocol):
     """What the runner needs of an operating system."""
 
-    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
-        """Start a program and return its pid. Raises SpawnError."""
+    def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
+        """Start programs and return, for each, its pid or why it could not be started."""
 
     def send(self, pid: int, number: int) -> None:
         """Send a signal to a child that has not been reaped, and to what it started."""
@@ -66,33 +67,39 @@ class Children:
         self._running: set[int] = set()
         self._killed: set[int] = set()
 
-    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
-        """Start `spec.argv` in `spec.cwd` as the leader of a session.
+    def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
+        """Start each `spec.argv` in its `spec.cwd` as the leader of a session; return its pid or why there is none.
 
         It runs on those of its CPUs that this process may use, on all of these if it may use none. When this process
-        dies, so does the child. Raises SpawnError.
+        dies, so does the child.
         """
-        if self._preload is not None and self._preload.state is ZygoteState.READY and self._preload.takes(spec):
-            pid = self._preload.fork(spec, env, streams)
-            if pid is not None:
-                self._running.add(pid)
-                return pid
-        return self._start(spec, env, streams, start_new_session=True)
+        forked = self._fork(starts)
+        return [forked.get(number) or self._start(start, start_new_session=True) for number, start in enumerate(starts)]
+
+    def _fork(self, starts: Sequence[Start]) -> dict[int, int]:
+        """Have the zygote fork what it can; return the pids of these, by their place among all."""
+        preload = self._preload
+        if preload is None or preload.state is not ZygoteState.READY:
+            return {}
+        places = [number for number, start in enumerate(starts) if preload.takes(start.spec)]
+        pids = preload.fork([starts[number] for number in places]) if places else []
+        forked = {number: pid for number, pid in zip(places, pids, strict=True) if pid is not None}
+        self._running.update(forked.values())
+        return forked
 
     def _start(
         self,
-        spec: ReplicaSpec,
-        env: Mapping[str, str],
-        streams: Streams,
+        start: Start,
         *,
         start_new_session: bool = False,
         group: int | None = None,
         ignored: Iterable[int] = (),
-    ) -> int:
+    ) -> int | SpawnError:
+        spec, streams = start.spec, start.streams
         try:
             child = subprocess.Popen(
                 spec.argv,
-                env=env,
+                env=start.env,
                 cwd=spec.cwd,
                 stdin=streams[0],
                 stdout=streams[1],
@@ -104,9 +111,9 @@ class Children:
             )
         except OSError as error:
             what = error.filename or spec.argv[0]
-            raise SpawnError(f"{os.fsdecode(what)}: {error.strerror}") from None
+            return SpawnError(message=f"{os.fsdecode(what)}: {error.strerror}")
         except (ValueError, subprocess.SubprocessError) as error:
-            raise SpawnError(f"{spec.argv[0]}: {error}") from None
+            return SpawnError(message=f"{spec.argv[0]}: {error}")
         child.returncode = 0  # it is waited for here, not by Popen
         self._running.add(child.pid)
         return child.pid
@@ -158,21 +165,24 @@ class AttachedChild(Children):
         self._passed = inherited()
         self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
 
-    def spawn(self, spec: ReplicaSpec, env: Mapping[str, str], streams: Streams) -> int:
-        """Start `spec.argv` in `spec.cwd` in the process group of the launcher, once. Raises SpawnError.
+    def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
+        """Start the one `spec.argv` in `spec.cwd` in the process group of the launcher, once.
 
         A parent in the same session and another group would keep the kernel from seeing that nobody is left to wake a
         halted command (an orphaned process group, setpgid(2)): so it leaves that session, and must lead no group.
         """
+        (start,) = starts
         try:
             group = os.getpgid(self._launcher)
         except ProcessLookupError:
-            raise SpawnError(f"{spec.argv[0]}: process {self._launcher}, for which it was to run, is gone") from None
-        pid = self._start(spec, env, streams, group=group, ignored=self._ignored)
-        while self._passed:
-            os.close(self._passed.pop())
-        os.setsid()
-        return pid
+            gone = f"process {self._launcher}, for which it was to run, is gone"
+            return [SpawnError(message=f"{start.spec.argv[0]}: {gone}")]
+        pid = self._start(start, group=group, ignored=self._ignored)
+        if isinstance(pid, int):
+            while self._passed:
+                os.close(self._passed.pop())
+            os.setsid()
+        return [pid]
 
     def _send(self, pid: int, number: int) -> None:  # noqa: ARG002 (all below this process is the command's)
         for one in descendants(os.getpid()):

@@ -43,14 +43,14 @@ from gpusched.supervisor.output import AttachedStreams, Logs, Output
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import AttachedChild, Children, Death, Spawner, SpawnError, Wakeup
 from gpusched.supervisor.record import BootClock, Clock, Recorder
-from gpusched.supervisor.spec import JobSpec
+from gpusched.supervisor.spec import JobSpec, Start
 
 __all__ = ["Effects", "Runner", "supervise"]
 
 _LONGEST_SLEEP_S: Final = 5.0  # what the OOM counter is sampled by; else nothing happens in an idle job
 _SWEEP_PATIENCE_S: Final = 5.0
 _LAST_SAVE_PATIENCE_S: Final = 10.0
-_STARTS_PER_TURN: Final = 8  # as many may wait for the zygote; a stop request never waits for all of their starts
+_STARTS_PER_TURN: Final = 8  # so that a stop request never waits for all that have waited for the zygote
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,22 +177,38 @@ class Runner:
     def _spawn(self) -> None:
         """Start what may start now. What is to be stopped again before it was started has no process to be stopped."""
         spawns, self._spawns = self._spawns, []
-        room = _STARTS_PER_TURN
+        due: list[Spawn] = []
         for one in spawns:
             stopped = self._machine.replicas[one.replica].state is ReplicaState.STOPPING
             if stopped and not self._attached:
                 self._tell(SpawnFailed(replica=one.replica, message="stopped before it was started", now=self._now()))
-            elif not room or self._is_held_back(one):
+            elif len(due) == _STARTS_PER_TURN or self._is_held_back(one):
                 self._spawns.append(one)
             else:
-                room -= 1
-                self._start(one)
+                due.append(one)
+        if due:
+            self._start(due)
 
     def _is_held_back(self, one: Spawn) -> bool:
         preload = self._effects.preload
         return preload is not None and preload.state is ZygoteState.LOADING and preload.takes(self._specs[one.replica])
 
-    def _start(self, one: Spawn) -> None:
+    def _start(self, due: list[Spawn]) -> None:
+        starts = [self._start_of(one) for one in due]
+        try:
+            results = self._effects.spawner.spawn(starts)
+        finally:
+            for descriptor in {descriptor for start in starts for descriptor in start.streams}:
+                with contextlib.suppress(OSError):  # an attached job may have been started without
+                    os.close(descriptor)
+        for one, result in zip(due, results, strict=True):
+            if isinstance(result, SpawnError):
+                self._tell(SpawnFailed(replica=one.replica, message=result.message, now=self._now()))
+            else:
+                self._names[result] = one.replica
+                self._tell(Spawned(replica=one.replica, pid=result, now=self._now()))
+
+    def _start_of(self, one: Spawn) -> Start:
         spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
         env = child_environment(
             self._effects.environ,
@@ -200,18 +216,11 @@ class Runner:
             attempt_environment(attempt),
             {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
         )
-        streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
-        try:
-            pid = self._effects.spawner.spawn(spec, env, streams)
-        except SpawnError as error:
-            self._tell(SpawnFailed(replica=one.replica, message=str(error), now=self._now()))
-        else:
-            self._names[pid] = one.replica
-            self._tell(Spawned(replica=one.replica, pid=pid, now=self._now()))
-        finally:
-            for descriptor in set(streams):
-                with contextlib.suppress(OSError):  # an attached job may have been started without
-                    os.close(descriptor)
+        return Start(
+            spec=spec,
+            env=env,
+            streams=self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now())),
+        )
 
     def _save(self) -> None:
         if self._recorder.due is not None and self._now() >= self._recorder.due:

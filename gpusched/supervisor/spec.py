@@ -1,12 +1,17 @@
 """What a supervisor is told to run, once and for all: the value in a job's spec.json. No I/O, no clock."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.workload import Restart
 
-__all__ = ["Backoff", "JobSpec"]
+__all__ = ["Backoff", "JobSpec", "Start", "Streams"]
+
+Streams = tuple[int, int, int]
+"""Open descriptors: what a process gets as stdin, stdout and stderr."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,3 +52,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     preload: tuple[str, ...] = ()
     created: float = 0.0
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of a replica, now: its whole environment, and the streams that it gets."""
+
+    spec: ReplicaSpec
+    env: Mapping[str, str]
+    streams: Streams

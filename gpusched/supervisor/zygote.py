@@ -21,7 +21,7 @@ import msgspec
 
 from gpusched.frameworks.forking import obstacle_to_fork
 from gpusched.supervisor.become import Fresh, Order, become
-from gpusched.supervisor.fork_request import DESCRIPTORS, FailedFork, Forked, Loading, Ready, Refused, ZygoteMessage
+from gpusched.supervisor.fork_request import DESCRIPTORS, LAST, Forked, Loading, Ready, Refused, ZygoteMessage
 
 __all__ = ["Zygote", "serve"]
 
@@ -64,32 +64,48 @@ class Zygote:
         A fork first becomes the leader of a session, so that from the moment on in which the supervisor hears of it, a
         signal to its group reaches it, and none to the zygote's does.
         """
+        while (orders := self._hear()) is not None:
+            mine = self._fork(orders)
+            for order in orders:
+                if order is not mine:
+                    order.close()
+            if mine is not None:
+                self._control.close()
+                return mine
+        return None
+
+    def _hear(self) -> list[Order] | None:
+        """Wait for requests, up to a last one. Returns None once there is nobody who could send one."""
+        orders: list[Order] = []
         while True:
-            _, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
+            said, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
             if len(descriptors) != DESCRIPTORS:
                 return None
-            order = Order(descriptors)
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # a module may have closed or replaced it
-                    stream.flush()
-            read, write = os.pipe()
-            try:
-                middle = os.fork()
-            except OSError as error:
-                os.close(write)
-                self._say(FailedFork(message=str(error.strerror)))
-            else:
-                if middle == 0 and _is_replica(write):
-                    self._control.close()
-                    os.close(read)
-                    return order
-                os.close(write)
-                with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
-                    os.waitpid(middle, 0)  # from now on the replica is a child of the supervisor, a subreaper
-                pid = os.read(read, 16)
-                self._say(Forked(pid=int(pid)) if pid else FailedFork(message="no second process"))
-            os.close(read)
-            order.close()
+            orders.append(Order(descriptors))
+            if said == LAST:
+                return orders
+
+    def _fork(self, orders: list[Order]) -> Order | None:
+        """Fork a replica for each order and tell the supervisor of them. Returns the replica's own in each of them."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a module may have closed or replaced it
+                stream.flush()
+        read, write = os.pipe()
+        try:
+            middle = os.fork()
+        except OSError as error:
+            os.close(write)
+            self._say(Forked(pids=(None,) * len(orders), message=str(error.strerror)))
+        else:
+            if middle == 0:
+                os.close(read)
+                return _fork_each(orders, write)
+            os.close(write)
+            with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
+                os.waitpid(middle, 0)  # from now on the replicas are children of the supervisor, a subreaper
+            self._say(_forked(read, len(orders)))
+        os.close(read)
+        return None
 
     def _say(self, message: ZygoteMessage) -> None:
         self._control.send(msgspec.msgpack.encode(message))
@@ -104,17 +120,30 @@ def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
         return None
 
 
-def _is_replica(write: int) -> bool:
-    """Fork again and end the process in between. Returns only in the replica, True."""
-    try:
-        if os.fork() != 0:
-            os._exit(0)
-    except OSError:
-        os._exit(1)
-    os.setsid()
-    os.write(write, b"%d" % os.getpid())
-    os.close(write)
-    return True
+def _fork_each(orders: Sequence[Order], write: int) -> Order:
+    """Fork a replica for each order, and end. Returns only in the replicas, which have told their pids to `write`."""
+    for number, order in enumerate(orders):
+        try:
+            replica = os.fork() == 0
+        except OSError:
+            os._exit(1)
+        if replica:
+            os.setsid()
+            os.write(write, b"%d %d\n" % (number, os.getpid()))
+            os.close(write)
+            return order
+    os._exit(0)
+
+
+def _forked(read: int, asked: int) -> Forked:
+    """Return what the replicas have told, once each of them has closed its end."""
+    with open(read, "rb", closefd=False) as told:
+        words = [line.split() for line in told]
+    pids = {int(number): int(pid) for number, pid in words}
+    return Forked(
+        pids=tuple(map(pids.get, range(asked))),
+        message="" if len(pids) == asked else "the system allows no more processes",
+    )
 
 
 def _open_streams() -> None:

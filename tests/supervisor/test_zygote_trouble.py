@@ -12,6 +12,7 @@ from gpusched.supervisor import preload
 from gpusched.supervisor.fork_request import Forked
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.preload import Preload, ZygoteState
+from gpusched.supervisor.spec import Start
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.zygotes import Preloading, steps, wait_step, zygote
 
@@ -191,13 +192,14 @@ def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading
     spec, nothing = place.python("part.0", "-m", "wait"), os.open(os.devnull, os.O_RDWR)
     log = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     gate, ours = os.pipe()
-    request = one._request(spec, dict(os.environ))
-    forked = one._ask(request, (nothing, log, log), gate)
+    start = Start(spec=spec, env=dict(os.environ), streams=(nothing, log, log))
+    forked = one._ask([start, start], [gate, gate])
     assert isinstance(forked, Forked)
+    assert len(set(forked.pids)) == 2
     os.close(gate)
-    assert Path(f"/proc/{forked.pid}").exists()
+    assert all(Path(f"/proc/{pid}").exists() for pid in forked.pids)
     os.close(ours)
-    wait_until(lambda: not Path(f"/proc/{forked.pid}").exists(), "it has ended")
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forked.pids), "they have ended")
     assert (tmp_path / "out").read_bytes() == b""
     os.close(nothing)
     os.close(log)
