@@ -69,7 +69,12 @@ _NOT_INHERITED: Final = (
 
 
 class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a launched process knows of itself. `limit_mib` is None without a device; memory in MiB."""
+    """What a launched process knows of itself. `limit_mib` is None without a device; memory in MiB.
+
+    `listen`: where the learner of a job takes actors of other hosts, None if it takes none. `keys`: the key file of
+    whoever this is there. `joined`: what the learner calls the host of an actor that joined, "" on the learner's own;
+    `patience_s`: how long such an actor waits for a learner of which it hears nothing, None for the usual time.
+    """
 
     job: str
     role: str
@@ -80,6 +85,9 @@ class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: Path
     endpoint: str
     keys: Path | None = None
+    listen: str | None = None
+    joined: str = ""
+    patience_s: int | None = None
     limit_mib: int | None = None
     fraction: int | None = None
 
@@ -131,19 +139,33 @@ def identity_environment(
     run_dir: str,
     settings: bytes,
     keys: str | None = None,
+    listen: str | None = None,
+    joined: str = "",
+    first_rank: int = 0,
+    patience_s: int | None = None,
 ) -> dict[str, str]:
-    """Return who the replica is, where the others are and where to write. `settings` is JSON; `keys` a file's path."""
+    """Return who the replica is, where the others are and where to write. `settings` is JSON; `keys` a file's path.
+
+    `listen` is for the learner of a job that other hosts may join; `joined`, `first_rank` and `patience_s` (seconds)
+    are for the replicas of a host that did.
+    """
     env = {
         "GPUSCHED_JOB": job,
         "GPUSCHED_ROLE": replica.role,
-        "GPUSCHED_RANK": str(replica.rank),
+        "GPUSCHED_RANK": str(first_rank + replica.rank),
         "GPUSCHED_ROLE_COUNT": str(role_count),
         "GPUSCHED_REPLICA": replica.name,
         "GPUSCHED_ENDPOINT": endpoint,
         "GPUSCHED_RUN_DIR": run_dir,
         "GPUSCHED_SETTINGS": settings.decode(),
     }
-    return env if keys is None else env | {"GPUSCHED_KEYS": keys}
+    further = {
+        "GPUSCHED_KEYS": keys,
+        "GPUSCHED_LISTEN": listen,
+        "GPUSCHED_JOINED": joined or None,
+        "GPUSCHED_PATIENCE_S": None if patience_s is None else str(patience_s),
+    }
+    return env | {name: value for name, value in further.items() if value is not None}
 
 
 def attempt_environment(attempt: int) -> dict[str, str]:
@@ -226,6 +248,9 @@ def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:
             run_dir=Path(env["GPUSCHED_RUN_DIR"]),
             endpoint=env["GPUSCHED_ENDPOINT"],
             keys=Path(env["GPUSCHED_KEYS"]) if "GPUSCHED_KEYS" in env else None,
+            listen=env.get("GPUSCHED_LISTEN"),
+            joined=env.get("GPUSCHED_JOINED", ""),
+            patience_s=_whole(env, "GPUSCHED_PATIENCE_S") if "GPUSCHED_PATIENCE_S" in env else None,
             limit_mib=memory_limit(env)[0],
             fraction=memory_limit(env)[1],
         )

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,8 +29,8 @@ LIMITED = Replica(
 WITHOUT_DEVICE = Replica(name="actor.7", role="actor", rank=7, threads=2)
 
 
-def identity(replica: Replica, **changes: str) -> dict[str, str]:
-    given = {"job": "snake-4", "endpoint": "ipc:///run/snake-4.sock", "run_dir": "/jobs/snake-4"}
+def identity(replica: Replica, **changes: Any) -> dict[str, str]:
+    given: dict[str, Any] = {"job": "snake-4", "endpoint": "ipc:///run/snake-4.sock", "run_dir": "/jobs/snake-4"}
     return contract.identity_environment(replica, role_count=32, settings=b"{}", **(given | changes))
 
 
@@ -213,6 +214,18 @@ def test_a_key_is_only_ever_a_files_path() -> None:
     assert [name for name in env if "KEY" in name or "SECRET" in name or "TOKEN" in name] == ["GPUSCHED_KEYS"]
     assert env["GPUSCHED_KEYS"] == "/jobs/snake-4/keys"
     assert "GPUSCHED_KEYS" not in identity(LIMITED)
+
+
+def test_an_actor_of_a_host_that_joined_knows_so_and_has_a_rank_of_its_own() -> None:
+    env = identity(LIMITED, joined="lab2", first_rank=2000, patience_s=900) | contract.attempt_environment(0)
+    found = contract.replica(env)
+    assert (found.name, found.joined, found.rank, found.patience_s) == ("actor.7", "lab2", 2007, 900)
+    assert found.listen is None
+
+
+def test_only_what_is_said_of_a_network_is_in_the_environment() -> None:
+    assert contract.replica(identity(LIMITED, listen="tcp://0.0.0.0:5555")).listen == "tcp://0.0.0.0:5555"
+    assert not {"GPUSCHED_LISTEN", "GPUSCHED_JOINED", "GPUSCHED_PATIENCE_S"} & identity(LIMITED).keys()
 
 
 def test_a_process_outside_a_launch_is_told_what_is_missing_and_what_to_do() -> None:
