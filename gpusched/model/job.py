@@ -7,7 +7,7 @@ import msgspec
 from gpusched.model.plan import Request
 from gpusched.model.workload import Workload
 
-__all__ = ["CommandNeed", "ProcessIdentity", "Submission"]
+__all__ = ["CommandNeed", "Joining", "Listening", "Network", "ProcessIdentity", "Submission"]
 
 Share = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Amount = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
@@ -33,6 +33,38 @@ class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
     fraction: Share | None = None
 
 
+class Listening(msgspec.Struct, frozen=True, kw_only=True, tag="listening"):
+    """A job whose learner takes actors of other hosts at `endpoint`, as in `tcp://0.0.0.0:5555`.
+
+    `insecure`: without keys, on loopback only. `path` is its workload's file and `versions` what its programs are run
+    with: both are for who joins to compare (see joining.Invitation).
+    """
+
+    endpoint: Text
+    insecure: bool = False
+    path: Text | None = None
+    versions: dict[str, str] = {}
+
+
+class Joining(msgspec.Struct, frozen=True, kw_only=True, tag="joining"):
+    """A job whose replicas are actors of the learner of `job` at `endpoint`, which calls them `actor.3@HOST`.
+
+    `host` is that name, `first_rank` the rank of the first of them there. `key`: the file of the key that lets them in,
+    None for a learner without keys. `patience_s`: how long they wait for a learner of which they hear nothing.
+    """
+
+    endpoint: Text
+    job: Text
+    host: Text
+    first_rank: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+    key: Text | None = None
+    patience_s: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 900
+
+
+Network = Listening | Joining
+"""How a job has to do with other hosts."""
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """One job as it was asked for. Either `request` (a workload's roles) or `command` says what it needs.
 
@@ -43,6 +75,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     process that starts the job when its turn has come, and that the job must not outlive; None: the daemon starts it.
     `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn by lot by who submits, the same each time
     that it submits the same job, whose answer may have been lost; empty where it submits once.
+    `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
     """
 
     workload: Workload
@@ -67,4 +100,5 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool = False
     requeue: bool = False
     launcher: ProcessIdentity | None = None
+    network: Network | None = None
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""

@@ -15,6 +15,8 @@ __all__ = [
     "ExitReason",
     "JobState",
     "JobStatus",
+    "JoinedHost",
+    "JoinedJob",
     "ReplicaState",
     "ReplicaStatus",
 ]
@@ -100,14 +102,37 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     ready: float | None = None
 
 
+class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host whose actors feed a job, as the job's learner sees it: `connected` of its `actors` are there now.
+
+    `batches` and `bytes` are what they have sent. `address` is where they come from, "" if that is unknown.
+    """
+
+    host: str
+    actors: int = 0
+    connected: int = 0
+    batches: int = 0
+    bytes: int = 0
+    address: str = ""
+
+
+class JoinedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job works for whose replicas are actors of another host's: that `job`, which calls them those of `host`."""
+
+    endpoint: str
+    job: str
+    host: str
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One job as others see it.
 
     `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
     `attempt` counts the starts of the whole job. `note`: what it does before it can do more, such as preloading a
-    module. What only the daemon knows has the default elsewhere: `name`,
-    `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `command` the words of one that is no workload's,
-    `why` a queued job waits, in numbers.
+    module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in the
+    order in which they came. `joins`: whose actors its replicas are, None for a job of its own. What only the daemon
+    knows has the default elsewhere: `name`, `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `command`
+    the words of one that is no workload's, `why` a queued job waits, in numbers.
     """
 
     id: str
@@ -136,3 +161,6 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None = None
     time_limit_s: float | None = None
     why: str | None = None
+    listen: str | None = None
+    joined: tuple[JoinedHost, ...] = ()
+    joins: JoinedJob | None = None
