@@ -18,6 +18,7 @@ from gpusched.planner import select_devices
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.supervisor.expand_job import require_short_socket
 from gpusched.supervisor.jobdir import reserve
+from gpusched.supervisor.network import check_network
 
 __all__ = ["Acceptance"]
 
@@ -135,6 +136,7 @@ def _check(submission: Submission) -> None:
         raise UsageError(f"{name}: a role without a command", "give every role a command")
     texts = [word for role in submission.workload.roles for word in role.command]
     texts += [submission.cwd, *submission.environ, *submission.environ.values()]
+    check_network(submission.workload, submission.network)
     if any("\0" in text for text in texts):
         raise UsageError(f"{name}: a zero byte in a command, a directory or the environment", "leave it out")
     if any(not variable or "=" in variable for variable in submission.environ):

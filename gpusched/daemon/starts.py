@@ -24,6 +24,7 @@ from gpusched.settings import Settings
 from gpusched.supervisor.expand_job import job_spec
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, complete
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory, leases_of_plan
+from gpusched.supervisor.network import prepare_network
 from gpusched.supervisor.start import call_off, prepare
 
 __all__ = ["Starts"]
@@ -60,12 +61,16 @@ class Starts:
         return job_id in self._starts
 
     def prepare(self, job: Job, plan: Plan, leases: LeaseDirectory, now: float) -> None:
-        """Commit the leases of a plan and write what is to be started; `leases` must be locked. Raises HostFault."""
+        """Commit the leases of a plan and write what is to be started; `leases` must be locked.
+
+        Raises HostFault, and for a job of which another host is a part NotFound and UsageError.
+        """
         asked = job.submission
         if asked is None:
             raise HostFault(f"{job.id} was not submitted", "")
         directory = JobDirectory(Path(job.run_dir))
         complete(directory)
+        prepare_network(directory, asked.workload.name, asked.options, asked.network)
         spec = job_spec(
             directory,
             asked.workload,
@@ -79,6 +84,7 @@ class Starts:
             attached=asked.launcher is not None,
             time_limit_s=asked.time_limit_s,
             attempt=job.attempt,
+            network=asked.network,
             created=job.created,
         )
         hold = leases.commit(job.id, leases_of_plan(plan, job.id), directory.path)

@@ -8,6 +8,7 @@ import msgspec
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.supervisor.hosts import with_joined, with_network
 from gpusched.supervisor.jobdir import JobDirectory, last_progress, with_ready
 
 __all__ = ["current_status", "told"]
@@ -32,12 +33,12 @@ def told(job: Job, why: str | None = None) -> JobStatus:
         status = current_status(job)
         if status is not None and status.state not in JOB_TERMINAL:
             report = last_progress(JobDirectory(Path(job.run_dir)).progress)
-            status = msgspec.structs.replace(with_ready(status), progress=report)
+            status = msgspec.structs.replace(with_joined(with_ready(status)), progress=report)
     return _with_wishes(status or _bare(job), job, why)
 
 
 def _bare(job: Job) -> JobStatus:
-    return JobStatus(
+    bare = JobStatus(
         id=job.id,
         workload=job.submission.workload.name if job.submission else job.id.rpartition("-")[0],
         state=job.state,
@@ -49,6 +50,7 @@ def _bare(job: Job) -> JobStatus:
         ended=job.ended,
         message=job.message,
     )
+    return with_network(bare, job.submission.network if job.submission else None)
 
 
 def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:

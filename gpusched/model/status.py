@@ -117,7 +117,7 @@ class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job works for whose replicas are actors of another host's: that `job`, which calls them those of `host`."""
+    """What a job works for whose replicas are actors of a `job` elsewhere, which calls them those of `host`."""
 
     endpoint: str
     job: str
@@ -129,10 +129,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
     `attempt` counts the starts of the whole job. `note`: what it does before it can do more, such as preloading a
-    module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in the
-    order in which they came. `joins`: whose actors its replicas are, None for a job of its own. What only the daemon
-    knows has the default elsewhere: `name`, `priority`, `held`, `after`, `at` and `time_limit_s` as submitted, `command`
-    the words of one that is no workload's, `why` a queued job waits, in numbers.
+    module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in
+    the order in which they came. `joins`: whose actors its replicas are, None for a job of its own. What only the
+    daemon knows has the default elsewhere: `name`, `priority`, `held`, `after`, `at` and `time_limit_s` as submitted,
+    `command` the words of one that is no workload's, `why` a queued job waits, in numbers.
     """
 
     id: str

@@ -2,15 +2,17 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from gpusched import contract
 from gpusched.errors import UsageError
-from gpusched.model.job import ProcessIdentity
+from gpusched.model.job import Listening, Network, ProcessIdentity
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
 from gpusched.planner import replica_specs
 from gpusched.settings import Settings
+from gpusched.supervisor.hosts import addresses, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.spec import JobSpec
 
@@ -32,23 +34,14 @@ def job_spec(
     attached: bool = False,
     time_limit_s: float | None = None,
     attempt: int = 0,
+    network: Network | None = None,
 ) -> JobSpec:
     """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
 
-    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; the rest is as in JobSpec.
+    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; the rest is as in JobSpec. Raises
+    UsageError for a workload that is to listen and has nobody who could.
     """
-    counts = {role.name: role.count for role in plan.request.roles}
-
-    def identity(replica: Replica) -> dict[str, str]:
-        return contract.identity_environment(
-            replica,
-            job=directory.path.name,
-            role_count=counts[replica.role],
-            endpoint=f"ipc://{job_socket(settings, directory.path)}",
-            run_dir=str(directory.path),
-            settings=options,
-        )
-
+    identity = _identities(directory, workload, plan, options, settings, network)
     return JobSpec(
         id=directory.path.name,
         workload=workload.name,
@@ -65,6 +58,7 @@ def job_spec(
         attempt=attempt,
         preload=() if attached else workload.preload,
         created=created,
+        network=network,
     )
 
 
@@ -82,3 +76,24 @@ def require_short_socket(workload: Workload, settings: Settings) -> None:
             f"{settings.runtime_dir}: sockets in this directory would have paths of over {longest} bytes",
             "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
         )
+
+
+def _identities(
+    directory: JobDirectory, workload: Workload, plan: Plan, options: bytes, settings: Settings, network: Network | None
+) -> Callable[[Replica], dict[str, str]]:
+    """Return what tells a replica who it is, and where the others are."""
+    counts = {role.name: role.count for role in plan.request.roles}
+    socket = job_socket(settings, directory.path)
+    learner = learner_role(workload) if isinstance(network, Listening) else ""
+
+    def identity(replica: Replica) -> dict[str, str]:
+        return contract.identity_environment(
+            replica,
+            job=directory.path.name,
+            role_count=counts[replica.role],
+            run_dir=str(directory.path),
+            settings=options,
+            **addresses(network, directory.path, socket, replica, learner),
+        )
+
+    return identity

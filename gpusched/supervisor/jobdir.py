@@ -13,6 +13,9 @@
         logs/supervisor.log          what guard and supervisor have to say
         ready/actor.3.0              empty: the replica said in that attempt that it has begun its work
         tmp/                         TMPDIR of the replicas, cleared at the end
+        keys/                        of a job that listens or joined one: who may reach whom (network.py)
+        invitation.json              of a job that listens: what its learner tells who asks to join (joining.py)
+        joined.json                  written by that learner: the hosts whose actors feed it
 
 It starts and signals nothing.
 """
@@ -39,6 +42,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from gpusched.supervisor.hosts import with_joined, with_network
 from gpusched.supervisor.kernel import boot_id, start_time
 from gpusched.supervisor.spec import JobSpec
 
@@ -171,7 +175,7 @@ def complete(directory: JobDirectory) -> None:
 
 def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
     """Return the status of a job of which nothing has started yet."""
-    return JobStatus(
+    status = JobStatus(
         id=spec.id,
         workload=spec.workload,
         state=JobState.QUEUED,
@@ -197,6 +201,7 @@ def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
         attempt=spec.attempt,
         time_limit_s=spec.time_limit_s,
     )
+    return with_network(status, spec.network)
 
 
 def lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
@@ -291,7 +296,7 @@ def read_job(path: Path) -> JobStatus:
             message=str(error),
             created=_changed(path),
         )
-    return msgspec.structs.replace(with_ready(status), progress=last_progress(directory.progress))
+    return msgspec.structs.replace(with_joined(with_ready(status)), progress=last_progress(directory.progress))
 
 
 def with_ready(status: JobStatus) -> JobStatus:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from gpusched.model.job import Joining
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -252,6 +253,10 @@ class Machine:
 
     def _verdict_without_leader(self) -> tuple[JobState, str | None] | None:
         runs = self.replicas.values()
+        if isinstance(self._spec.network, Joining) and any(run.state is ReplicaState.EXITED for run in runs):
+            # The learner, elsewhere, has ended the job: who waits to be started again would find nobody.
+            over = all(run.state in REPLICA_TERMINAL or run.state is ReplicaState.BACKOFF for run in runs)
+            return (JobState.SUCCEEDED, None) if over else None
         failed = [run for run in runs if run.state is ReplicaState.FAILED]
         if not all(run.state in REPLICA_TERMINAL for run in runs):
             return None

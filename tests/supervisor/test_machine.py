@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gpusched.model.job import Joining
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -186,6 +187,39 @@ def test_without_a_leader_a_job_ends_with_its_last_replica(code: int, expected: 
     machine.handle(Ended(replica="part.0", code=code, now=1.0))
     assert machine.state is JobState.RUNNING
     assert asked(machine.handle(Ended(replica="part.1", code=0, now=2.0))) == [FinishJob(state=expected)]
+
+
+JOINED = msgspec.structs.replace(
+    ARRAY, network=Joining(endpoint="tcp://lab1:5555", job="snake-9", host="lab2", key="/x/join.key")
+)
+
+
+def test_actors_on_another_host_end_with_success_when_their_learner_has_told_them() -> None:
+    machine = running(JOINED)
+    assert asked(machine.handle(Ended(replica="part.0", code=0, now=1.0))) == []
+
+    told = asked(machine.handle(Ended(replica="part.1", code=0, now=1.1)))
+
+    assert told == [FinishJob(state=JobState.SUCCEEDED)]
+
+
+def test_an_actor_that_waits_for_its_restart_when_the_learner_ends_is_not_started_for_nobody() -> None:
+    machine = running(JOINED)
+    machine.handle(Ended(replica="part.0", code=1, now=1.0))
+    assert state(machine, "part.0") is ReplicaState.BACKOFF
+
+    told = asked(machine.handle(Ended(replica="part.1", code=0, now=1.01)))
+
+    assert told == [FinishJob(state=JobState.SUCCEEDED)]
+
+
+def test_actors_that_all_fail_fail_their_job_here() -> None:
+    machine = running(msgspec.structs.replace(JOINED, restart={"part": Restart(policy="never")}))
+    machine.handle(Ended(replica="part.0", code=1, now=1.0))
+
+    told = asked(machine.handle(Ended(replica="part.1", code=1, now=1.1)))
+
+    assert told == [FinishJob(state=JobState.FAILED)]
 
 
 def test_a_job_of_nothing_has_succeeded() -> None:

@@ -1,0 +1,109 @@
+"""A job and other hosts, as values: where its replicas find the others, and what people see of it.
+
+STATE_DIR/jobs/snake-4/keys/     0700
+    server.key, allowed.json     of a job that listens (keys.py)
+    join.key                     there: what the first host needs to join; of a job that joined one: its own copy
+"""
+
+from pathlib import Path
+from typing import Final, Required, TypedDict
+
+import msgspec
+
+from gpusched.errors import UsageError
+from gpusched.keys import SERVER
+from gpusched.model.job import Joining, Listening, Network
+from gpusched.model.plan import Replica
+from gpusched.model.status import JobStatus, JoinedHost, JoinedJob
+from gpusched.model.workload import Workload
+
+__all__ = [
+    "FIRST_KEY",
+    "JOINED",
+    "KEYS",
+    "Addresses",
+    "addresses",
+    "join_key",
+    "learner_role",
+    "with_joined",
+    "with_network",
+]
+
+FIRST_KEY: Final = "join"
+"""The name of the key that a launch makes for whoever joins first; more are made by hand."""
+
+JOINED: Final = "joined.json"
+"""In the directory of a job that listens, where its learner writes it: the hosts whose actors feed it."""
+
+KEYS: Final = "keys"
+"""The directory of keys, in that of a job."""
+
+
+class Addresses(TypedDict, total=False):
+    """Where the others of a replica are, as arguments of contract.identity_environment."""
+
+    endpoint: Required[str]
+    keys: str | None
+    listen: str | None
+    joined: str
+    first_rank: int
+    patience_s: int | None
+
+
+def learner_role(workload: Workload) -> str:
+    """Return the role that takes what actors send: `learner`, else the leader. Raises UsageError if there is none."""
+    names = {role.name: role for role in workload.roles}
+    found = names.get("learner") or names.get(workload.leader or "")
+    if found is None:
+        told = f"workload {workload.name} has no role `learner` and no leader, so nothing in it could listen"
+        raise UsageError(told, "name the role that takes batches `learner`, or make it the leader in [job]")
+    if found.count != 1:
+        told = f"workload {workload.name} has {found.count} replicas of {found.name}, and only one can listen"
+        raise UsageError(told, "give that role a count of 1")
+    return found.name
+
+
+def join_key(job: Path) -> Path:
+    """Return the file of the key that a launch makes for others, or, of a job that joined one, of its own copy."""
+    return job / KEYS / f"{FIRST_KEY}.key"
+
+
+def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
+    """Return where the others of `replica` are; `socket` is the job's own, and `learner` the role that may listen."""
+    match network:
+        case Joining():
+            return Addresses(
+                endpoint=network.endpoint,
+                keys=None if network.key is None else str(join_key(directory)),
+                joined=network.host,
+                first_rank=network.first_rank,
+                patience_s=network.patience_s,
+            )
+        case Listening() if replica.role == learner:
+            keys = None if network.insecure else str(directory / KEYS / SERVER)
+            return Addresses(endpoint=f"ipc://{socket}", listen=network.endpoint, keys=keys)
+        case _:
+            return Addresses(endpoint=f"ipc://{socket}")
+
+
+def with_network(status: JobStatus, network: Network | None) -> JobStatus:
+    """Return `status` as that of a job that reaches other hosts so."""
+    match network:
+        case Listening():
+            return msgspec.structs.replace(status, listen=network.endpoint)
+        case Joining():
+            joins = JoinedJob(endpoint=network.endpoint, job=network.job, host=network.host)
+            return msgspec.structs.replace(status, joins=joins)
+        case _:
+            return status
+
+
+def with_joined(status: JobStatus) -> JobStatus:
+    """Return `status` with the hosts that have joined, as the job's learner told last; none where it told nothing."""
+    if status.listen is None:
+        return status
+    try:
+        told = msgspec.json.decode((Path(status.run_dir) / JOINED).read_bytes(), type=tuple[JoinedHost, ...])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return status
+    return msgspec.structs.replace(status, joined=told)
