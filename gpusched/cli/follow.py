@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gpusched.cli.job_words import ready_count, ready_words
+from gpusched.cli.job_words import host_words, ready_count, ready_words
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory, parse_report, read_job
@@ -135,10 +135,10 @@ def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatu
     seen: dict[str, tuple[object, int]] = {}
     new = _new_reports(job.progress)
     reported = 0.0
-    start = _Start()
+    start, hosts = _Start(), _Hosts()
     status = next(moments)
     while True:
-        for text in start.news(status):
+        for text in (*start.news(status), *hosts.news(status)):
             _say(text)
         for replica in status.replicas:
             if seen.get(replica.name) != (replica.state, replica.restarts):
@@ -176,6 +176,24 @@ class _Start:
         new = [text for text in words if text and text not in self._said]
         self._said.update(new)
         return new
+
+
+class _Hosts:
+    """How many actors of each host that joined are there, in a line when that changes, at most once a second."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[int, int]] = {}
+        self._next = 0.0
+
+    def news(self, status: JobStatus) -> list[str]:
+        """Return what is new."""
+        now = time.monotonic()
+        if now < self._next and status.state not in JOB_TERMINAL:
+            return []
+        self._next = now + _COUNT_EVERY_S
+        changed = [one for one in status.joined if self._said.get(one.host) != (one.actors, one.connected)]
+        self._said |= {one.host: (one.actors, one.connected) for one in changed}
+        return [host_words(one, over=False) for one in changed]
 
 
 def _say(text: str) -> None:

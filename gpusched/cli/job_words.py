@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpusched.cli.text import printable
-from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
+from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, JoinedHost, ReplicaState
 
 __all__ = [
     "decimal",
     "end_line",
     "format_duration",
+    "host_words",
+    "network_lines",
+    "network_words",
     "number",
     "plain_progress",
     "ready_count",
@@ -28,11 +31,15 @@ __all__ = [
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
+_MOST_NAMED: Final = 3
 
 
 def what(job: JobStatus) -> str:
-    """Return the command line of a command, else the workload."""
-    return printable(shlex.join(job.command)) if job.command else job.workload
+    """Return the command line of a command, else the workload, and what it has to do with other hosts."""
+    if job.command:
+        return printable(shlex.join(job.command))
+    told = network_words(job)
+    return f"{job.workload}, {told}" if told else job.workload
 
 
 def state_words(job: JobStatus) -> str:
@@ -65,6 +72,37 @@ def ready_words(job: JobStatus) -> str:
     if job.started is None or any(one.restarts for one in job.replicas):  # that would tell of the latest restart
         return f"{who} ready"
     return f"{who} ready after {max(*ready, job.started) - job.started:.1f} s"
+
+
+def network_words(job: JobStatus) -> str:
+    """Return what a job has to do with other hosts: `joins snake-4 at tcp://lab1:5555 as lab2`; empty for nothing."""
+    if job.joins is not None:
+        verb = "joined" if job.state in JOB_TERMINAL else "joins"
+        return printable(f"{verb} {job.joins.job} at {job.joins.endpoint} as {job.joins.host}")
+    if job.listen is None:
+        return ""
+    if not job.joined:
+        return f"listens at {job.listen}"
+    count = sum(host.actors if job.state in JOB_TERMINAL else host.connected for host in job.joined)
+    named = ", ".join(host.host for host in job.joined)
+    hosts = named if len(job.joined) <= _MOST_NAMED else _count(len(job.joined), "host")
+    return printable(f"and {_count(count, 'actor')} of {hosts}")
+
+
+def host_words(host: JoinedHost, *, over: bool) -> str:
+    """Return what a host that joined does: `lab2 (10.0.0.2): 4 of 4 actors, 120 batches, 3.4 MiB`; `over`: did."""
+    where = f" ({host.address})" if host.address else ""
+    actors = _count(host.actors, "actor") if over else f"{host.connected} of {_count(host.actors, 'actor')}"
+    return printable(f"{host.host}{where}: {actors}, {_count(host.batches, 'batch', 'es')}, {_data(host.bytes)}")
+
+
+def network_lines(job: JobStatus, most: int = 10) -> list[str]:
+    """Return what a job has to do with other hosts, one line for each that has joined, `most` of them at the most."""
+    if job.joins is not None or (job.listen is not None and not job.joined and job.state not in JOB_TERMINAL):
+        return [network_words(job)]
+    lines = [host_words(host, over=job.state in JOB_TERMINAL) for host in job.joined[:most]]
+    left = len(job.joined) - most
+    return [*lines, f"and {_count(left, 'more host')}"] if left > 0 else lines
 
 
 def end_line(job: JobStatus) -> str:
@@ -158,3 +196,12 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # the real-time signals have no name
+
+
+def _count(number: int, one: str, plural: str = "s") -> str:
+    return f"{number:,} {one}{'' if number == 1 else plural}"
+
+
+def _data(size: int) -> str:
+    mib = size / (1 << 20)
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.1f} MiB"  # noqa: PLR2004 (MiB in a GiB)

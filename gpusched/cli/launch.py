@@ -1,40 +1,24 @@
 """`gpusched launch`: plan a workload, start its processes under a supervisor, and follow them to the end."""
 
 import os
-import sys
-import time
-from contextlib import ExitStack, suppress
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusched import contract
-from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
+from gpusched.cli.foreground import Asked, require_modules, require_no_queue, run_here
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
-from gpusched.cli.screen import can_redraw
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
-from gpusched.model.plan import Plan
-from gpusched.model.status import JobState, JobStatus
-from gpusched.model.workload import Workload
+from gpusched.errors import UsageError
 from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.jobdir import JobDirectory, create, last_lines
-from gpusched.supervisor.spec import JobSpec
 
 if TYPE_CHECKING:
-    from gpusched.supervisor.lease_files import Hold as LeaseHold
+    from gpusched.model.job import Listening
+    from gpusched.model.workload import Workload
 
 __all__ = ["launch"]
-
-_INTERRUPTED: Final = 130
-_LONGEST_LINE: Final = 300
-_GUARD_PATIENCE_S: Final = 5.0
-_PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
-_RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
 def launch(
@@ -55,6 +39,16 @@ def launch(
     learner_memory: LearnerMemory = None,
     actor_memory: ActorMemory = None,
     policy: Policy = "balanced",
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Take actors of other hosts too, which join it with a key: tcp://0.0.0.0:5555 for all addresses.",
+            metavar="tcp://ADDRESS:PORT",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="With --listen, on loopback only: without keys, in plain text.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Draw a game while it is played.")] = False,
     detach: Detach = False,
     dry_run: Annotated[
@@ -88,194 +82,56 @@ def launch(
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
-    _require_modules(loaded)
+    require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     settings = load_settings(os.environ)
     require_short_socket(loaded, settings)
+    network = _listening(loaded, listen, insecure=insecure, at_once=not detach)
+    asked = Asked(workload=loaded, options=options, wish=wish, network=network)
     if dry_run:
         from gpusched.cli.dry_run import show_dry_run
 
         show_dry_run(wish, loaded, settings, as_json=as_json)
     elif detach:
-        from gpusched.cli.submit import submit_detached, workload_submission
-
-        submit_detached(workload_submission(loaded, options, wish, queue), settings, as_json=as_json)
+        _queue(asked, network, queue, settings, as_json=as_json)
     else:
-        _in_the_foreground(loaded, options, wish, settings, watch=watch, as_json=as_json)
+        _run(asked, network, settings, watch=watch, as_json=as_json)
 
 
 def _require_one_way(queue: QueueWish, *, detach: bool, dry_run: bool, watch: bool) -> None:
     """Raises UsageError for options that belong to another way of launching."""
     if detach and (dry_run or watch):
         raise UsageError(f"-d and {'--dry-run' if dry_run else '--watch'} exclude each other", "leave one of them out")
-    if not detach and queue.given():
-        hint = "add -d to put the job into the queue, or leave it out: without -d a launch starts now or not at all"
-        raise UsageError(f"{' and '.join(queue.given())} belongs to a job in the queue", hint)
+    if not detach:
+        require_no_queue(queue, "a launch")
 
 
-def _in_the_foreground(
-    loaded: Workload, options: bytes, wish: Wish, settings: Settings, *, watch: bool, as_json: bool
-) -> None:
-    """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed."""
-    from gpusched.supervisor.expand_job import job_socket
+def _listening(workload: "Workload", listen: str | None, *, insecure: bool, at_once: bool) -> "Listening | None":
+    if listen is None:
+        if insecure:
+            raise UsageError("--insecure belongs to --listen", "add --listen tcp://127.0.0.1:PORT, or leave it out")
+        return None
+    from gpusched.cli.listening import listening  # most launches stay on one host
 
-    with ExitStack() as until_the_end:
-        directory, plan, hold = _commit(wish, loaded, settings)
-        requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
-        _start(directory, _spec(directory, loaded, options, plan, settings), hold, watch=watch)
-        if not as_json:
-            _introduce(directory, plan, loaded)
-        live = can_redraw() and not as_json
-        status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
-        _wait_for_guard(directory)
-        _remove_socket(job_socket(settings, directory.path))
-    _report(status, directory, as_json=as_json)
-    if status.state is JobState.CANCELLED:
-        raise typer.Exit(_INTERRUPTED)
-    if status.state is not JobState.SUCCEEDED:
-        raise typer.Exit(JobFailed.exit_code)
+    return listening(workload, listen, insecure=insecure, at_once=at_once)
 
 
-def _require_modules(workload: Workload) -> None:
-    """Say what to install before 33 processes say it in their logs. Raises HostFault."""
-    for wanted in contract.modules_to_preload(workload.preload, os.environ):
-        if not _is_installed(wanted):
-            hint = f"install what provides the module {wanted}"
-            if wanted == "tensorflow":
-                hint = "in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'"
-            raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
+def _run(asked: Asked, network: "Listening | None", settings: Settings, *, watch: bool, as_json: bool) -> None:
+    if network is not None:
+        from msgspec.structs import replace
+
+        from gpusched.cli.listening import how_to_join_it
+
+        asked = replace(asked, words=partial(how_to_join_it, network, asked.workload))
+    run_here(asked, settings, watch=watch, as_json=as_json)
 
 
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ImportError:  # the package that `module` lies in is missing
-        return False
+def _queue(asked: Asked, network: "Listening | None", queue: QueueWish, settings: Settings, *, as_json: bool) -> None:
+    from gpusched.cli.submit import submit_detached, workload_submission
 
+    submission = workload_submission(asked.workload, asked.options, asked.wish, queue, network)
+    job = submit_detached(submission, settings, as_json=as_json)
+    if network is not None and not as_json:
+        from gpusched.cli.listening import tell_how_to_join
 
-def _remove_socket(path: Path) -> None:
-    """Remove what a learner leaves that was killed; the job is over, so nobody holds it."""
-    for left in (path, path.with_name(f"{path.name}.lock")):
-        with suppress(OSError):
-            left.unlink()
-
-
-def _commit(wish: Wish, workload: Workload, settings: Settings) -> tuple[JobDirectory, Plan, "LeaseHold"]:
-    """Plan beside what is leased and take what is planned, with nobody else doing so in between.
-
-    Raises what planning raises, and HostFault. The devices are read before: a driver that hangs holds up nobody else.
-    """
-    from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
-    from gpusched.supervisor.lease_processes import current_leases
-
-    inventory, saved = wish.look(settings)
-    leases = lease_directory(settings, simulated=inventory.simulated)
-    with leases.locked(_PLANNING_PATIENCE_S):
-        plan = wish.plan_now((*saved, *current_leases(leases, inventory)), workload, inventory, settings)
-        directory = create(settings.state_dir, workload.name)
-        job = directory.path.name
-        return directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path)
-
-
-def _start(directory: JobDirectory, spec: JobSpec, hold: "LeaseHold", *, watch: bool) -> None:
-    from gpusched.supervisor.start import call_off, start
-
-    if watch:
-        with suppress(OSError):  # then no game is drawn; what else fails in this directory, start tells
-            (directory.path / "watched").touch()
-    try:
-        start(directory, spec, os.environ)
-    except BaseException:
-        if call_off(directory):
-            hold.withdraw()
-        raise
-    finally:
-        hold.let_go()
-
-
-def _wait_for_guard(directory: JobDirectory) -> None:
-    """Wait for the guard, which goes last: when launch returns, no process is left, unless one cannot be killed.
-
-    Not if the directory was removed under a job that runs: it is the end of this process that ends such a job.
-    """
-    deadline = time.monotonic() + _GUARD_PATIENCE_S
-    with suppress(ChildProcessError):
-        while directory.path.exists() and os.waitpid(-1, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-
-def _spec(directory: JobDirectory, workload: Workload, options: bytes, plan: Plan, settings: Settings) -> JobSpec:
-    from gpusched.supervisor.expand_job import job_spec
-    from gpusched.supervisor.start import this_process
-
-    return job_spec(
-        directory,
-        workload,
-        plan,
-        options=options,
-        python=sys.executable,
-        cwd=str(Path.cwd()),
-        xla_variable=xla_variable(),
-        settings=settings,
-        launcher=this_process(),
-        created=time.time(),
-    )
-
-
-def _introduce(directory: JobDirectory, plan: Plan, workload: Workload) -> None:
-    simulated = f" of {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
-    where = f"{list(plan.counts)} on the devices{simulated}" if plan.devices else "on the CPUs of this host"
-    print(f"{directory.path.name}: {len(plan.replicas)} processes, {where}")
-    for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)):
-        print(f"warning: {warning}")
-    print(f"logs: {directory.logs}", flush=True)
-
-
-def _stop(directory: JobDirectory) -> None:
-    from gpusched.supervisor.jobdir import read_job
-    from gpusched.supervisor.start import stop
-
-    with suppress(NotFound):  # it has just ended by itself
-        stop(read_job(directory.path))
-
-
-def _without_hook(plan: Plan, workload: Workload) -> list[str]:
-    return [
-        f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
-        "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
-        for role in workload.roles
-        if plan.devices and role.count and role.memory and contract.skips_hook(role.command)
-    ]
-
-
-def _crowded(plan: Plan) -> list[str]:
-    """A simulated machine has as many CPUs as it likes; the processes have those of this host."""
-    here = len(os.sched_getaffinity(0))
-    crowded = plan.inventory.simulated and len(plan.inventory.cpus) != here and len(plan.replicas) > here
-    return [f"{len(plan.replicas)} processes share the {here} CPUs of this host; fewer: --procs"] if crowded else []
-
-
-def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> None:
-    if as_json:
-        import json
-
-        import msgspec
-
-        print(json.dumps(msgspec.to_builtins(status)))
-        return
-    from gpusched.cli.job_words import format_duration, plain_progress
-    from gpusched.supervisor.restart import exit_text
-
-    took = f" after {format_duration((status.ended or time.time()) - status.created)}" if status.created else ""
-    print(f"{status.id} {status.state}{took}" + (f": {status.message}" if status.message else ""))
-    if status.progress:
-        print(plain_progress(status.progress))
-    failed = [replica for replica in status.replicas if replica.state == "failed"]
-    for replica in failed[:3]:
-        print(f"  {replica.name}: {exit_text(replica.exit) if replica.exit else 'failed'}")
-        for line in last_lines(Path(replica.log or ""), 6):
-            print(f"    | {line[:_LONGEST_LINE]}")
-    found = sorted({path.name for pattern in _RESULTS for path in directory.path.glob(pattern)})
-    if found:
-        print(f"results: {directory.path}: {', '.join(found)}")
-    print(f"logs:    {directory.logs}")
+        tell_how_to_join(network, asked.workload, settings.state_dir / "jobs" / job, asked.wish.procs)

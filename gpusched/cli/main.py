@@ -23,6 +23,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: Final = {
     "plan": "Say which process would go on which GPU, and why.",
     "launch": "Start a workload and follow it to its end.",
+    "join": "Run actors here for a learner on another host.",
     "run": "Run a command on GPUs that are free, as if it stood there alone.",
     "status": "Show devices, jobs and processes.",
     "ps": "List the jobs that run, wait or ended lately.",
@@ -31,6 +32,7 @@ COMMANDS: Final = {
     "stop": "Stop jobs.",
     "hold": "Keep queued jobs from starting.",
     "release": "Let held jobs start.",
+    "keys": "Make, list and revoke the keys by which other hosts join a job.",
     "daemon": "Run, start, stop and look at the process that holds the queue.",
     "doctor": "Say what is wrong with this host, and what to type.",
 }

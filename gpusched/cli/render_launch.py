@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_words import decimal, format_duration, ready_words, whole
+from gpusched.cli.job_words import decimal, format_duration, network_lines, ready_words, whole
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text
@@ -27,6 +27,7 @@ _COLOURS: Final[dict[str, str]] = {
     ReplicaState.FAILED: "red",
 }
 _MOST_ROWS: Final = 12
+_MOST_HOSTS: Final = 4
 _NUMBERS: Final = ("steps/s", "score", "restarts")
 
 
@@ -49,6 +50,8 @@ def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
     """Return the whole view of a job for a terminal of that size, in characters."""
     curve_height = max(3, min(9, height // 4))
     parts: list[RenderableType] = [_headline(scene), _numbers(scene)]
+    hosts = network_lines(scene.job, _MOST_HOSTS)
+    parts += [Text(line, style="cyan", no_wrap=True, overflow="ellipsis") for line in hosts]
     if scene.frame:
         game = Panel(Text(scene.frame.rstrip("\n")), title="game", expand=False, border_style="dim")
         grid = Table.grid(padding=(0, 1))
@@ -56,7 +59,7 @@ def draw_job(scene: Scene, width: int, height: int) -> RenderableType:
         parts.append(grid)
     elif scene.points:
         parts.append(_curve(scene, width, curve_height))
-    room = max(3, min(_MOST_ROWS, height - curve_height - 9))
+    room = max(3, min(_MOST_ROWS, height - curve_height - 9 - len(hosts)))
     parts += [_replicas(scene, room), Text(scene.note, style="dim")]
     return Group(*parts)
 
@@ -91,6 +94,8 @@ def _numbers(scene: Scene) -> Text:
         dots = "…" if scene.unicode else "..."
         if job.note:
             return Text(f"{printable(job.note)} {dots}", style="cyan")
+        if job.joins is not None:
+            return Text("")
         return Text(f"waiting for the first report of the leader {dots}", style="dim")
     text = Text()
     for label, value in (

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.cli.job_words import format_duration, plain_progress, ready_words
+from gpusched.cli.job_words import format_duration, network_lines, plain_progress, ready_words
 from gpusched.cli.paint import Text
 from gpusched.cli.snapshot import Snapshot
 from gpusched.cli.text import printable
@@ -61,10 +61,12 @@ def job_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
     below = width - taken < min(_LEAST_LAST_COLUMN, max(row[-1].cell_len for row in rows))
     head, *lines = _lines(titles[:-1], [row[:-1] for row in rows], width) if below else _lines(titles, rows, width)
     yield head
-    for line, row, (number, _) in zip(lines, rows, shown, strict=True):
+    for line, row, (number, job) in zip(lines, rows, shown, strict=True):
         yield line
         if below and row[-1].plain != "-":
             yield Text.assemble("   ", row[-1])
+        for told in network_lines(job):
+            yield Text(f"   {told}", style="dim")
         if left_out and number == waiting[_MOST_WAITING - 1]:
             yield Text(f"and {len(left_out)} more that wait: gpusched ps --why", style="dim")
 

@@ -12,7 +12,7 @@ from gpusched.cli.daemon_link import Link
 from gpusched.cli.planning import Wish, xla_variable
 from gpusched.cli.queue_options import QueueWish
 from gpusched.errors import HostFault, UsageError
-from gpusched.model.job import CommandNeed, ProcessIdentity, Submission
+from gpusched.model.job import CommandNeed, Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import Settings
 from gpusched.units import parse_count, parse_fraction, parse_mib
@@ -24,8 +24,13 @@ _ROLE: Final = "command"
 _MOST_DEVICES: Final = 1024
 
 
-def workload_submission(workload: Workload, options: bytes, wish: Wish, queue: QueueWish) -> Submission:
-    """Return the submission of a workload with its `options` (JSON). Raises UsageError and HostFault."""
+def workload_submission(
+    workload: Workload, options: bytes, wish: Wish, queue: QueueWish, network: Network | None = None
+) -> Submission:
+    """Return the submission of a workload with its `options` (JSON), and its part in a `network`.
+
+    Raises UsageError and HostFault.
+    """
     from gpusched.planner import counted_role, request_for
 
     submission = Submission(
@@ -41,6 +46,7 @@ def workload_submission(workload: Workload, options: bytes, wish: Wish, queue: Q
         environ=_environment(),
         python=sys.executable,
         xla_variable=xla_variable(),
+        network=network,
     )
     return _queued(submission, queue)
 
@@ -86,17 +92,21 @@ def command_need(gpus: str | None, memory: str | None, fraction: str | None) -> 
     return CommandNeed(devices=1 if gpus is None else _devices(gpus))
 
 
-def submit_detached(submission: Submission, settings: Settings, *, as_json: bool) -> None:
-    """Put a job into the queue of the daemon, which is started if there is none; print its id, or it as JSON."""
+def submit_detached(submission: Submission, settings: Settings, *, as_json: bool) -> str:
+    """Put a job into the queue of the daemon, which is started if there is none; print its id, or it as JSON.
+
+    Return the id.
+    """
     with Link(settings, starts=True) as link:
         name = link.submit(submission)
         if as_json:
             import msgspec
 
             print(msgspec.json.encode(link.job(name)).decode())
-            return
+            return name
     print(name)
     print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
+    return name
 
 
 def _queued(submission: Submission, queue: QueueWish) -> Submission:

@@ -14,7 +14,7 @@ import msgspec
 from gpusched.errors import UsageError, WorkloadError
 from gpusched.model.workload import Workload
 
-__all__ = ["Configured", "configured", "configured_to_plan"]
+__all__ = ["Configured", "configured", "configured_as", "configured_to_plan"]
 
 
 class Configured(NamedTuple):
@@ -43,6 +43,27 @@ def configured(workload: Workload, words: Sequence[str], command: str) -> Config
     except ValueError as error:  # msgspec's own errors are ValueErrors too
         what = str(error).replace("`$.", "`--")
         raise UsageError(f"an option of {workload.name}: {what}", f"see {command} -- --help") from None
+    return Configured(_under(workload, of, chosen), msgspec.json.encode(chosen))
+
+
+def configured_as(workload: Workload, options: str) -> Configured:
+    """Return the workload under settings that another host sent as JSON. Raises UsageError for what is unknown here.
+
+    Their `check` is not asked: what it looks at, such as a file, is where they were typed.
+    """
+    hint = "install the same workload on both hosts"
+    try:
+        given = msgspec.json.decode(options, type=dict[str, object])
+        of = None if workload.settings is None else _settings_class(workload, workload.settings)
+        unknown = [name for name in given if of is None or name not in of.__struct_encode_fields__]
+        if unknown:
+            told = f"the learner's settings have {unknown[0]!r}, which {workload.name} on this host does not know"
+            raise UsageError(told, hint)
+        chosen = None if of is None else msgspec.json.decode(options, type=of)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"the learner's settings are not understood by {workload.name} here: {error}", hint) from None
+    if of is None or chosen is None:
+        return Configured(workload, b"{}")
     return Configured(_under(workload, of, chosen), msgspec.json.encode(chosen))
 
 

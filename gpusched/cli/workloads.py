@@ -1,15 +1,19 @@
 """Find a workload by name or path, and read its file. Its options are read elsewhere (workload_options.py)."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from gpusched.errors import HostFault, UsageError, WorkloadError
 from gpusched.model.workload import Workload
 from gpusched.model.workload_file import parse_workload
 
-__all__ = ["complete_workload", "load_workload"]
+__all__ = ["complete_workload", "load_named_workload", "load_workload"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def load_workload(name: str) -> Workload:
@@ -17,7 +21,29 @@ def load_workload(name: str) -> Workload:
 
     Raises UsageError if there is none and WorkloadError if its file is wrong.
     """
-    path = _find(name)
+    return _read(_find(name))
+
+
+def load_named_workload(name: str) -> Workload:
+    """Return the workload of that name; never that of a file somewhere, so that the name may be somebody else's word.
+
+    Raises UsageError if there is none here, WorkloadError if its file is wrong.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no workload's name", "name the workload's file here: --workload PATH")
+    for folder in _folders():
+        if (folder / name / "workload.toml").is_file():
+            return _read(folder / name / "workload.toml")
+    hint = f"copy its folder into ./workloads, or name its file here: --workload PATH; known: {_words(_folders())}"
+    raise UsageError(f"the workload {name} is not on this host", hint)
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Return the names of workloads that begin so, for the shell's completion."""
+    return [name for name in _known(_folders()) if name.startswith(incomplete)]
+
+
+def _read(path: Path) -> Workload:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -25,11 +51,6 @@ def load_workload(name: str) -> Workload:
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make the file readable") from None
     return parse_workload(document, path)
-
-
-def complete_workload(incomplete: str) -> list[str]:
-    """Return the names of workloads that begin so, for the shell's completion."""
-    return [name for name in _known(_folders()) if name.startswith(incomplete)]
 
 
 def _find(name: str) -> Path:
@@ -52,8 +73,12 @@ def _found(name: str) -> Path:
     for folder in folders:
         if (folder / name / "workload.toml").is_file():
             return folder / name / "workload.toml"
-    known = ", ".join(_known(folders)) or "none"
+    known = _words(folders)
     raise UsageError(f"there is no workload {name!r}", f"known here: {known}; or give a file's path")
+
+
+def _words(folders: Sequence[Path]) -> str:
+    return ", ".join(_known(folders)) or "none"
 
 
 def _known(folders: Sequence[Path]) -> list[str]:

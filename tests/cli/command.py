@@ -36,13 +36,14 @@ class Command:
             **options,
         )
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, "-m", "gpusched", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=self.env,
+            **options,
         )
 
     def toy(self, script: str, *, actors: int = 2, job: str = "", memory: bool = True) -> str:

@@ -40,6 +40,12 @@ def test_help_lists_the_commands(command: Command) -> None:
         (("launch", "no/such/file.toml"), 2),
         (("launch", "snake", "--priority", "3"), 2),
         (("launch", "snake", "-d", "--dry-run"), 2),
+        (("launch", "snake", "--insecure"), 2),
+        (("join",), 2),
+        (("join", "tcp://127.0.0.1:5555"), 2),
+        (("keys",), 2),
+        (("keys", "new", "snake-1"), 2),
+        (("keys", "list", "snake-1", "lab2"), 2),
         (("run",), 2),
         (("wait",), 2),
         (("stop",), 2),
@@ -144,6 +150,8 @@ SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
         (("ps", "--json"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.cli.render_ps"}),
         (("ps", "--why", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor"}),
         (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
+        (("keys", "list"), {"rich", "pynvml", "zmq", "numpy", "psutil", "hashlib"}),
+        (("join", "tcp://127.0.0.1:5555"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(words: tuple[str, ...], unwanted: set[str], command: Command) -> None:

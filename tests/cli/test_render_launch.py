@@ -9,7 +9,15 @@ from rich.console import Console
 from gpusched.cli.chart import draw_chart
 from gpusched.cli.job_words import format_duration, plain_progress
 from gpusched.cli.render_launch import Scene, draw_job
-from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.status import (
+    ExitReason,
+    JobState,
+    JobStatus,
+    JoinedHost,
+    JoinedJob,
+    ReplicaState,
+    ReplicaStatus,
+)
 
 
 def replica(name: str, **known: Any) -> ReplicaStatus:
@@ -139,3 +147,27 @@ def test_a_steep_curve_has_no_holes() -> None:
     lines = draw_chart([(0.0, 0.0), (49.0, 0.0), (50.0, 10.0), (100.0, 10.0)], 60, 8, unicode=False)
 
     assert all("*" in line for line in lines)
+
+
+def test_hosts_that_joined_have_a_line_each_up_to_four() -> None:
+    hosts = tuple(
+        JoinedHost(host=f"lab{n}", actors=4, connected=n, batches=1200, bytes=3 << 20, address="10.0.0.2")
+        for n in range(1, 7)
+    )
+
+    shown = drawn(replica("learner.0"), job={"listen": "tcp://0.0.0.0:5555", "joined": hosts})
+    alone = drawn(replica("learner.0"), job={"listen": "tcp://0.0.0.0:5555"})
+
+    assert "lab1 (10.0.0.2): 1 of 4 actors, 1,200 batches, 3.0 MiB" in shown
+    assert "lab5" not in shown
+    assert "and 2 more hosts" in shown
+    assert "listens at tcp://0.0.0.0:5555" in alone
+
+
+def test_a_job_that_joined_another_says_which_and_waits_for_no_report() -> None:
+    joins = JoinedJob(endpoint="tcp://10.0.0.1:5555", job="snake-9", host="lab2")
+
+    shown = drawn(replica("actor.0"), job={"joins": joins})
+
+    assert "joins snake-9 at tcp://10.0.0.1:5555 as lab2" in shown
+    assert "waiting for the first report" not in shown

@@ -1,14 +1,23 @@
 """The table of jobs, drawn from values."""
 
 import re
+from typing import Any
 
 import pytest
 
-from gpusched.cli.job_words import end_line, span, state_words
+from gpusched.cli.job_words import end_line, host_words, span, state_words
 from gpusched.cli.render_ps import draw_table
 from gpusched.cli.text import cell_width, cut
 from gpusched.model.plan import DeviceShare
-from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.status import (
+    ExitReason,
+    JobState,
+    JobStatus,
+    JoinedHost,
+    JoinedJob,
+    ReplicaState,
+    ReplicaStatus,
+)
 
 NOW = 1_800_000_000.0
 
@@ -128,3 +137,30 @@ def test_the_end_of_a_job_in_one_line() -> None:
     ended = job(state=JobState.FAILED, started=NOW - 60, ended=NOW, message="its time limit of 1 min is over")
 
     assert end_line(ended) == "run-1 failed after 1m00s: its time limit of 1 min is over"
+
+
+def test_what_a_job_has_to_do_with_other_hosts_stands_behind_its_workload() -> None:
+    def last(**fields: Any) -> str:
+        row = table(job("snake-1", workload="snake", **fields))[1]
+        return row[row.index("snake", 1) :]
+
+    def host(name: str, connected: int = 3) -> JoinedHost:
+        return JoinedHost(host=name, actors=4, connected=connected)
+
+    joins = JoinedJob(endpoint="tcp://lab1:5555", job="snake-9", host="lab2")
+    listens: Any = {"listen": "tcp://0.0.0.0:5555"}
+    assert last(joins=joins) == "snake, joins snake-9 at tcp://lab1:5555 as lab2"
+    assert last(joins=joins, state=JobState.SUCCEEDED) == "snake, joined snake-9 at tcp://lab1:5555 as lab2"
+    assert last(**listens) == "snake, listens at tcp://0.0.0.0:5555"
+    assert last(**listens, joined=(host("lab2", 1),)) == "snake, and 1 actor of lab2"
+    assert last(**listens, joined=(host("a"), host("b"))) == "snake, and 6 actors of a, b"
+    assert last(**listens, joined=tuple(map(host, "abcd"))) == "snake, and 12 actors of 4 hosts"
+    assert last(**listens, joined=(host("a\x1b[2J"),), state=JobState.FAILED).endswith("and 4 actors of a?[2J")
+
+
+def test_the_traffic_of_a_host_is_told_in_units_that_can_be_read() -> None:
+    one = JoinedHost(host="lab2", actors=1, connected=1, batches=1, bytes=1 << 19)
+
+    assert host_words(one, over=False) == "lab2: 1 of 1 actor, 1 batch, 0.5 MiB"
+    much = JoinedHost(host="lab2", actors=9, batches=5_000, bytes=3 << 30, address="::1")
+    assert host_words(much, over=True) == "lab2 (::1): 9 actors, 5,000 batches, 3.0 GiB"

@@ -1,0 +1,59 @@
+"""From a learner's invitation to the workload that this host runs for it: its own, if it is the same.
+
+What comes over the network is the name, the settings and what to compare; never a command, and never a path.
+"""
+
+import sys
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpusched.cli.text import printable
+from gpusched.cli.workload_options import Configured, configured_as
+from gpusched.cli.workloads import load_named_workload, load_workload
+from gpusched.errors import HostFault
+from gpusched.joining import Invitation, differences, invitation
+from gpusched.model.workload import Role, Workload
+from gpusched.planner import counted_role
+
+__all__ = ["workload_for"]
+
+_MOST_TOLD: Final = 5
+
+
+def workload_for(told: Invitation, named: str | None, *, different: bool) -> Configured:
+    """Return the actors of this host's own workload of that name, or of the one `named`, under the learner's settings.
+
+    Raises UsageError if it is not here or does not understand the settings, WorkloadError, and HostFault if code or
+    versions are not the learner's; `different` only warns of that.
+    """
+    workload = load_workload(named) if named is not None else load_named_workload(told.workload)
+    found = differences(told, invitation(told.job, workload.name, workload.path, told.options.encode()))
+    if found:
+        _tell(found, different=different)
+    workload, options = configured_as(workload, told.options)
+    return Configured(_actors_of(workload), options)
+
+
+def _tell(found: list[str], *, different: bool) -> None:
+    listed = [printable(one) for one in found[:_MOST_TOLD]]
+    if len(found) > _MOST_TOLD:
+        listed.append(f"and {len(found) - _MOST_TOLD} more")
+    if not different:
+        hint = "bring both hosts to the same code and versions, or go on at your own risk with --different"
+        raise HostFault(f"this host does not have what the learner has: {'; '.join(listed)}", hint)
+    for one in listed:
+        print(f"gpusched: warning: not as the learner has it: {one}", file=sys.stderr)
+
+
+def _actors_of(workload: Workload) -> Workload:
+    """Return the workload with nothing but the role that --procs counts; it ends when its replicas do."""
+    role = workload.role(counted_role(workload))
+    return replace(workload, roles=(_ending(role),), leader=None, requeue=False)
+
+
+def _ending(role: Role) -> Role:
+    """Return the role as one whose replicas are over when the learner has told them so; no leader's end ends them."""
+    return (
+        replace(role, restart=replace(role.restart, policy="on-failure")) if role.restart.policy == "always" else role
+    )

@@ -1,0 +1,175 @@
+"""`gpusched join`: actors on this host for a learner on another one, planned, started and followed like any job."""
+
+import os
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gpusched.cli.foreground import Asked, require_modules, require_no_queue, run_here
+from gpusched.cli.options import Option
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy, Wish
+from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
+from gpusched.cli.workloads import complete_workload
+from gpusched.errors import UsageError
+from gpusched.model.job import Joining
+from gpusched.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from gpusched.joining import Invited
+    from gpusched.keys import JoinKey
+    from gpusched.model.plan import Plan
+    from gpusched.supervisor.jobdir import JobDirectory
+
+__all__ = ["join"]
+
+_ANSWER_S: Final = 10.0
+_LONGEST_HOST: Final = 32
+
+
+def join(
+    endpoint: Annotated[
+        str, typer.Argument(help="Where the learner listens, as its launch printed it.", metavar="tcp://HOST:PORT")
+    ],
+    key: Annotated[
+        str | None, typer.Option(help="The file of a key of that job, which only you may read (0600).", metavar="FILE")
+    ] = None,
+    procs: Annotated[
+        str | None,
+        Option("How many actors. [default: max, as many as fit; without a GPU as many as CPUs]", metavar="N|max"),
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="A machine that is not here, whose devices are simulated.", metavar="NAME|FILE")
+    ] = None,
+    gpus: Gpus = None,
+    exclude_gpus: ExcludeGpus = None,
+    actor_memory: ActorMemory = None,
+    policy: Policy = "balanced",
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="The workload's file on this host, if it is not found by its name.",
+            metavar="NAME|PATH",
+            autocompletion=complete_workload,
+        ),
+    ] = None,
+    different: Annotated[
+        bool, typer.Option("--different", help="Go on though code or versions are not the learner's.")
+    ] = False,
+    patience: Annotated[
+        str, typer.Option(help="End when nothing is heard of a learner for so long: 90s, 15m, 2h.", metavar="SPAN")
+    ] = "15m",
+    insecure: Annotated[bool, typer.Option("--insecure", help="Of a learner without keys, on loopback only.")] = False,
+    detach: Detach = False,
+    name: Name = None,
+    priority: Priority = 0,
+    after: After = None,
+    at: At = None,
+    time_limit: TimeLimit = None,
+    hold: Hold = False,
+    requeue: Requeue = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only the ended job as JSON; with -d the queued one.")
+    ] = False,
+) -> None:
+    """Run actors on this host for a learner on another one, until it ends; Ctrl-C takes them away again.
+
+    The workload is this host's own, the settings are the learner's. `gpusched launch WORKLOAD --listen tcp://...` on
+    the learner's host prints the line to run here, and where its key is, of which this host needs a copy.
+
+    Example: gpusched join tcp://10.0.0.1:5555 --key join.key --procs 16
+    """
+    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
+    if not detach:
+        require_no_queue(queue, "a join")
+    patience_s = _whole_seconds(patience)
+    wish = Wish(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy)
+    settings = load_settings(os.environ)
+    ours = _key(endpoint, key, insecure=insecure)
+    invited = _invited(endpoint, ours)
+    asked = _asked(invited, workload, wish, different=different)
+    network = Joining(
+        endpoint=endpoint,
+        job=invited.invitation.job,
+        host=invited.joined,
+        first_rank=invited.first_rank,
+        key=None if key is None else str(Path(key).absolute()),
+        patience_s=patience_s,
+    )
+    if detach:
+        _queue(asked, network, ours, queue, settings, as_json=as_json)
+    else:
+        _run(asked, network, settings, as_json=as_json)
+
+
+def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":
+    """Return the key to ask with, None to ask without one. Raises UsageError, NotFound, HostFault."""
+    from gpusched.keys import read_join_key
+    from gpusched.supervisor.network import require_keys_or_loopback
+    from gpusched.supervisor.tcp import Tcp
+
+    to = Tcp.parse(endpoint, "join")
+    if (file is None) != insecure:
+        told = "--key and --insecure exclude each other" if insecure else f"{endpoint}: with which key?"
+        raise UsageError(told, "give the key file of that job: --key FILE")
+    require_keys_or_loopback(to, insecure=insecure)
+    return None if file is None else read_join_key(Path(file))
+
+
+def _invited(endpoint: str, key: "JoinKey | None") -> "Invited":
+    """Ask the learner. Raises NotFound if none answers, UsageError for a key that is not let in, ChannelError."""
+    from gpusched.joining import ask_to_join
+
+    return ask_to_join(endpoint, key, _host_name(), _ANSWER_S)
+
+
+def _asked(invited: "Invited", workload: str | None, wish: Wish, *, different: bool) -> Asked:
+    from gpusched.cli.invited import workload_for
+
+    found, options = workload_for(invited.invitation, workload, different=different)
+    require_modules(found)
+    return Asked(workload=found, options=options, wish=wish)
+
+
+def _run(asked: Asked, network: Joining, settings: Settings, *, as_json: bool) -> None:
+    from msgspec.structs import replace
+
+    def words(_: "JobDirectory", plan: "Plan") -> Sequence[str]:
+        return [f"joined {network.job} at {network.endpoint}: {len(plan.replicas)} actors as {network.host}"]
+
+    run_here(replace(asked, network=network, words=words), settings, watch=False, as_json=as_json)
+
+
+def _queue(
+    asked: Asked, network: Joining, key: "JoinKey | None", queue: QueueWish, settings: Settings, *, as_json: bool
+) -> None:
+    """Put the actors into the queue, with a key of which the daemon will find a copy whenever their turn comes."""
+    import sys
+
+    from msgspec.structs import replace
+
+    from gpusched.cli.submit import submit_detached, workload_submission
+    from gpusched.supervisor.network import keep_key
+
+    if key is not None:
+        network = replace(network, key=str(keep_key(settings.state_dir, key)))
+    submit_detached(
+        workload_submission(asked.workload, asked.options, asked.wish, queue, network), settings, as_json=as_json
+    )
+    if not as_json:
+        print(f"  it joins {network.job} at {network.endpoint} as {network.host}", file=sys.stderr)
+
+
+def _host_name() -> str:
+    """Return what this host calls itself, in the letters that a learner takes."""
+    short = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0]).lstrip("_-")
+    return short[:_LONGEST_HOST] or "host"
+
+
+def _whole_seconds(patience: str) -> int:
+    from gpusched.cli.times import parse_span
+
+    return max(1, round(parse_span(patience, "--patience")))

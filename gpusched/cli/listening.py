@@ -1,0 +1,91 @@
+"""`launch --listen`: what is looked at before anything starts, and the line that lets another host join."""
+
+import errno
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from gpusched.errors import HostFault, UsageError
+from gpusched.model.job import Listening
+from gpusched.model.plan import Plan
+from gpusched.model.workload import Workload
+from gpusched.planner import counted_role
+from gpusched.supervisor.hosts import join_key, learner_role
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.network import require_keys_or_loopback
+from gpusched.supervisor.tcp import Tcp, reachable
+
+__all__ = ["how_to_join", "how_to_join_it", "listening", "tell_how_to_join"]
+
+_OPTION: Final = "--listen"
+
+
+def listening(workload: Workload, text: str, *, insecure: bool, at_once: bool) -> Listening:
+    """Return what makes the workload's learner listen at `text`, which can be had.
+
+    `at_once`: also now, and not only when the job's turn has come. Raises UsageError, and HostFault for a port that
+    this user may not have.
+    """
+    from gpusched.joining import invitation
+
+    to = Tcp.to_listen(text, _OPTION)
+    require_keys_or_loopback(to, insecure=insecure)
+    learner_role(workload)
+    counted_role(workload)
+    _require_free(to, at_once=at_once)
+    return Listening(
+        endpoint=to.endpoint,
+        insecure=insecure,
+        path=None if workload.path is None else str(workload.path),
+        versions=invitation("", workload.name, None, b"{}").versions,
+    )
+
+
+def how_to_join_it(network: Listening, workload: Workload, directory: JobDirectory, plan: Plan) -> list[str]:
+    """Return what to run elsewhere to join the job in `directory`."""
+    role = counted_role(workload)
+    return how_to_join(network, directory.path, str(sum(one.role == role for one in plan.replicas)))
+
+
+def how_to_join(network: Listening, job: Path, procs: str) -> list[str]:
+    """Return the line to run elsewhere, whole, so that it can be copied; and below it what that host needs for it."""
+    to = reachable(Tcp.to_listen(network.endpoint, _OPTION))
+    if network.insecure:
+        return [f"gpusched join {to.endpoint} --insecure --procs {procs}"]
+    key = shlex.quote(str(join_key(job)))
+    line = f"gpusched join {to.endpoint} --key {key} --procs {procs}"
+    if to.loopback:
+        return [line]
+    host = f"[{to.host}]" if ":" in to.host else to.host
+    return [line, f"  run it on another host, with a copy there of the key, 0600 as it is here: scp -p {host}:{key} ."]
+
+
+def tell_how_to_join(network: Listening, workload: Workload, job: Path, procs: str | None) -> None:
+    """Say on stderr how others will join a job that waits in the queue, in the directory `job`."""
+    lines = how_to_join(network, job, procs or str(workload.role(counted_role(workload)).count))
+    print("  once it runs, others join it:", *lines, sep="\n  ", file=sys.stderr)
+
+
+def _require_free(to: Tcp, *, at_once: bool) -> None:
+    """Try whether the learner could bind the address: it sets the same options (zmq_tcp(7))."""
+    version6 = ":" in to.host
+    try:
+        with socket.socket(socket.AF_INET6 if version6 else socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if version6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            probe.bind((to.host, to.port))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or at_once:
+            raise _cannot_listen(to, error) from None
+
+
+def _cannot_listen(to: Tcp, error: OSError) -> HostFault | UsageError:
+    told = f"{_OPTION} {to.endpoint}: {error.strerror or error}"
+    if error.errno == errno.EADDRINUSE:
+        return UsageError(told, f"give another port, or see who has this one: ss -ltnp 'sport = :{to.port}'")
+    if error.errno == errno.EACCES:
+        return HostFault(told, "ports below 1024 are root's: give a higher one")
+    return UsageError(told, f"give an address of this host, or all: tcp://0.0.0.0:{to.port}")

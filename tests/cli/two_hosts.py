@@ -1,0 +1,100 @@
+"""Two hosts that are one: each has a state, runtime and lease directory, and a workload's folder, of its own."""
+
+import contextlib
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from tests.cli.command import TOYS, Command, until
+
+SETTINGS = """
+import msgspec
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pace: int = 3
+"""
+WORKLOAD = """
+[roles.learner]
+command = ["{python}", "-m", "workloads.toy.feeding"]
+[roles.actor]
+count = 2
+command = ["{python}", "-m", "workloads.toy.feeding"]
+restart = { policy = "always", max = 1 }
+[job]
+leader = "learner"
+stop_grace = 5
+settings = "workloads.toy.options:Settings"
+"""
+
+
+class Host:
+    """One of them, and what runs there."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        self.command = Command(home)
+        self.home = home
+        folder = home / "workloads" / "toy"
+        folder.mkdir(parents=True)
+        (folder / "workload.toml").write_text(WORKLOAD)
+        (folder / "options.py").write_text(SETTINGS)
+        shutil.copy(TOYS / "feeding.py", folder)
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return self.command.run(*words, cwd=self.home)
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        return self.command.start(*words, cwd=self.home)
+
+    def job(self, name: str = "toy-1") -> Path:
+        return self.command.state / "jobs" / name
+
+    def fed(self, name: str = "toy-1") -> dict[str, int]:
+        """Who has fed the learner of a job of this host, each with its rank."""
+        path = self.job(name) / "fed.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def status(self, name: str = "toy-1") -> dict[str, Any]:
+        told = json.loads(self.run("status", "--json").stdout)
+        return dict(next(job for job in told["jobs"] if job["id"] == name))
+
+
+@contextlib.contextmanager
+def two_hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
+    """Make them, and kill what is left on them."""
+    hosts = Host(tmp_path / "one"), Host(tmp_path / "two")
+    try:
+        yield hosts
+    finally:
+        for host in hosts:
+            host.command.end()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def next_line(process: "subprocess.Popen[str]") -> str:
+    output: IO[str] = process.stdout  # type: ignore[assignment]  # it is a pipe
+    return output.readline().rstrip("\n")
+
+
+def listening(host: Host, *words: str) -> tuple["subprocess.Popen[str]", list[str]]:
+    """Launch a job that listens, and return the words that it says to run elsewhere."""
+    launched = host.start("launch", "toy", "--listen", f"tcp://127.0.0.1:{free_port()}", "--procs", "1", *words)
+    assert next_line(launched).startswith("toy-1: 2 processes")
+    _, *to_run = shlex.split(next_line(launched))
+    until(host.fed, "the learner has its own actor")
+    return launched, to_run
+
+
+def end(host: Host, *processes: "subprocess.Popen[str]", job: str = "toy-1") -> list[str]:
+    """Have the learner of a job of this host end, and return what all have printed; their codes are then known."""
+    (host.job(job) / "end").touch()
+    return [process.communicate(timeout=40)[0] for process in processes]
