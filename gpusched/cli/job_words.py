@@ -92,6 +92,8 @@ def network_words(job: JobStatus) -> str:
 def host_words(host: JoinedHost, *, over: bool) -> str:
     """Return what a host that joined does: `lab2 (10.0.0.2): 4 of 4 actors, 120 batches, 3.4 MiB`; `over`: did."""
     where = f" ({host.address})" if host.address else ""
+    if not host.actors:
+        return printable(f"{host.host}{where}: no actor of it has come{'' if over else ' yet'}")
     actors = _count(host.actors, "actor") if over else f"{host.connected} of {_count(host.actors, 'actor')}"
     return printable(f"{host.host}{where}: {actors}, {_count(host.batches, 'batch', 'es')}, {_data(host.bytes)}")
 

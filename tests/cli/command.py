@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ PATIENCE_S = 15.0
 
 
 class Command:
-    """`gpusched` with its state under `home`."""
+    """`gpusched` with its state under `home`. `within`: the words before it, of what runs it elsewhere."""
 
-    def __init__(self, home: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> None:
+        self._gpusched = [*within, sys.executable, "-m", "gpusched"]
         self.home = home
         self.state = home / "state"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
@@ -27,7 +28,7 @@ class Command:
 
     def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-m", "gpusched", *arguments],
+            [*self._gpusched, *arguments],
             capture_output=True,
             text=True,
             env=self.env,
@@ -38,7 +39,7 @@ class Command:
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "gpusched", *arguments],
+            [*self._gpusched, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

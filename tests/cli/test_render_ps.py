@@ -164,3 +164,4 @@ def test_the_traffic_of_a_host_is_told_in_units_that_can_be_read() -> None:
     assert host_words(one, over=False) == "lab2: 1 of 1 actor, 1 batch, 0.5 MiB"
     much = JoinedHost(host="lab2", actors=9, batches=5_000, bytes=3 << 30, address="::1")
     assert host_words(much, over=True) == "lab2 (::1): 9 actors, 5,000 batches, 3.0 GiB"
+    assert host_words(JoinedHost(host="lab2"), over=False) == "lab2: no actor of it has come yet"

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,11 +33,11 @@ settings = "workloads.toy.options:Settings"
 
 
 class Host:
-    """One of them, and what runs there."""
+    """One of them, and what runs there; `within`: the words before each command, of what runs it elsewhere."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, within: Sequence[str] = ()) -> None:
         home.mkdir()
-        self.command = Command(home)
+        self.command = Command(home, within=within)
         self.home = home
         folder = home / "workloads" / "toy"
         folder.mkdir(parents=True)
@@ -85,10 +85,11 @@ def next_line(process: "subprocess.Popen[str]") -> str:
     return output.readline().rstrip("\n")
 
 
-def listening(host: Host, *words: str) -> tuple["subprocess.Popen[str]", list[str]]:
-    """Launch a job that listens, and return the words that it says to run elsewhere."""
-    launched = host.start("launch", "toy", "--listen", f"tcp://127.0.0.1:{free_port()}", "--procs", "1", *words)
-    assert next_line(launched).startswith("toy-1: 2 processes")
+def listening(host: Host, *words: str, at: str = "") -> tuple["subprocess.Popen[str]", list[str]]:
+    """Launch a job that listens `at` an endpoint, and return the words that it says to run elsewhere."""
+    endpoint = at or f"tcp://127.0.0.1:{free_port()}"
+    launched = host.start("launch", "toy", "--listen", endpoint, "--procs", "1", *words)
+    assert next_line(launched).startswith("toy-1: ")
     _, *to_run = shlex.split(next_line(launched))
     until(host.fed, "the learner has its own actor")
     return launched, to_run
