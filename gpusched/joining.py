@@ -10,6 +10,7 @@ import platform
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -114,15 +115,17 @@ def read_invitation(directory: Path) -> Invitation | None:
 
 def differences(theirs: Invitation, ours: Invitation) -> list[str]:
     """Return in words where a host's code and versions differ from the learner's, nothing if they agree."""
+    there, here = theirs.versions, ours.versions
     found = [
-        f"{what} is {theirs.versions.get(what, 'not installed')} there and {ours.versions.get(what, 'not installed')} here"
-        for what in sorted(theirs.versions.keys() | ours.versions.keys())
-        if theirs.versions.get(what) != ours.versions.get(what)
+        f"{what} is {there.get(what, 'not installed')} there and {here.get(what, 'not installed')} here"
+        for what in sorted(there.keys() | here.keys())
+        if there.get(what) != here.get(what)
     ]
     for name in sorted(theirs.files.keys() | ours.files.keys()):
         if theirs.files.get(name) != ours.files.get(name):
-            here, there = name in ours.files, name in theirs.files
-            found.append(f"{name} {'differs' if here and there else 'is there only' if there else 'is here only'}")
+            known = (name in theirs.files, name in ours.files)
+            words = {(True, True): "differs", (True, False): "is there only", (False, True): "is here only"}
+            found.append(f"{name} {words[known]}")
     return found
 
 
@@ -144,7 +147,9 @@ def ask_to_join(endpoint: str, key: JoinKey | None, host: str, timeout_s: float)
 class _Asking:
     """A connection that asks once it stands, and knows why it does not."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, key: JoinKey | None, host: str) -> None:
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, key: JoinKey | None, host: str
+    ) -> None:
         import zmq
 
         self._endpoint, self._key = endpoint, key
@@ -155,6 +160,8 @@ class _Asking:
             (zmq.IMMEDIATE, 1),
             (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
             (zmq.HEARTBEAT_IVL, _CONNECT_MS),
+            (zmq.SNDTIMEO, _CONNECT_MS),
+            (zmq.IPV6, int("[" in endpoint)),
         ):
             self._link.setsockopt(option, value)
         if key is not None:
@@ -180,7 +187,11 @@ class _Asking:
                 self._hear_event()
             if self._link in ready:
                 return _understood(self._link.recv_multipart()[0], self._endpoint)
-        why = "it was reached, but it did not answer" if self._connected else "nothing listens there, or a firewall is between"
+        why = (
+            "it was reached, but it did not answer"
+            if self._connected
+            else "nothing listens there, or a firewall is between"
+        )
         raise NotFound(
             f"no learner answered at {self._endpoint} within {timeout_s:.0f} s: {why}",
             "see that the job runs there and that its port can be reached from here",
@@ -194,7 +205,8 @@ class _Asking:
         if event == zmq.EVENT_CONNECTED:
             self._connected = True
         elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._link.send(self._question)
+            with suppress(zmq.Again):  # it broke again: the next handshake asks
+                self._link.send(self._question)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and self._key is not None:
             raise UsageError(
                 f"the learner at {self._endpoint} does not let in the key {self._key.name!r} of {self._key.job}",
@@ -215,8 +227,10 @@ def _understood(data: bytes, endpoint: str) -> Invited:
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         tag, words = "", []
     if tag == "refused" and len(words) > 1:
-        kind = ProtocolError if words[0] == "protocol" else ChannelError
-        raise kind(f"the learner at {endpoint} says: {words[1]}", "install the same gpusched on both hosts")
+        told = f"the learner at {endpoint} says: {words[1]}"
+        if words[0] == "protocol":
+            raise ProtocolError(told, "install the same gpusched on both hosts")
+        raise ChannelError(told, "ask whoever runs the job")
     raise ProtocolError(f"{endpoint} answers in words that are not ours", "install the same gpusched on both hosts")
 
 

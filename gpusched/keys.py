@@ -5,11 +5,14 @@ learner only; `NAME.key` is what somebody needs to join; `allowed.json` says who
 32 bytes as 40 characters of Z85 (rfc.zeromq.org/spec/32); a secret one goes into no argument, environment or log.
 """
 
+import fcntl
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -44,7 +47,7 @@ _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _LONGEST: Final = 1 << 20
 
 
-class ServerKey(msgspec.Struct, frozen=True, kw_only=True):
+class ServerKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the learner of `job` has."""
 
     job: str
@@ -53,6 +56,9 @@ class ServerKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"ServerKey(job={self.job!r}, public={self.public!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("job", self.job), ("public", self.public)]
 
 
 class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +72,9 @@ class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"JoinKey(job={self.job!r}, name={self.name!r}, public={self.public!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("job", self.job), ("name", self.name), ("public", self.public)]
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,17 +110,18 @@ def new_key(directory: Path, name: str) -> Path:
     if not _NAME.fullmatch(name) or f"{name}.key" == SERVER:
         raise UsageError(f"{name!r} cannot be a key's name", "use letters, digits, and . _ -, a letter or digit first")
     server = read_server_key(directory / SERVER)
-    known = listed(directory)
-    if any(key.name == name for key in known):
-        raise UsageError(f"there is a key {name!r} of {server.job} already", "see `gpusched keys list`")
-    public, secret = _pair()
-    path = directory / f"{name}.key"
-    key = JoinKey(job=server.job, name=name, server=server.public, public=public, secret=secret)
-    try:
-        replace_file(path, msgspec.json.encode(key))
-    except OSError as error:
-        raise HostFault(f"{path}: {error.strerror}", "see that the state directory is writable") from None
-    _save(directory, (*known, Listed(name=name, public=public, created=time.time())))
+    with _changing(directory):
+        known = listed(directory)
+        if any(key.name == name for key in known):
+            raise UsageError(f"there is a key {name!r} of {server.job} already", "see `gpusched keys list`")
+        public, secret = _pair()
+        key = JoinKey(job=server.job, name=name, server=server.public, public=public, secret=secret)
+        path = directory / f"{name}.key"
+        try:
+            replace_file(path, msgspec.json.encode(key))
+        except OSError as error:
+            raise HostFault(f"{path}: {error.strerror}", "see that the state directory is writable") from None
+        _save(directory, (*known, Listed(name=name, public=public, created=time.time())))
     return path
 
 
@@ -124,20 +134,22 @@ def listed(directory: Path) -> tuple[Listed, ...]:
         return ()
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make it readable") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise HostFault(f"{path}: {error}", "nobody can join until it is mended or removed") from None
 
 
 def revoke(directory: Path, name: str) -> None:
     """Let nobody in with the key of that name any more; who is in is out within seconds. Raises NotFound, HostFault."""
-    known = listed(directory)
-    if name not in {key.name for key in known}:
-        raise NotFound(f"there is no key {name!r}", "see `gpusched keys list`")
-    now = time.time()
-    changed = (
-        msgspec.structs.replace(key, revoked=now) if key.name == name and key.revoked is None else key for key in known
-    )
-    _save(directory, tuple(changed))
+    with _changing(directory):
+        known = listed(directory)
+        if name not in {key.name for key in known}:
+            raise NotFound(f"there is no key {name!r}", "see `gpusched keys list`")
+        now = time.time()
+        changed = (
+            msgspec.structs.replace(key, revoked=now) if key.name == name and key.revoked is None else key
+            for key in known
+        )
+        _save(directory, tuple(changed))
     (directory / f"{name}.key").unlink(missing_ok=True)
 
 
@@ -177,21 +189,48 @@ class AllowList:
         self._directory = server_key.parent
         self._read_as: tuple[int, int, int] | None = None
         self._names: dict[str, str] = {}
+        self._former: dict[str, str] = {}
 
     def name_of(self, public: str) -> str | None:
         """Return the name of that key, None if it is not let in. With a list that cannot be read, nobody is."""
         self._refresh()
         return self._names.get(public)
 
+    def why_not(self, public: str) -> str:
+        """Return in words why that key is not let in, as name_of() found it last."""
+        name = self._former.get(public)
+        if self._read_as is None:
+            return "there is no list of keys that can be read"
+        return "its key is not listed" if name is None else f"its key {name!r} was revoked"
+
     def _refresh(self) -> None:
         try:
             found = (self._directory / ALLOWED).stat()
             mark = (found.st_ino, found.st_mtime_ns, found.st_size)
             if mark != self._read_as:
-                self._names = {key.public: key.name for key in listed(self._directory) if key.revoked is None}
+                keys = listed(self._directory)
+                self._names = {key.public: key.name for key in keys if key.revoked is None}
+                self._former = {key.public: key.name for key in keys if key.revoked is not None}
                 self._read_as = mark
         except (OSError, HostFault):
             self._names, self._read_as = {}, None
+
+
+@contextmanager
+def _changing(directory: Path) -> Iterator[None]:
+    """Let one at a time change the list. Raises NotFound where there is no such directory, HostFault."""
+    path = directory / f"{ALLOWED}.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        raise NotFound(f"there are no keys in {directory}", "see `gpusched keys --help`") from None
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "see that the state directory is writable") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _pair() -> tuple[str, str]:

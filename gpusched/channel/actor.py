@@ -4,20 +4,23 @@ It owns the calls and their promises; the work is its thread's (actor_loop.py).
 """
 
 import os
+import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, overload
+from typing import Final, NamedTuple, Self, overload
 
 import zmq
 
 from gpusched import contract
 from gpusched.channel.actor_loop import ActorLoop
-from gpusched.channel.actor_talk import Outgoing, Question
+from gpusched.channel.actor_talk import Outgoing, Outside, Question
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
-from gpusched.channel.learner import endpoint_of_launch
+from gpusched.channel.learner import launched_replica
 from gpusched.channel.link import Link, frames_of, start_thread
 from gpusched.channel.messages import (
     MAX_NUMBER,
@@ -29,34 +32,55 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.values import Array, Limits, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
+from gpusched.keys import JoinKey, read_join_key
 
 __all__ = ["Actor", "Answer"]
 
 _FLUSH_S: Final = 2.0
 _THREAD_ENDS_S: Final = 5.0
+_PATIENCE_S: Final = 900.0
+_NOT_IN_A_HOSTS_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Actor:
     """Connects to `endpoint`, by default this launch's, now or as soon as a learner is there; it outlives learners.
 
     `name`: by default this replica's, and `actor-PID` outside a launch; of two living processes with one name the later
-    one counts. One thread calls weights() and send(); any may call close(). Raises NotLaunched without an endpoint
-    outside a launch; UsageError for an endpoint that cannot be.
+    one counts. `keys`: the key file of whoever joins, for a tcp endpoint, by default this launch's; the name then says
+    where it is, `actor.0@HOST`. One thread calls weights() and send(); any may call close(). Raises NotLaunched without
+    an endpoint outside a launch; UsageError for an endpoint or a key that cannot be, NotFound without the key file.
     """
 
-    def __init__(self, endpoint: str | None = None, *, name: str | None = None, limits: Limits | None = None) -> None:
-        wanted = endpoint if endpoint is not None else endpoint_of_launch("Actor")
-        check_endpoint(wanted)
-        known, attempt = _identity()
-        self.name: Final = name or known
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        keys: Path | None = None,
+        name: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if endpoint is None:
+            me = launched_replica("Actor")
+            endpoint, keys = me.endpoint, keys or me.keys
+        path = check_endpoint(endpoint, secured=keys is not None)
+        key = read_join_key(keys) if keys is not None and path is None else None
+        known = _identity()
+        self.name: Final = _full_name(name or known.name, known.host if path is None else "", key)
         _check_name(self.name)
         self._process = os.getpid()
         self._closed = False
         self._playing = 0
         self._limits = limits or Limits()
         self._link = Link(zmq.DEALER, self._limits)
-        self._link.connect(wanted)
-        self._loop = ActorLoop(self._link, self.name, attempt, self._limits)
+        try:
+            self._link.connect(endpoint, key)
+        except UsageError:
+            self._link.close()
+            raise
+        patience = known.patience_s if path is None else None
+        self._loop = ActorLoop(
+            self._link, self.name, known.attempt, self._limits, Outside(None if key is None else key.name, patience)
+        )
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
     def __enter__(self) -> Self:
@@ -220,12 +244,27 @@ class Answer:
         return self._question.over
 
 
-def _identity() -> tuple[str, int]:
+class _Identity(NamedTuple):
+    name: str
+    attempt: int
+    host: str
+    patience_s: float | None
+
+
+def _identity() -> _Identity:
     try:
         replica = contract.replica()
     except NotLaunched:
-        return f"actor-{os.getpid()}", 0
-    return replica.name, replica.attempt
+        return _Identity(f"actor-{os.getpid()}", 0, "", None)
+    patience = (replica.patience_s or _PATIENCE_S) if replica.joined else None
+    return _Identity(replica.name, replica.attempt, replica.joined, patience)
+
+
+def _full_name(name: str, host: str, key: JoinKey | None) -> str:
+    """Return what the learner calls it: with a key, or on a host that joined, it says where it is."""
+    if "@" in name or not (host or key):
+        return name
+    return f"{name}@{host or _NOT_IN_A_HOSTS_NAME.sub('-', socket.gethostname()).strip('-._')[:32] or 'host'}"
 
 
 def _check_name(name: str) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpusched.channel.actor_talk import HELLO_AGAIN_S, ActorTalk, Outgoing, Question
+from gpusched.channel.actor_talk import HELLO_AGAIN_S, ActorTalk, Outgoing, Outside, Question
 from gpusched.channel.link import Link, thread_ended
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shared import SMALLEST, ReusableSegment
@@ -24,8 +24,8 @@ _STANDS_BACK_S: Final = 1.0
 class ActorLoop(ActorTalk):
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
-    def __init__(self, link: Link, name: str, attempt: int, limits: Limits) -> None:
-        super().__init__(link, name, attempt, limits)
+    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside) -> None:
+        super().__init__(link, name, attempt, limits, outside)
         self.changed = threading.Condition()
         self._stand_in: int | None = None
 

@@ -3,11 +3,12 @@
 It must not know threads: actor_loop.py sees to it that one at a time is in here.
 """
 
+import math
 import secrets
 import time
 import weakref
 from collections import Counter, deque
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,6 +25,7 @@ from gpusched.channel.messages import (
     Bye,
     Dropped,
     FromActor,
+    FromLearner,
     GetWeights,
     GotWeights,
     Hello,
@@ -44,9 +46,10 @@ from gpusched.channel.shared import ReusableSegment, host_token, map_segment
 from gpusched.channel.values import Array, Limits, Meta, Weights
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
-__all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Question"]
+__all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question"]
 
 HELLO_AGAIN_S: Final = 2.0
+_LOOK_S: Final = 1.0
 
 
 class Outgoing(msgspec.Struct, eq=False, kw_only=True):
@@ -73,10 +76,20 @@ class Question(msgspec.Struct, eq=False, weakref=True):
     over: bool = False
 
 
+class Outside(NamedTuple):
+    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract."""
+
+    key: str | None = None
+    patience_s: float | None = None
+
+
+_AT_HOME: Final = Outside()
+
+
 class ActorTalk:
     """An actor's side of the talk with its learner. Called with the lock of `link` held."""
 
-    def __init__(self, link: Link, name: str, attempt: int, limits: Limits) -> None:
+    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside = _AT_HOME) -> None:
         self.gone: GpuschedError | None = None
         self.weights: Weights | None = None
         self.outbox: deque[Outgoing] = deque()
@@ -109,6 +122,10 @@ class ActorTalk:
         self._blocked = False
         self._leaving = False
         self._parted = False
+        self._ticket = 0
+        self._outside = outside
+        self._began = time.monotonic()
+        self._look_at = math.inf if outside == _AT_HOME else self._began + _LOOK_S
 
     def _turn(self) -> None:
         """Say what is due and hear what came, until nothing comes: see Link."""
@@ -130,6 +147,7 @@ class ActorTalk:
         try:
             message = decode_from_learner(parts[0].buffer)
             if isinstance(message, WeightsHeader):
+                self._ticket = message.ticket
                 self._take_weights(message, parts[1:])
             elif isinstance(message, AnswerHeader):
                 self._conclude(message.seq, self._unpack(message.arrays, parts[1:]))
@@ -216,7 +234,7 @@ class ActorTalk:
             self.lent.lend(outgoing.segment, outgoing.seq)
 
     def _unpack(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> dict[str, Array]:
-        return unpack_arrays(specs, [frame.buffer for frame in frames], self.max_message)
+        return unpack_arrays(specs, [frame.buffer for frame in frames], self._longest)
 
     def _take_weights(self, header: WeightsHeader, frames: list[zmq.Frame]) -> None:
         if header.segment is None:
@@ -237,14 +255,14 @@ class ActorTalk:
         if segment.size != extent(specs):
             raise ProtocolError(f"weights of {extent(specs)} bytes in a segment of {segment.size}")
         block = np.frombuffer(map_segment(segment, writable=False), np.uint8)
-        return unpack_block(specs, block, self.max_message)
+        return unpack_block(specs, block, self._longest)
 
     def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
         question = self.questions.pop(seq, None)
         if question is not None:
             question.arrays, question.over = arrays, True
 
-    def _trouble(self, message: Refused | Dropped | Bye | WeightsHeader | AnswerHeader) -> None:
+    def _trouble(self, message: FromLearner) -> None:
         if isinstance(message, Bye):
             self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
         elif isinstance(message, Refused) and message.kind == "protocol":
@@ -264,6 +282,8 @@ class ActorTalk:
 
     def _send_due(self, now: float) -> None:
         self._blocked = False
+        if now >= self._look_at:
+            self._look_outside(now)
         if self.gone is not None or self._leaving:
             return
         if not self._welcomed:
@@ -273,13 +293,24 @@ class ActorTalk:
             self._got = None
         have = 0 if self.weights is None else self.weights.version
         if self._newest > have and not self._asked:
-            self._asked = self._say(GetWeights(have))
+            self._asked = self._say(GetWeights(have, self._ticket))
         while self.outbox and not self._blocked:
             self._send_batch(self.outbox[0])
         if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
             self._ping_at = now + self._heartbeat_s
         if self.closing_at is not None and not self.outbox:
             self._leaving = self._say(Leaving())
+
+    def _look_outside(self, now: float) -> None:
+        """Give up where waiting is in vain: with a key that is not let in, or when no learner is heard of."""
+        self._look_at = now + _LOOK_S
+        key, patience = self._outside
+        if key is not None and self._link.turned_away():
+            told = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
+            self._end(ChannelError(told, "ask whoever runs the job for a new one: `gpusched keys new JOB NAME`"))
+        elif patience is not None and now - max(self.heard, self._began) > patience:
+            told = f"nothing was heard of the learner for {patience:.0f} s"
+            self._end(LearnerGone(told, "end this process; join again when the job runs"))
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:

@@ -10,16 +10,47 @@ import ipaddress
 import os
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.files import make_private
+from gpusched.keys import ServerKey, read_server_key
 
-__all__ = ["Claim", "check_endpoint"]
+__all__ = ["Claim", "Where", "check_endpoint", "where_to_bind"]
 
 
-def check_endpoint(endpoint: str) -> Path | None:
-    """Return the path of an ipc endpoint, None for a tcp one. Raises UsageError for anything else."""
+class Where(NamedTuple):
+    """What a learner binds: `local`, a socket of this host at `path`, or `listen`, an address of a network, or both.
+
+    `key`, from the file `keys`, is for the network.
+    """
+
+    local: str | None
+    path: Path | None
+    listen: str | None
+    keys: Path | None
+    key: ServerKey | None
+
+
+def where_to_bind(endpoint: str, listen: str | None, keys: Path | None) -> Where:
+    """Return what that means. Raises UsageError for what cannot be, NotFound without the key file."""
+    secured = keys is not None
+    path = check_endpoint(endpoint, secured=secured)
+    if path is None and listen is not None:
+        raise UsageError(f"{endpoint} and {listen} are both of a network", "give one of them, or an ipc endpoint")
+    if listen is not None and check_endpoint(listen, secured=secured) is not None:
+        raise UsageError(f"{listen} is no address of a network", "listen at tcp://ADDRESS:PORT")
+    network = endpoint if path is None else listen
+    key = None if keys is None or network is None else read_server_key(keys)
+    return Where(None if path is None else endpoint, path, network, None if key is None else keys, key)
+
+
+def check_endpoint(endpoint: str, *, secured: bool = False) -> Path | None:
+    """Return the path of an ipc endpoint, None for a tcp one. Raises UsageError for anything else.
+
+    `secured`: there are keys for it. Without them nothing goes over a network, where anybody could read and say it.
+    """
     if endpoint.startswith("ipc:///"):
         path = Path(endpoint.removeprefix("ipc://"))
         length = len(os.fsencode(path))
@@ -31,9 +62,10 @@ def check_endpoint(endpoint: str) -> Path | None:
         return path
     if not endpoint.startswith("tcp://"):
         raise UsageError(f"{endpoint!r} is no endpoint", "use ipc:///absolute/path or tcp://127.0.0.1:PORT")
-    if not _is_loopback(endpoint):
+    if not secured and not _is_loopback(endpoint):
         raise UsageError(
-            f"{endpoint}: this channel has no keys, so it stays on one host", "use tcp://127.0.0.1:PORT or ipc://"
+            f"{endpoint}: this channel has no keys, so it stays on one host",
+            "give it keys, or use tcp://127.0.0.1:PORT or ipc://",
         )
     return None
 

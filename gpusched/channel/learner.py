@@ -6,6 +6,7 @@ It owns the calls and their promises; the work is its thread's (learner_loop.py)
 import os
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from queue import Empty
 from types import TracebackType
 from typing import Final, Self
@@ -13,8 +14,10 @@ from typing import Final, Self
 import zmq
 
 from gpusched import contract
-from gpusched.channel.endpoint import Claim, check_endpoint
+from gpusched.channel.endpoint import Claim, Where, where_to_bind
 from gpusched.channel.framing import pack_arrays
+from gpusched.channel.gate import Gate
+from gpusched.channel.hosts import Hosts
 from gpusched.channel.learner_loop import LearnerLoop
 from gpusched.channel.link import Link, frames_of, start_thread
 from gpusched.channel.messages import MAX_NUMBER, WIDEST_SEGMENT, AnswerHeader, WeightsHeader, check_header
@@ -22,15 +25,15 @@ from gpusched.channel.published import Published
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 
-__all__ = ["Learner", "endpoint_of_launch"]
+__all__ = ["Learner", "launched_replica"]
 
 _THREAD_ENDS_S: Final = 5.0
 
 
-def endpoint_of_launch(side: str) -> str:
-    """Return this launch's endpoint. Raises NotLaunched, which says what to do, outside a launch."""
+def launched_replica(side: str) -> contract.ReplicaIdentity:
+    """Return who this process is in its launch. Raises NotLaunched, which says what to do, outside a launch."""
     try:
-        return contract.replica().endpoint
+        return contract.replica()
     except NotLaunched as error:
         raise NotLaunched(
             error.message,
@@ -41,29 +44,41 @@ def endpoint_of_launch(side: str) -> str:
 class Learner:
     """Binds `endpoint`, by default this launch's; ready for actors when the constructor returns.
 
-    Raises NotLaunched without an endpoint outside a launch; ChannelError when another learner is there; UsageError for
-    an endpoint that cannot be.
+    `listen`: a tcp endpoint beside an ipc one, for actors on other hosts; by default this launch's, if it has one.
+    `keys`: this learner's key file (gpusched.keys), beside the list of those that it lets in; what goes over tcp is
+    encrypted then, and without it tcp stays on this host. Raises NotLaunched without an endpoint outside a launch;
+    ChannelError when another learner is there; UsageError for an endpoint or a key that cannot be, NotFound without the
+    key file.
     """
 
-    def __init__(self, endpoint: str | None = None, *, limits: Limits | None = None) -> None:
-        wanted = endpoint if endpoint is not None else endpoint_of_launch("Learner")
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        listen: str | None = None,
+        keys: Path | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        run_dir = None
+        if endpoint is None:
+            me = launched_replica("Learner")
+            endpoint, listen, keys, run_dir = me.endpoint, listen or me.listen, keys or me.keys, me.run_dir
+        where = where_to_bind(endpoint, listen, keys)
         self._limits = limits or Limits()
-        path = check_endpoint(wanted)
-        self._claim = None if path is None else Claim(path)
         self._closed = False
         self._stopped = False
         self._ready = False
         self._process = os.getpid()
+        self._claim = None if where.path is None else Claim(where.path)
+        self._gate: Gate | None = None
         try:
-            self._link = Link(zmq.ROUTER, self._limits)
-            self._endpoint = self._link.bind(wanted)
-            if self._claim is not None:
-                self._claim.secure()
+            self._link = Link(zmq.ROUTER, self._limits, network=where.key is not None)
+            self._endpoint, self._listening = self._bind(where)
         except BaseException:
-            if self._claim is not None:
-                self._claim.release()
+            self._give_back()
             raise
-        self._loop = LearnerLoop(self._link, self._limits)
+        hosts = Hosts(run_dir, keyless=where.listen is not None and where.key is None)
+        self._loop = LearnerLoop(self._link, self._limits, hosts, self._gate)
         self._thread = start_thread("gpusched-learner", self._loop.run)
 
     def __enter__(self) -> Self:
@@ -79,6 +94,11 @@ class Learner:
         return self._endpoint
 
     @property
+    def listening(self) -> str | None:
+        """Where actors on other hosts connect, None if they cannot."""
+        return self._listening
+
+    @property
     def version(self) -> int:
         """The version of the newest weights, 0 before the first."""
         return self._loop.version
@@ -90,7 +110,10 @@ class Learner:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many messages were dropped, by kind: header, arrays, credit, segment, protocol, replaced, full."""
+        """How many messages were dropped, by kind.
+
+        header, arrays, credit, segment, protocol, replaced, full; from the network also identity, revoked, uninvited.
+        """
         return dict(self._loop.dropped)
 
     def publish(self, weights: Mapping[str, Array]) -> int:
@@ -170,7 +193,32 @@ class Learner:
         self._loop.end(over=over)
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
+            if self._gate is not None:
+                self._gate.close()
             self._loop.close_link()
+        if self._claim is not None:
+            self._claim.release()
+
+    def _bind(self, where: Where) -> tuple[str, str | None]:
+        """Bind, this host's own first: what is set for the network is for what is bound after it."""
+        local = "" if where.local is None else self._link.bind(where.local)
+        if self._claim is not None:
+            self._claim.secure()
+        if where.listen is None:
+            return local, None
+        if where.keys is not None:
+            self._gate = Gate(self._link, where.keys, self._limits, self._link.wake.set)
+        listening = self._link.listen(where.listen, where.key)
+        if self._gate is not None:
+            self._gate.open()
+        return local or listening, listening
+
+    def _give_back(self) -> None:
+        """Undo what a constructor that fails has done."""
+        if self._gate is not None:
+            self._gate.close()
+        if (link := getattr(self, "_link", None)) is not None:
+            link.close()
         if self._claim is not None:
             self._claim.release()
 

@@ -14,6 +14,8 @@ from typing import Final
 
 import zmq
 
+from gpusched.channel.gate import Gate
+from gpusched.channel.hosts import Hosts
 from gpusched.channel.learner_talk import LearnerTalk
 from gpusched.channel.link import Link, thread_ended
 from gpusched.channel.messages import AnswerHeader, Bye
@@ -28,14 +30,15 @@ __all__ = ["LearnerLoop"]
 _FAREWELL_S: Final = 2.0
 _STANDS_BACK_S: Final = 1.0
 _SPARE_S: Final = 0.02  # after a publish: when its actors have been served
+_TELL_HOSTS_S: Final = 1.0
 _LARGEST_SPARE: Final = 64 << 20
 
 
 class LearnerLoop(LearnerTalk):
     """What run() does in its thread, and the few things that other threads may do to it."""
 
-    def __init__(self, link: Link, limits: Limits) -> None:
-        super().__init__(link, limits)
+    def __init__(self, link: Link, limits: Limits, hosts: Hosts, gate: Gate | None = None) -> None:
+        super().__init__(link, limits, hosts, gate)
         self.failure: ChannelError | None = None
         self._lock = threading.Lock()  # around the socket and all that LearnerTalk has
         self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
@@ -43,6 +46,7 @@ class LearnerLoop(LearnerTalk):
         self._stand_in: int | None = None
         self._spare: Memory | None = None
         self._spare_size, self._spare_due = 0, math.inf
+        self._tell_hosts_at = 0.0
         self._ended = False
 
     # What other threads may call
@@ -143,8 +147,10 @@ class LearnerLoop(LearnerTalk):
                     self._turn()
                 if time.monotonic() >= self._spare_due:
                     self._make_spare()
+                self._tell_of_hosts(time.monotonic())
             if self._over:
                 self._part()
+                self._tell_of_hosts(math.inf)
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
             self._fail(error)
         finally:
@@ -172,6 +178,16 @@ class LearnerLoop(LearnerTalk):
             return
         with self._lock:
             self._spare = made
+
+    def _tell_of_hosts(self, now: float) -> None:
+        """Write which hosts joined and what they sent, once a second at the most; without the lock: disks wait."""
+        if now < self._tell_hosts_at:
+            return
+        self._tell_hosts_at = now + _TELL_HOSTS_S
+        with self._lock:
+            news = self._hosts.news(self._roster.status(time.monotonic())) if self._hosts else None
+        if news is not None:
+            self._hosts.write(news)
 
     def _guarded_turn(self) -> None:
         try:

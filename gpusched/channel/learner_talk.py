@@ -10,7 +10,10 @@ from typing import Final
 
 import zmq
 
+from gpusched.channel.connections import Connection
 from gpusched.channel.framing import unpack_arrays, unpack_block
+from gpusched.channel.gate import Gate
+from gpusched.channel.hosts import Hosts
 from gpusched.channel.lending import Borrowed, Owner
 from gpusched.channel.link import Link, log
 from gpusched.channel.messages import (
@@ -23,6 +26,7 @@ from gpusched.channel.messages import (
     GetWeights,
     GotWeights,
     Hello,
+    Join,
     Leaving,
     News,
     Parted,
@@ -44,15 +48,23 @@ __all__ = ["LearnerTalk"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
+_USER: Final = "User-Id"  # what the gate said of whoever has that key
 
 
 class LearnerTalk:
-    """A learner's side of the talk with its actors. Called with the lock of `link` held."""
+    """A learner's side of the talk with its actors. Called with the lock of `link` held.
 
-    def __init__(self, link: Link, limits: Limits) -> None:
+    `gate`: whoever watches over those who come from the network; `hosts`: where they are.
+    """
+
+    def __init__(self, link: Link, limits: Limits, hosts: Hosts, gate: Gate | None = None) -> None:
         self.dropped: Counter[str] = Counter()
         self._link = link
         self._limits = limits
+        self._hosts = hosts
+        self._gate = gate
+        self._key = ""  # of whoever says what is being heard, and their connection: of the network only
+        self._connection: Connection | None = None
         self._taken: deque[Waiting] = deque()
         self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
         self._nonce = secrets.token_hex(8)
@@ -63,10 +75,12 @@ class LearnerTalk:
         self._floor = 0
         self._announced = 0
         self._next_news = 0.0
-        self._complaints: set[tuple[bytes, str]] = set()
+        self._complaints: set[tuple[bytes | str, str]] = set()
         self._over = False
 
     def _turn(self) -> None:
+        while self._gate is not None and self._gate.revoked:
+            self._roster.forget(self._gate.revoked.popleft())
         self._give_answers()
         self._acknowledge()
         self._announce()
@@ -87,6 +101,7 @@ class LearnerTalk:
     def _hear(self, parts: list[zmq.Frame]) -> None:
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
+        self._see_who(route, parts)
         try:
             message = decode_from_actor(header)
         except ProtocolError as error:
@@ -99,17 +114,31 @@ class LearnerTalk:
         if isinstance(message, Hello):
             self._welcome(route, message, now)
             return
-        peer = self._roster.speaker(route, now)
+        if isinstance(message, Join):
+            self._invite(route, message)
+            return
+        peer = self._roster.speaker(route, now, self._key)
         if peer is None:
             self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
         else:
             self._heed(peer, message, parts)
 
+    def _see_who(self, route: bytes, parts: list[zmq.Frame]) -> None:
+        """Find out whose key this message came with. What is known to be of this host is not asked."""
+        self._key, self._connection = "", None
+        if self._gate is None or self._roster.is_local(route):
+            return
+        try:
+            self._key = str(parts[-1].get(_USER))
+        except zmq.ZMQError:  # of this host, and new
+            return
+        self._connection = self._gate.heard(parts, self._link.unkept, self._key)
+
     def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
             self._keep(parts[0].bytes, peer, message, parts[2:])
         elif isinstance(message, GetWeights):
-            self._give_weights(peer, message.have)
+            self._give_weights(peer, message.have, message.ticket)
         elif isinstance(message, GotWeights):
             self._offered(peer, message)
         elif isinstance(message, Ping):
@@ -122,7 +151,8 @@ class LearnerTalk:
         if self._over:
             self._reply(route, Bye())
             return
-        answer = self._roster.hello(route, hello, now)
+        refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address())
+        answer = refused or self._roster.hello(route, hello, now, self._key)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
             return
@@ -130,6 +160,24 @@ class LearnerTalk:
         lent = self._borrowed.in_use((answer.name, answer.nonce))
         self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
+
+    def _invite(self, route: bytes, join: Join) -> None:
+        answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address())
+        if isinstance(answer, Refused):
+            self._refuse(route, answer)
+            return
+        try:
+            self._reply(route, answer)
+        except ProtocolError as error:
+            self._refuse(route, Refused("uninvited", error.message[:900]))
+
+    def _not_let_in(self) -> Refused | None:
+        if not self._key or (self._gate is not None and self._gate.lets_in(self._key)):
+            return None
+        return Refused("revoked", "the key was revoked")
+
+    def _address(self) -> str:
+        return "" if self._connection is None else self._connection.address
 
     def _refuse(self, route: bytes, answer: Refused) -> None:
         self._count(route, answer.kind, answer.reason)
@@ -147,7 +195,7 @@ class LearnerTalk:
     def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
         kind = "credit"
         try:
-            self._roster.admit(peer, header)
+            self._roster.admit(peer, header, sum(map(len, frames)))
             kind = "arrays" if header.segment is None else "segment"
             arrays = self._unpack(peer, header, frames)
         except ProtocolError as error:
@@ -197,12 +245,18 @@ class LearnerTalk:
             peer.shares = False
         self._give_weights(peer, 0)
 
-    def _give_weights(self, peer: Peer, have: int) -> None:
+    def _give_weights(self, peer: Peer, have: int, ticket: int = 0) -> None:
+        """Give the newest, if it is newer. Over a network one set at a time: libzmq keeps what a peer does not read."""
         peer.told = False
-        published = self._published
-        if published is not None and published.version > have:
-            peer.version = published.version
-            self._say(peer, published.header(), published.frames())
+        published, connection = self._published, self._connection
+        if published is None or published.version <= have:
+            return
+        if connection is not None and connection.ticket not in {0, ticket}:
+            return  # what it was given last is still under way; with that it will ask again
+        peer.version = published.version
+        given = 0 if connection is None else 1 + secrets.randbits(32)
+        if self._say(peer, published.header(given), published.frames()) and connection is not None:
+            connection.ticket = given
 
     def _give_answers(self) -> None:
         while self._answers:
@@ -257,10 +311,14 @@ class LearnerTalk:
         self._freed.clear()  # what is left is for processes that are gone
         self._borrowed.trim({(peer.name, peer.nonce) for peer in near})
 
-    def _say(self, peer: Peer, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> None:
-        if peer.route is not None and not self._reply(peer.route, message, frames):
+    def _say(self, peer: Peer, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+        if peer.route is None:
+            return False
+        if not self._reply(peer.route, message, frames):
             # Something would be missing there: it has to say Hello again, which puts everything right.
             self._roster.lost(peer)
+            return False
+        return True
 
     def _reply(self, route: bytes, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
         header = message if isinstance(message, bytes) else encode_header(message)
@@ -272,10 +330,12 @@ class LearnerTalk:
 
     def _count(self, route: bytes, kind: str, reason: str) -> None:
         self.dropped[kind] += 1
-        if (route, kind) in self._complaints:
+        who = self._key or route
+        if (who, kind) in self._complaints:
             return
         if len(self._complaints) >= _MOST_COMPLAINTS:
             self._complaints.clear()
-        self._complaints.add((route, kind))
-        peer = self._roster.speaker(route, time.monotonic())
-        log.warning("dropped a message of %s: %s", peer.name if peer else f"peer {route.hex()}", reason)
+        self._complaints.add((who, kind))
+        peer = self._roster.speaker(route, time.monotonic(), self._key)
+        name = peer.name if peer else self._address() or f"peer {route.hex()}"
+        log.warning("dropped a message of %s: %s", name, reason)

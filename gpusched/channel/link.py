@@ -18,6 +18,7 @@ import zmq
 from gpusched.channel.messages import MAX_FRAMES
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
+from gpusched.keys import JoinKey, ServerKey, secure_client, secure_server
 
 __all__ = ["Link", "Wake", "frames_of", "start_thread", "thread_ended"]
 
@@ -29,6 +30,9 @@ _NOW_AND_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS: Final = int(zmq.EVENTS)
 _READABLE: Final = int(zmq.POLLIN)
 _WRITABLE: Final = int(zmq.POLLOUT)
+_LOCAL_THREAD, _NETWORK_THREAD = 1, 2  # of two: bits of ZMQ_AFFINITY
+_CONNECT_MS: Final = 3000
+_FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
@@ -75,17 +79,25 @@ class Link:
 
     In a thread of the application a signal's handler may raise between two parts of a message: such a one is ended, or
     read to its end, before the next, so that it harms no other.
+
+    `network`: a thread of libzmq does nothing but what comes over the network, and its keys: whoever is on this host
+    waits for none of it.
     """
 
-    def __init__(self, kind: int, limits: Limits) -> None:
+    def __init__(self, kind: int, limits: Limits, *, network: bool = False) -> None:
         if zmq.zmq_version_info() < _OLDEST_LIBZMQ:
             raise HostFault(f"libzmq {zmq.zmq_version()} has known holes", "pip install --upgrade pyzmq")
         self.wake = Wake()
         self.nudge = Wake()
         self._parts: list[zmq.Frame] = []
+        self._monitor: zmq.Socket[bytes] | None = None
         self._writing = False
-        self._context = zmq.Context()
-        self._socket = self._context.socket(kind)
+        self.unkept = 0
+        self._limits = limits
+        self.context = zmq.Context(io_threads=2 if network else 1)
+        self._socket = self.context.socket(kind)
+        if network:
+            self._socket.setsockopt(zmq.AFFINITY, _LOCAL_THREAD)
         self._set_options(kind, limits)
         self._descriptor = int(self._socket.getsockopt(zmq.FD))
         self._poll = select.epoll()
@@ -100,9 +112,44 @@ class Link:
         self._at(endpoint, self._socket.bind)
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def connect(self, endpoint: str) -> None:
+    def listen(self, endpoint: str, key: ServerKey | None) -> str:
+        """Bind this tcp endpoint, beside others; with a key only for those whom the gate lets in. Errors as of bind."""
+        self._reach_out(endpoint)
+        if key is not None:
+            self._socket.setsockopt(zmq.AFFINITY, _NETWORK_THREAD)
+            self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.longest(key.public) + _FRAME_OVERHEAD)
+            self._socket.setsockopt(zmq.SNDHWM, _queue(self._limits))
+            secure_server(self._socket, key)
+        return self.bind(endpoint)
+
+    def connect(self, endpoint: str, key: JoinKey | None = None) -> None:
         """Connect, now or when somebody binds there. Raises UsageError for an endpoint that cannot be."""
+        if endpoint.startswith("tcp:"):
+            self._reach_out(endpoint)
+        if key is not None:
+            secure_client(self._socket, key)
+            self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         self._at(endpoint, self._socket.connect)
+
+    def monitor(self, events: int) -> "zmq.Socket[bytes]":
+        """Return a socket that tells of these events, for one thread. As long as it is not read, libzmq may wait."""
+        where = f"inproc://monitor-{id(self)}"
+        self._socket.monitor(where, events)
+        told = self.context.socket(zmq.PAIR)
+        told.connect(where)
+        return told
+
+    def monitor_no_more(self) -> None:
+        """End what monitor() began; from any thread, before the socket that it returned is closed."""
+        self._socket.disable_monitor()
+
+    def turned_away(self) -> bool:
+        """Return whether the other side said, since the last call, that it does not let this key in."""
+        told = False
+        while self._monitor is not None and int(self._monitor.get(_EVENTS)) & _READABLE:
+            self._monitor.recv_multipart(_NOW)
+            told = True
+        return told
 
     def poll(self, timeout_s: float) -> None:
         """Wait until a message may be there, or room to write, the wake-up was set, or `timeout_s` passed."""
@@ -127,7 +174,8 @@ class Link:
                 self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message, None if there is none. Of too long a message the rest is not kept."""
+        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped."""
+        self.unkept = 0
         if self._parts:
             if not self._socket.get(zmq.RCVMORE):
                 return self._whole()
@@ -137,6 +185,8 @@ class Link:
             frame = self._socket.recv(_NOW, copy=False)
             if len(self._parts) <= _MOST_PARTS:
                 self._parts.append(frame)
+            else:
+                self.unkept += len(frame)
             if not frame.more:
                 return self._whole()
 
@@ -159,7 +209,9 @@ class Link:
     def close(self) -> None:
         """Send what is under way, for a second at the most, and give everything back; after the thread has ended."""
         self._poll.close()
-        self._context.destroy(linger=LINGER_MS)
+        if self._monitor is not None:
+            self.monitor_no_more()
+        self.context.destroy(linger=LINGER_MS)
         self.wake.close()
         self.nudge.close()
 
@@ -184,12 +236,23 @@ class Link:
         try:
             meet(endpoint)
         except zmq.ZMQError as error:
-            self.close()
             if error.errno == zmq.EADDRINUSE:
                 raise ChannelError(f"{endpoint} is in use", "stop who uses it, or give another endpoint") from None
             raise UsageError(
                 f"{endpoint}: {error.strerror}", "use ipc:///absolute/path or tcp://127.0.0.1:PORT"
             ) from None
+
+    def _reach_out(self, endpoint: str) -> None:
+        """Set what a network asks for: to hear that it failed, and not to be forgotten by a NAT on the way."""
+        for option, value in (
+            (zmq.IPV6, int("[" in endpoint)),
+            (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
+            (zmq.TCP_KEEPALIVE, 1),
+            (zmq.TCP_KEEPALIVE_IDLE, 30),
+            (zmq.TCP_KEEPALIVE_INTVL, 10),
+            (zmq.TCP_KEEPALIVE_CNT, 3),
+        ):
+            self._socket.setsockopt(option, value)
 
     def _set_options(self, kind: int, limits: Limits) -> None:
         options = {
@@ -208,6 +271,11 @@ class Link:
             options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in options.items():
             self._socket.setsockopt(option, value)
+
+
+def _queue(limits: Limits) -> int:
+    """Return how many messages may wait for an actor elsewhere: for each batch two, heartbeats, one set of weights."""
+    return 2 * limits.in_flight + 16
 
 
 def thread_ended(error: Exception) -> ChannelError:

@@ -1,7 +1,8 @@
 """The words on the wire between learner and actors: small typed headers in msgpack, and the bounds they keep to.
 
 It owns what a header may say. It must not know sockets, nor arrays: those travel as raw frames beside a header.
-Two things stay in all protocol versions, so that any two can tell that they differ: Hello's first field, and Refused.
+Three things stay in all protocol versions, so that any two can tell that they differ: the first field of Hello and of
+Join, and Refused.
 """
 
 from typing import Annotated, Final, TypeVar
@@ -9,6 +10,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from gpusched.errors import ProtocolError, UsageError
+from gpusched.joining import PROTOCOL, Invited, Join
 
 __all__ = [
     "MAX_DIMENSIONS",
@@ -28,6 +30,8 @@ __all__ = [
     "GetWeights",
     "GotWeights",
     "Hello",
+    "Invited",
+    "Join",
     "Leaving",
     "News",
     "Parted",
@@ -45,7 +49,6 @@ __all__ = [
     "foreign_protocol",
 ]
 
-PROTOCOL: Final = 2
 MAX_HEADER: Final = 64 << 10
 """Bytes of one header."""
 MAX_FRAMES: Final = 256
@@ -57,7 +60,14 @@ MAX_NUMBER: Final = 1 << 62
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 RaisingVersion = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]  # the learner goes on above it and must find room
-ActorName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]*\Z")]
+ActorName = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=100,
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?\Z",
+    ),
+]
 Token = Annotated[str, msgspec.Meta(max_length=32)]
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 ArrayName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
@@ -127,9 +137,10 @@ class BatchHeader(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
 
 
 class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"):
-    """An actor asks for the newest weights; it has `have`."""
+    """An actor asks for the newest weights; it has `have`. `ticket`: that of the last that came as frames."""
 
     have: Number
+    ticket: Number = 0
 
 
 class GotWeights(msgspec.Struct, frozen=True, array_like=True, tag="got-weights"):
@@ -164,7 +175,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """This actor cannot take part: another protocol, or another process has its name."""
+    """This actor, or host, cannot take part: another protocol, a name that is not its own, a key that was revoked."""
 
     kind: Text
     reason: Text
@@ -188,11 +199,15 @@ class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
 
 
 class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights"):
-    """Weights of one version. With a `segment` no frames follow, and GotWeights is the answer."""
+    """Weights of one version. With a `segment` no frames follow, and GotWeights is the answer.
+
+    `ticket`: over a network, only who repeats it has read them, and is given others.
+    """
 
     version: Number
     arrays: Specs
     segment: Segment | None = None
+    ticket: Number = 0
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
@@ -224,8 +239,10 @@ class Bye(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
     """The job is over."""
 
 
-FromActor = Hello | Ping | BatchHeader | GetWeights | GotWeights | Leaving
-FromLearner = Welcome | Refused | Taken | News | WeightsHeader | AnswerHeader | WhoAreYou | Dropped | Parted | Bye
+FromActor = Hello | Join | Ping | BatchHeader | GetWeights | GotWeights | Leaving
+FromLearner = (
+    Welcome | Invited | Refused | Taken | News | WeightsHeader | AnswerHeader | WhoAreYou | Dropped | Parted | Bye
+)
 
 
 class _Greeting(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -234,11 +251,17 @@ class _Greeting(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     protocol: int
 
 
+class _Question(msgspec.Struct, frozen=True, array_like=True, tag="join"):
+    """What a Join of any protocol begins with."""
+
+    protocol: int
+
+
 Message = TypeVar("Message")
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _from_actor: Final[msgspec.msgpack.Decoder[FromActor]] = msgspec.msgpack.Decoder(FromActor)
-_greeting: Final = msgspec.msgpack.Decoder(_Greeting)
+_greeting: Final = msgspec.msgpack.Decoder(_Greeting | _Question)
 _from_learner: Final[msgspec.msgpack.Decoder[FromLearner]] = msgspec.msgpack.Decoder(FromLearner)
 
 
@@ -278,7 +301,7 @@ def decode_from_learner(data: bytes | memoryview) -> FromLearner:
 
 
 def foreign_protocol(data: bytes | memoryview) -> int | None:
-    """Return the protocol of a Hello that is not ours, None for anything else."""
+    """Return the protocol of a Hello or a Join that is not ours, None for anything else."""
     try:
         protocol = _greeting.decode(data).protocol
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

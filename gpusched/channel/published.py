@@ -40,9 +40,9 @@ class Published:
         """Return the same weights under this version."""
         return type(self)(version, self.specs, self.segment, self._frames)
 
-    def header(self) -> WeightsHeader:
+    def header(self, ticket: int = 0) -> WeightsHeader:
         """Return what is said before the frames."""
-        return WeightsHeader(self.version, self.specs)
+        return WeightsHeader(self.version, self.specs, ticket=ticket)
 
     @functools.cached_property
     def offer(self) -> bytes | None:

@@ -16,26 +16,37 @@ from gpusched.errors import ProtocolError
 __all__ = ["Peer", "Roster", "Waiting", "other_protocol"]
 
 _MOST_ACTORS: Final = 10_000
+_MOST_OF_A_KEY: Final = 512
 _REMEMBERED_PROCESSES: Final = 16
 
 
+class User(msgspec.Struct, eq=False):
+    """Who has one key, by its public half; "" is for all on this host. `waiting`: bytes of theirs that wait here."""
+
+    key: str
+    actors: int = 0
+    waiting: int = 0
+
+
 class Waiting(msgspec.Struct, eq=False):
-    """A batch that the application has not taken. `batch` None: it was given up."""
+    """A batch of `size` bytes that the application has not taken. `batch` None: it was given up."""
 
     peer: "Peer"
     nonce: str
     seq: int
     batch: Batch | None
+    size: int = 0
 
 
 class Peer(msgspec.Struct, eq=False, kw_only=True):
-    """One actor. `route` None: no connection. `version`: the weights it was given.
+    """One actor, which is `user`'s for ever. `route` None: no connection. `version`: the weights it was given.
 
     `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others. `shares`: it
     can open the learner's segments; `offered`: what it was offered so and has not answered yet: kept until it does.
     """
 
     name: str
+    user: User
     nonce: str
     attempt: int
     seen: float
@@ -68,17 +79,22 @@ class Roster:
         self._learner = learner
         self._by_name: dict[str, Peer] = {}
         self._by_route: dict[bytes, Peer] = {}
+        self._users: dict[str, User] = {}
 
-    def hello(self, route: bytes, hello: Hello, now: float) -> Peer | Refused:
-        """Let this process speak for its name over this connection, or say why not."""
+    def hello(self, route: bytes, hello: Hello, now: float, key: str = "") -> Peer | Refused:
+        """Let this process, which has this key, speak for its name over this connection, or say why not."""
         if hello.protocol != PROTOCOL:
             return other_protocol(hello.protocol)
         peer = self._by_name.get(hello.name)
         if peer is None:
-            if len(self._by_name) >= _MOST_ACTORS:
-                return Refused("full", f"there are {_MOST_ACTORS} actors already")
-            peer = Peer(name=hello.name, nonce=hello.nonce, attempt=hello.attempt, seen=now, called=now)
+            user = self._users.setdefault(key, User(key))
+            if len(self._by_name) >= _MOST_ACTORS or (key and user.actors >= _MOST_OF_A_KEY):
+                return Refused("full", f"there are {len(self._by_name)} actors already, {user.actors} with this key")
+            peer = Peer(name=hello.name, user=user, nonce=hello.nonce, attempt=hello.attempt, seen=now, called=now)
             self._by_name[hello.name] = peer
+            user.actors += 1
+        elif peer.user.key != key:
+            return Refused("identity", f"{hello.name} is another's")
         elif hello.nonce != peer.nonce:
             if hello.nonce in peer.retired or (hello.attempt < peer.attempt and self._connected(peer, now)):
                 return Refused("replaced", f"another process is {hello.name} now")
@@ -86,7 +102,7 @@ class Roster:
             peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
         self._move(peer, route)
         peer.seen, peer.told, peer.version = now, False, hello.version
-        peer.shares, peer.offered = bool(self._host) and hello.host == self._host, None
+        peer.shares, peer.offered = bool(self._host) and not key and hello.host == self._host, None
         return peer
 
     def welcome(self, peer: Peer, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
@@ -98,19 +114,25 @@ class Roster:
             credits=self._limits.in_flight,
             version=version,
             heartbeat_ms=max(1, round(self._limits.heartbeat_s * 1000)),
-            max_message=self._limits.max_message,
+            max_message=self._limits.longest(peer.user.key),
             seq=peer.seq,
             held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
-            host=self._host,
+            host="" if peer.user.key else self._host,
             lent=lent,
         )
 
-    def speaker(self, route: bytes, now: float) -> Peer | None:
+    def speaker(self, route: bytes, now: float, key: str = "") -> Peer | None:
         """Return who speaks over this connection, and note that it lives. None: it has to say Hello."""
         peer = self._by_route.get(route)
-        if peer is not None:
-            peer.seen = now
+        if peer is None or peer.user.key != key:  # a peer chooses its route, and may choose one that was another's
+            return None
+        peer.seen = now
         return peer
+
+    def is_local(self, route: bytes) -> bool:
+        """Return whether it is known that somebody on this host speaks over this connection."""
+        peer = self._by_route.get(route)
+        return peer is not None and not peer.user.key
 
     def process(self, name: str, nonce: str) -> Peer | None:
         """Return the actor `name` while that process speaks for it, None otherwise."""
@@ -123,20 +145,25 @@ class Roster:
             peer.called = now
         peer.calls, peer.inside = ping.calls, ping.inside
 
-    def admit(self, peer: Peer, header: BatchHeader) -> None:
-        """Count this batch as sent. Raises ProtocolError if it is late or repeated, or the credits are used up."""
+    def admit(self, peer: Peer, header: BatchHeader, size: int = 0) -> None:
+        """Count this batch as sent; `size`: its bytes. Raises ProtocolError if it is late or repeated, or too much."""
         if header.seq <= peer.seq:
             raise ProtocolError(f"batch {header.seq} came after batch {peer.seq}")
         if sum(waiting.nonce == peer.nonce for waiting in peer.waiting) >= self._limits.in_flight:
             raise ProtocolError(f"more than {self._limits.in_flight} batches in flight")
+        if peer.user.key and peer.user.waiting + size > self._limits.most_of_a_key:
+            raise ProtocolError(f"the batches of this key that wait are over {self._limits.most_of_a_key} bytes")
         peer.seq = header.seq
 
     def keep(self, peer: Peer, batch: Batch, size: int) -> Waiting:
         """Let an admitted batch of `size` bytes wait. An older process's makes room: one name holds K at the most."""
         if len(peer.waiting) >= self._limits.in_flight:
-            peer.waiting.pop(0).batch = None
-        waiting = Waiting(peer, peer.nonce, batch.seq, batch)
+            oldest = peer.waiting.pop(0)
+            oldest.batch = None
+            peer.user.waiting -= oldest.size
+        waiting = Waiting(peer, peer.nonce, batch.seq, batch, size)
         peer.waiting.append(waiting)
+        peer.user.waiting += size
         peer.batches += 1
         peer.bytes += size
         return waiting
@@ -145,6 +172,7 @@ class Roster:
         """Forget a batch that the application took; return whether the process that sent it is there to hear so."""
         if waiting in waiting.peer.waiting:
             waiting.peer.waiting.remove(waiting)
+            waiting.peer.user.waiting -= waiting.size
         return waiting.nonce == waiting.peer.nonce and waiting.peer.route is not None
 
     def lost(self, peer: Peer) -> None:
@@ -152,6 +180,12 @@ class Roster:
         if peer.route is not None:
             self._by_route.pop(peer.route, None)
             peer.route = peer.offered = None
+
+    def forget(self, key: str) -> None:
+        """Forget the connections of all who have this key."""
+        for peer in self.connections():
+            if peer.user.key == key:
+                self.lost(peer)
 
     def connections(self) -> list[Peer]:
         """Return the actors with a connection, silent ones too."""

@@ -67,7 +67,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     one batch or of the weights. `heartbeat_s`: between signs of life; `silence_s`: without any, a peer counts as gone;
     `stuck_s`: without a call by its application, an actor counts as stuck. A learner whose `max_message` is larger than
     an actor's own is refused by it: above the default, give both the same. `share_memory`: on one host, batches and
-    weights of 64 KiB and more go through shared memory, if both sides allow it.
+    weights of 64 KiB and more go through shared memory, if both sides allow it. For actors on other hosts:
+    `max_remote`: bytes of one batch, and half of what a connection may have sent that is not read yet;
+    `most_of_a_key`: bytes of all batches that wait for the application from those who have one key.
     """
 
     in_flight: int = 2
@@ -76,6 +78,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 10.0
     stuck_s: float = 60.0
     share_memory: bool = True
+    max_remote: int = 128 << 20
+    most_of_a_key: int = 2 << 30
 
     def __post_init__(self) -> None:
         for fits, rule in (
@@ -84,6 +88,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             (1 <= self.heartbeat_s * 1000 <= _HOUR_MS, "heartbeat_s is 0.001 to 3600 seconds"),
             (self.heartbeat_s < self.silence_s <= _DAY_S, "silence_s is over heartbeat_s, and a day at the most"),
             (self.stuck_s > 0, "stuck_s is over 0"),
+            (self.max_remote >= 1 << 16, "max_remote is at least 65536 bytes"),
+            (self.most_of_a_key >= self.max_remote, "most_of_a_key is at least max_remote"),
         ):
             if not fits:
                 raise UsageError(f"{self} cannot be kept", rule)
+
+    def longest(self, key: str) -> int:
+        """Return the bytes that a batch of one with this key may have; "": of an actor on this host."""
+        return min(self.max_message, self.max_remote) if key else self.max_message

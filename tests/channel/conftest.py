@@ -2,23 +2,35 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 import zmq
 
-from gpusched.channel import Limits
+from gpusched.channel import Learner, Limits
+from gpusched.channel.messages import PROTOCOL, FromActor, Hello, encode_header
+from gpusched.keys import JoinKey, make_server_key, new_key, secure_client
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("child.py")
 Start = Callable[..., "subprocess.Popen[str]"]
 WaitUntil = Callable[..., None]
+ANYWHERE = "tcp://127.0.0.1:0"
+
+
+def network(learner: Learner) -> str:
+    """Return where actors on other hosts would connect."""
+    assert learner.listening is not None
+    return learner.listening
 
 
 @pytest.fixture
@@ -94,3 +106,108 @@ def start() -> Iterator[Start]:
         child.wait()
         if child.stdout is not None:
             child.stdout.close()
+
+
+@pytest.fixture
+def keys(directory: Path) -> Path:
+    """The directory of a job's keys: its own, and those of two who may join."""
+    found = directory / "keys"
+    make_server_key(found, "job-1")
+    for name in ("lab", "other"):
+        new_key(found, name)
+    return found
+
+
+class Relay:
+    """A host between an actor and its learner: it keeps what went by, and the link can be cut."""
+
+    def __init__(self, to: str) -> None:
+        host, _, port = to.removeprefix("tcp://").rpartition(":")
+        self._to = (host, int(port))
+        self.down: list[bytes] = []
+        self.up: list[bytes] = []
+        self.ended = 0
+        self._ends: list[socket.socket] = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._open, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break all connections; others may come."""
+        for each in self._ends:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for each in (self._door, *self._ends):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _open(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._door.accept()
+                far = socket.create_connection(self._to)
+                self._ends += [near, far]
+                for source, target, kept in ((near, far, self.up), (far, near, self.down)):
+                    threading.Thread(target=self._carry, args=(source, target, kept), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket, kept: list[bytes]) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                kept.append(data)
+                target.sendall(data)
+        self.ended += 1
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def relay() -> Iterator[Callable[[str], Relay]]:
+    """Make relays to an endpoint; they end with the test."""
+    made: list[Relay] = []
+
+    def make(to: str) -> Relay:
+        made.append(Relay(to))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+class Dealer:
+    """A peer that says what it likes; with a key, if it is given one."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, key: JoinKey | None) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        if key is not None:
+            secure_client(self.socket, key)
+        self.socket.connect(endpoint)
+
+    def say(self, message: FromActor, *frames: bytes) -> None:
+        self.socket.send_multipart([encode_header(message), *frames])
+
+    def greet(self, name: str) -> None:
+        self.say(Hello(PROTOCOL, name, 0, "nonce", 1, "", 0, ""))
+
+    def hear(self, tag: str) -> list[object]:
+        """Return the next message of that tag; heartbeats and such may come before it."""
+        while self.socket.poll(10_000):
+            message: list[object] = msgspec.msgpack.decode(self.socket.recv_multipart()[0])
+            if message[0] == tag:
+                return message
+        raise AssertionError(f"no {tag} came")
+
+
+MakeDealer = Callable[[str, JoinKey | None], Dealer]
+
+
+@pytest.fixture
+def dealer() -> Iterator[MakeDealer]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield lambda endpoint, key: Dealer(context, endpoint, key)
+    context.destroy(linger=0)

@@ -174,15 +174,18 @@ def test_a_frame_beyond_the_limit_ends_that_connection_only(endpoint: str, stran
 
 def test_an_actor_of_another_protocol_is_told_and_ends(endpoint: str, stranger: Stranger) -> None:
     with Learner(endpoint) as learner:
-        stranger.say(msgspec.msgpack.encode(["hello", 3, {"fields": "of a later version"}]))
-        assert stranger.hear("refused")[1:] == ["protocol", "the learner speaks protocol 2, this actor 3"]
+        stranger.say(msgspec.msgpack.encode(["hello", PROTOCOL + 1, {"fields": "of a later version"}]))
+        assert stranger.hear("refused")[1:] == [
+            "protocol",
+            f"the learner speaks protocol {PROTOCOL}, this actor {PROTOCOL + 1}",
+        ]
         assert learner.dropped == {"protocol": 1}
 
 
 def test_an_actor_that_a_learner_refuses_for_its_protocol_says_what_to_do(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_talk.PROTOCOL", 3)
+    monkeypatch.setattr("gpusched.channel.actor_talk.PROTOCOL", PROTOCOL + 1)
     with Learner(endpoint), Actor(endpoint) as actor, pytest.raises(ProtocolError, match="install the same gpusched"):
         actor.weights(timeout=10)
 

@@ -1,0 +1,165 @@
+"""The TCP connections to a learner as the kernel knows them: where each comes from, and how much of it is unread.
+
+libzmq keeps the frames of a message until the last has come, however many come, and nothing there bounds that. But the
+kernel counts what a connection brought, and the learner what it took: one that is too far ahead is shut down, and with
+it goes all that libzmq kept for it. A connection is known by its descriptor, which libzmq names in its events and in
+its messages; a copy of the descriptor makes sure that it is this connection that is looked at.
+"""
+
+import os
+import resource
+import socket
+import struct
+from collections import Counter
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import zmq
+
+from gpusched.channel.values import Limits
+
+__all__ = ["Connection", "Connections"]
+
+_MOST_SILENT: Final = 256
+_MOST_OF_A_KEY: Final = 512
+_FIRST_WORD_S: Final = 20.0  # libzmq gives up a handshake after 10
+_KERNEL_KEEPS: Final = 16 << 20  # bytes that came and that libzmq has not read: the most of a usual tcp_rmem is 6 MiB
+_FROZEN_BELOW: Final = 64 << 10
+_BYTES_RECEIVED: Final = struct.Struct("=128xQ")  # struct tcp_info of linux/tcp.h, tcpi_bytes_received, Linux 4.1
+_LONG_FRAME: Final = 255
+_SOURCE: Final = int(zmq.SRCFD)
+
+
+class Connection(msgspec.Struct, eq=False, kw_only=True):
+    """One of them. `taken`: bytes that the learner took of it; `user`: whose key it has, "" until it said something.
+
+    `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader).
+    """
+
+    socket: socket.socket
+    address: str
+    since: float
+    user: str = ""
+    taken: int = 0
+    ticket: int = 0
+    shut: bool = False
+
+
+class Connections:
+    """All of them. Only the gate's thread calls its methods, but for heard(), which is for the learner's."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._by_descriptor: dict[int, Connection] = {}
+        self._most = max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 6)  # of two descriptors each
+        self._most_unread = 2 * min(limits.max_message, limits.max_remote) + _KERNEL_KEEPS
+        self._beats_a_s = 256 / limits.heartbeat_s  # bytes of libzmq's own heartbeats, which nobody takes
+
+    def __len__(self) -> int:
+        return len(self._by_descriptor)
+
+    @staticmethod
+    def freeze(listening: int) -> None:
+        """Let connections that are accepted from now on be silent to libzmq until accepted() has seen them.
+
+        They inherit that a little is not worth to be told of (SO_RCVLOWAT). So whoever is turned away in the handshake
+        is still there when this process asks for the address; and without a gate there is no handshake at all.
+        """
+        with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)
+
+    def accepted(self, descriptor: int, now: float) -> None:
+        """Note a new connection, and let it speak, unless there are too many."""
+        self.ended(descriptor)
+        try:
+            copied = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # it has ended already
+            return
+        try:
+            address = copied.getpeername()[0]
+        except (OSError, IndexError):
+            copied.close()
+            return
+        connection = Connection(socket=copied, address=address.removeprefix("::ffff:"), since=now)
+        self._by_descriptor[descriptor] = connection
+        self._make_room(connection)
+        with suppress(OSError):
+            copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+    def ended(self, descriptor: int) -> Connection | None:
+        """Forget a connection that libzmq has given up; return what was known of it."""
+        connection = self._by_descriptor.pop(descriptor, None)
+        if connection is not None:
+            connection.socket.close()
+        return connection
+
+    def heard(self, parts: list[zmq.Frame], unkept: int, user: str) -> Connection | None:
+        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended."""
+        connection = self._by_descriptor.get(parts[-1].get(_SOURCE))
+        if connection is None or connection.user not in {"", user}:  # ended, and the descriptor is another's now
+            return None
+        connection.user = user
+        connection.taken += unkept + sum(_on_the_wire(len(part)) for part in parts[1:])
+        return connection
+
+    def look(self, now: float) -> list[tuple[Connection, str]]:
+        """Shut those that go too far, and return them with the reason."""
+        of_a_key = Counter(connection.user for connection in self._by_descriptor.values())
+        found = [
+            (connection, self._trouble(connection, of_a_key[connection.user], now))
+            for connection in self._by_descriptor.values()
+        ]
+        return [(connection, why) for connection, why in found if why and self.shut(connection)]
+
+    def shut(self, connection: Connection) -> bool:
+        """End this connection now; libzmq will notice. Return False if that was done before."""
+        if connection.shut:
+            return False
+        connection.shut = True
+        with suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def shut_all(self, user: str | None = None) -> None:
+        """End all connections, or those of that user."""
+        for connection in self._by_descriptor.values():
+            if user is None or connection.user == user:
+                self.shut(connection)
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for descriptor in list(self._by_descriptor):
+            self.ended(descriptor)
+
+    def _make_room(self, newest: Connection) -> None:
+        """Of those that have said nothing the oldest gives way: an honest one says who it is at once."""
+        silent = [each for each in self._by_descriptor.values() if not each.user and not each.shut]
+        if len(silent) > _MOST_SILENT:
+            self.shut(silent[0])
+        elif len(self._by_descriptor) > self._most:
+            self.shut(silent[0] if silent else newest)
+
+    def _trouble(self, connection: Connection, of_its_key: int, now: float) -> str:
+        if not connection.user and now - connection.since > _FIRST_WORD_S:
+            return f"it said nothing for {_FIRST_WORD_S:.0f} s"
+        if connection.user and of_its_key > _MOST_OF_A_KEY:
+            return f"its key has more than {_MOST_OF_A_KEY} connections"
+        ahead = _received(connection.socket) - connection.taken - self._beats_a_s * (now - connection.since)
+        if ahead > self._most_unread:
+            return f"it sent {ahead / (1 << 20):.0f} MiB more than can be read of it"
+        return ""
+
+
+def _received(connected: socket.socket) -> int:
+    """Return the bytes that came over a connection, 0 where the kernel does not say."""
+    try:
+        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
+    except OSError:
+        return 0
+    return int(_BYTES_RECEIVED.unpack(told)[0]) if len(told) == _BYTES_RECEIVED.size else 0
+
+
+def _on_the_wire(size: int) -> int:
+    """Return what a frame of `size` bytes takes with CURVE (rfc.zeromq.org/spec/25) and ZMTP's framing (spec/23)."""
+    boxed = size + 33
+    return boxed + (9 if boxed > _LONG_FRAME else 2)

@@ -1,0 +1,281 @@
+"""Actors on another host beside those on the learner's own: they join, feed it, come back, and are told of by host."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
+from gpusched.errors import NotFound, UsageError
+from gpusched.joining import Invitation, Invited, Join, ask_to_join, write_invitation
+from gpusched.keys import make_server_key, new_key, read_join_key, revoke
+from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
+
+ONE = {"x": np.zeros(1, np.uint8)}
+LARGE = np.arange(1 << 20, dtype=np.uint32)
+INVITATION = Invitation(job="job-1", workload="snake", options='{"boards": 4}', files={}, versions={"gpusched": "1"})
+QUICK = Limits(heartbeat_s=0.2, silence_s=2.0)
+Launch = Callable[..., None]
+
+
+@pytest.fixture
+def run_dir(directory: Path) -> Path:
+    found = directory / "run"
+    found.mkdir()
+    write_invitation(found, INVITATION)
+    return found
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch, endpoint: str, run_dir: Path) -> Launch:
+    """Make this process a replica, as the environment tells one."""
+
+    def become(role: str, **further: object) -> None:
+        told = {"JOB": "job-1", "ROLE": role, "RANK": 0, "ROLE_COUNT": 1, "REPLICA": f"{role}.0", "RUN_DIR": run_dir}
+        for name, value in ({"ENDPOINT": endpoint} | told | further).items():
+            monkeypatch.setenv(f"GPUSCHED_{name}", str(value))
+
+    return become
+
+
+@pytest.fixture
+def listening(launch: Launch, keys: Path) -> None:
+    launch("learner", LISTEN=ANYWHERE, KEYS=keys / "server.key")
+
+
+def joined(run_dir: Path) -> dict[str, dict[str, object]]:
+    try:
+        told: list[dict[str, object]] = msgspec.json.decode((run_dir / "joined.json").read_bytes())
+    except FileNotFoundError:
+        return {}
+    return {str(each["host"]): each for each in told}
+
+
+def test_local_and_joined_actors_feed_one_learner_each_in_its_way(endpoint: str, keys: Path) -> None:
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner,
+        Actor(endpoint, name="actor.0") as local,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as remote,
+    ):
+        learner.publish({"w": LARGE})
+        for actor in (local, remote):
+            found = actor.weights(timeout=10)
+            assert found is not None
+            assert (found.arrays["w"] == LARGE).all()
+            for number in range(10):
+                assert actor.send({"x": LARGE + number}, timeout=10)
+                batch = learner.get(timeout=10)
+                assert batch is not None
+                assert batch.actor == actor.name
+                assert (batch.arrays["x"] == LARGE + number).all()
+        assert local._loop._shares
+        assert not remote._loop._shares
+        assert learner.dropped == {}
+
+
+def test_an_answer_goes_to_another_host_too(endpoint: str, keys: Path) -> None:
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0") as remote,
+    ):
+        assert remote.name.startswith("actor.0@")
+        asked = remote.ask({"x": LARGE}, timeout=10)
+        batch = learner.get(timeout=10)
+        assert asked is not None
+        assert batch is not None
+        learner.answer(batch, {"sum": batch.arrays["x"].sum(keepdims=True)})
+        answer = asked.wait(timeout=10)
+        assert answer is not None
+        assert answer["sum"] == LARGE.sum()
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_host_that_asks_is_told_what_to_run_and_what_it_is_called(keys: Path) -> None:
+    with Learner() as learner:
+        where = network(learner)
+        lab, other = read_join_key(keys / "lab.key"), read_join_key(keys / "other.key")
+        first = ask_to_join(where, lab, "node", 10)
+        assert first == Invited("node", 1000, INVITATION)
+        assert ask_to_join(where, lab, "node", 10) == Invited("node-2", 2000, INVITATION)
+        assert ask_to_join(where, other, "node", 10).joined == "node-3"
+        long = "n" * 32
+        assert ask_to_join(where, other, long, 10).joined == long
+        assert ask_to_join(where, other, long, 10).joined == "n" * 30 + "-2"
+
+
+@pytest.mark.usefixtures("listening")
+def test_one_who_asks_twice_is_told_the_same_and_another_is_not(keys: Path, dealer: MakeDealer) -> None:
+    def ask(peer: Dealer, nonce: str) -> list[object]:
+        peer.say(Join(3, "node", nonce))
+        return peer.hear("invited")
+
+    with Learner() as learner:
+        peer = dealer(network(learner), read_join_key(keys / "lab.key"))
+        again = dealer(network(learner), read_join_key(keys / "lab.key"))
+        other = dealer(network(learner), read_join_key(keys / "other.key"))
+        assert ask(peer, "a")[1:3] == ["node", 1000]
+        assert ask(again, "a")[1:3] == ["node", 1000]
+        assert ask(again, "b")[1:3] == ["node-2", 2000]
+        assert ask(other, "a")[1:3] == ["node-3", 3000]
+
+
+def test_who_cannot_join_is_told_why(endpoint: str, keys: Path, directory: Path, launch: Launch) -> None:
+    lab = read_join_key(keys / "lab.key")
+    make_server_key(directory / "elsewhere", "job-2")
+    stranger = read_join_key(new_key(directory / "elsewhere", "stranger"))
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
+        where = network(learner)
+        with pytest.raises(ChannelError, match="it was not launched"):
+            ask_to_join(where, lab, "node", 10)
+        with pytest.raises(UsageError, match="wants a key"):
+            ask_to_join(where, None, "node", 10)
+        with pytest.raises(NotFound, match="was reached, but"):
+            ask_to_join(where, stranger, "node", 1)
+        revoke(keys, "lab")
+        with pytest.raises(UsageError, match="does not let in the key 'lab' of job-1"):
+            ask_to_join(where, lab, "node", 10)
+    with pytest.raises(NotFound, match="nothing listens there"):
+        ask_to_join(where, lab, "node", 0.3)
+    launch("learner", LISTEN=ANYWHERE)
+    with Learner() as learner:
+        with pytest.raises(UsageError, match="speaks without keys"):
+            ask_to_join(network(learner), lab, "node", 10)
+        assert ask_to_join(network(learner), None, "node", 10).joined == "node"
+
+
+@pytest.mark.usefixtures("listening")
+def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_until: WaitUntil) -> None:
+    with Learner(limits=QUICK) as learner:
+        assert ask_to_join(network(learner), read_join_key(keys / "lab.key"), "node", 10).joined == "node"
+        wait_until(lambda: "node" in joined(run_dir))
+        with Actor(network(learner), keys=keys / "lab.key", name="actor.0@node") as actor:
+            assert actor.send({"x": LARGE}, timeout=10)
+            assert learner.get(timeout=10) is not None
+            wait_until(lambda: joined(run_dir)["node"]["connected"] == 1)
+            told = joined(run_dir)["node"]
+            assert told["actors"] == told["batches"] == 1
+            assert told["bytes"] == LARGE.nbytes
+            assert told["address"] == "127.0.0.1"
+        wait_until(lambda: joined(run_dir)["node"]["connected"] == 0)
+    assert "secret" not in (run_dir / "joined.json").read_text()
+
+
+@pytest.mark.usefixtures("listening")
+def test_after_a_restart_names_and_ranks_are_whose_they_were(
+    endpoint: str, keys: Path, run_dir: Path, wait_until: WaitUntil
+) -> None:
+    lab, other = read_join_key(keys / "lab.key"), read_join_key(keys / "other.key")
+    learner = Learner(limits=QUICK)
+    where = network(learner)
+    assert ask_to_join(where, lab, "node", 10).first_rank == 1000
+    with Actor(where, keys=keys / "lab.key", name="actor.0@node") as actor:
+        assert actor.send(ONE, timeout=10)
+        assert learner.get(timeout=10) is not None
+        wait_until(lambda: "node" in joined(run_dir))
+        learner.close(over=False)
+        with Learner(endpoint, listen=where, keys=keys / "server.key", limits=QUICK) as second:
+            assert actor.send(ONE, timeout=15), "it is back by itself"
+            assert second.get(timeout=10) is not None
+        with pytest.raises(LearnerGone):
+            actor.send(ONE, timeout=10)
+    with Learner(limits=QUICK) as third:
+        assert ask_to_join(network(third), other, "node", 10).first_rank == 2000
+        assert ask_to_join(network(third), other, "node", 10).joined == "node-3"
+        assert joined(run_dir)["node"]["batches"] == 1
+
+
+def test_a_learner_that_knows_nothing_of_a_host_gives_its_name_to_the_key_that_says_it_first(
+    endpoint: str, keys: Path
+) -> None:
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@node") as actor,
+    ):
+        assert actor.send(ONE, timeout=10)
+        assert learner.get(timeout=10) is not None
+        with (
+            Actor(network(learner), keys=keys / "other.key", name="actor.1@node") as thief,
+            pytest.raises(ChannelError, match="the host node has another key"),
+        ):
+            thief.weights(timeout=10)
+
+
+def test_a_replica_that_joined_says_where_it_is(
+    endpoint: str, keys: Path, launch: Launch, wait_until: WaitUntil
+) -> None:
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
+        launch("actor", ENDPOINT=network(learner), KEYS=keys / "lab.key", JOINED="node")
+        with Actor() as actor:
+            assert actor.name == "actor.0@node"
+            assert actor.send(ONE, timeout=10)
+            wait_until(lambda: [each.name for each in learner.actors] == ["actor.0@node"])
+
+
+def test_without_keys_a_host_may_join_on_loopback(launch: Launch, run_dir: Path, wait_until: WaitUntil) -> None:
+    launch("learner", LISTEN=ANYWHERE)
+    with Learner(limits=QUICK) as learner:
+        assert ask_to_join(network(learner), None, "node", 10).joined == "node"
+        with Actor(network(learner), name="actor.0@node") as actor:
+            assert actor.send(ONE, timeout=10)
+            wait_until(lambda: joined(run_dir).get("node", {}).get("connected") == 1)
+    launch("learner", LISTEN="tcp://0.0.0.0:0")
+    with pytest.raises(UsageError, match="stays on one host"):
+        Learner()
+
+
+def test_an_actor_that_hears_of_no_learner_gives_up_when_its_patience_ends(keys: Path, launch: Launch) -> None:
+    launch("actor", ENDPOINT="tcp://127.0.0.1:9", KEYS=keys / "lab.key", JOINED="node", PATIENCE_S=1)
+    with Actor() as actor, pytest.raises(LearnerGone, match="nothing was heard of the learner for 1 s"):
+        actor.weights(timeout=20)
+
+
+def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> None:
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
+        with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
+            assert actor.send(ONE, timeout=10)
+        key = keys / "kept.key"
+        key.write_bytes((keys / "lab.key").read_bytes())
+        key.chmod(0o600)
+        revoke(keys, "lab")
+        with (
+            Actor(network(learner), keys=key, name="actor.1@lab") as actor,
+            pytest.raises(ChannelError, match="the key 'lab' was revoked, or is of another job"),
+        ):
+            actor.weights(timeout=20)
+
+
+def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
+    endpoint: str, keys: Path, relay: Callable[[str], Relay], wait_until: WaitUntil
+) -> None:
+    """Each batch has a number; whatever the breaks took along comes once, or not at all."""
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=QUICK) as learner:
+        between = relay(network(learner))
+        stop = threading.Event()
+        sent: list[int] = []
+
+        def play() -> None:
+            with Actor(between.endpoint, keys=keys / "lab.key", name="actor.0@lab", limits=QUICK) as actor:
+                while not stop.is_set():
+                    if actor.send({"n": np.full(50_000, len(sent))}, timeout=0.2):
+                        sent.append(len(sent))
+                wait_until(lambda: not actor._loop.in_flight)
+
+        playing = threading.Thread(target=play)
+        playing.start()
+        used: list[int] = []
+        for _ in range(5):
+            until = len(used) + 20
+            while len(used) < until:
+                batch = learner.get(timeout=15)
+                assert batch is not None
+                used.append(int(batch.arrays["n"][0]))
+            between.cut()
+        stop.set()
+        while playing.is_alive() or learner._loop._inbox.qsize():
+            batch = learner.get(timeout=0.2)
+            if batch is not None:
+                used.append(int(batch.arrays["n"][0]))
+        assert sorted(used) == sent
