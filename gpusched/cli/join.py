@@ -13,6 +13,7 @@ from gpusched.cli.foreground import Asked, require_modules, require_no_queue, ru
 from gpusched.cli.options import Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy, Wish
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
+from gpusched.cli.text import printable
 from gpusched.cli.workloads import complete_workload
 from gpusched.errors import UsageError
 from gpusched.model.job import Joining
@@ -138,7 +139,8 @@ def _run(asked: Asked, network: Joining, settings: Settings, *, as_json: bool) -
     from msgspec.structs import replace
 
     def words(_: "JobDirectory", plan: "Plan") -> Sequence[str]:
-        return [f"joined {network.job} at {network.endpoint}: {len(plan.replicas)} actors as {network.host}"]
+        actors = f"{len(plan.replicas)} actors" if len(plan.replicas) > 1 else "1 actor"
+        return [printable(f"joined {network.job} at {network.endpoint}: {actors} as {network.host}")]
 
     run_here(replace(asked, network=network, words=words), settings, watch=False, as_json=as_json)
 
@@ -160,7 +162,7 @@ def _queue(
         workload_submission(asked.workload, asked.options, asked.wish, queue, network), settings, as_json=as_json
     )
     if not as_json:
-        print(f"  it joins {network.job} at {network.endpoint} as {network.host}", file=sys.stderr)
+        print(printable(f"  it joins {network.job} at {network.endpoint} as {network.host}"), file=sys.stderr)
 
 
 def _host_name() -> str:
