@@ -90,6 +90,12 @@ class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class LearnerOver(msgspec.Struct, frozen=True, kw_only=True):
+    """The learner that these actors joined has ended its job, and whoever is left here will not hear of it."""
+
+    now: float
+
+
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     """Start the replica's program; answer with Spawned or SpawnFailed. The first `attempt` is 0."""
 
@@ -132,5 +138,5 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
 
 
-Event = Spawned | SpawnFailed | Ended | Overrun | Tick | StopRequested | GuardGone
+Event = Spawned | SpawnFailed | Ended | Overrun | Tick | StopRequested | GuardGone | LearnerOver
 Instruction = Spawn | Signal | Record | FinishJob

@@ -17,6 +17,7 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Instruction,
+    LearnerOver,
     Move,
     Overrun,
     Record,
@@ -107,6 +108,8 @@ class Machine:
                 self._end(JobState.CANCELLED, event.message, event.now, kill=event.kill)
             case GuardGone():
                 self._end(JobState.LOST, event.message, event.now, kill=True)
+            case LearnerOver():
+                self._end(JobState.SUCCEEDED, None, event.now, kill=False)
         self._judge(event.now)
         instructions, self._instructions = self._instructions, []
         return instructions

@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import attempt_environment, child_environment, modules_to_preload
+from gpusched.contract import attempt_environment, child_environment, modules_to_preload, ready_name
 from gpusched.errors import HostFault
+from gpusched.model.job import Joining
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.events import (
@@ -22,6 +23,7 @@ from gpusched.supervisor.events import (
     Event,
     FinishJob,
     GuardGone,
+    LearnerOver,
     Move,
     Overrun,
     Record,
@@ -36,7 +38,7 @@ from gpusched.supervisor.fork_request import command_of
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 from gpusched.supervisor.lease_files import give_back
-from gpusched.supervisor.machine import JOB, Machine
+from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
 from gpusched.supervisor.oom import OomKills, find_counter, memory_that_ran_out, read_counter
 from gpusched.supervisor.orders import OverrunOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output
@@ -76,6 +78,7 @@ class Runner:
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
+        self._joins = isinstance(spec.network, Joining)
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -144,7 +147,21 @@ class Runner:
         if wakeup.launcher_gone():
             who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
             self._tell(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
+        if self._joins and self._learner_is_over():
+            self._tell(LearnerOver(now=self._now()))
         self._tell(Tick(now=self._now()))
+
+    def _learner_is_over(self) -> bool:
+        """Return whether one actor was told of the end, and none is left that had ever reached the learner.
+
+        Who was importing its framework until now, or waits for its restart, would look for a learner that is gone.
+        """
+        runs = self._machine.replicas.values()
+        return any(run.state is ReplicaState.EXITED for run in runs) and not any(map(self._has_reached, runs))
+
+    def _has_reached(self, run: ReplicaRun) -> bool:
+        told = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)
+        return run.state not in REPLICA_TERMINAL and run.pid is not None and told.exists()
 
     def _obey(self) -> None:
         """Read the orders at every turn, so that a signal that was lost loses none."""

@@ -107,6 +107,19 @@ def test_ctrl_c_takes_the_actors_away_and_the_job_goes_on(hosts: tuple[Host, Hos
     assert (launched.returncode, again.returncode) == (0, 0)
 
 
+def test_an_actor_that_still_starts_when_the_learner_ends_is_not_left_looking_for_it(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    two.command.env["TOY_STARTS_SLOWLY"] = "actor.1"
+    launched, words = listening(one)
+    joined = two.start(*words[:-1], "2")
+    until(lambda: len(one.fed()) == 2, "one of the two feeds the learner")
+
+    output = end(one, launched, joined)[1]
+
+    assert joined.returncode == 0, output
+    assert [replica["exit"]["kind"] for replica in two.status()["replicas"]] == ["completed", "stopped"]
+
+
 def test_both_through_the_queue(hosts: tuple[Host, Host]) -> None:
     one, two = hosts
     endpoint = f"tcp://127.0.0.1:{free_port()}"

@@ -11,6 +11,7 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Instruction,
+    LearnerOver,
     Overrun,
     Record,
     Signal,
@@ -211,6 +212,19 @@ def test_an_actor_that_waits_for_its_restart_when_the_learner_ends_is_not_starte
     told = asked(machine.handle(Ended(replica="part.1", code=0, now=1.01)))
 
     assert told == [FinishJob(state=JobState.SUCCEEDED)]
+
+
+def test_who_will_not_hear_of_the_learners_end_is_stopped_with_success() -> None:
+    machine = running(JOINED)
+    machine.handle(Ended(replica="part.0", code=0, now=1.0))
+
+    told = asked(machine.handle(LearnerOver(now=1.1)))
+    again = asked(machine.handle(LearnerOver(now=1.2)))
+    ended = asked(machine.handle(Ended(replica="part.1", signal=15, now=1.3)))
+
+    assert told == [Signal(replica="part.1", pid=101, kill=False)]
+    assert again == []
+    assert ended == [FinishJob(state=JobState.SUCCEEDED)]
 
 
 def test_actors_that_all_fail_fail_their_job_here() -> None:
