@@ -176,7 +176,8 @@ def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings)
 def _introduce(directory: JobDirectory, plan: Plan, asked: Asked) -> None:
     simulated = f" of {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
     where = f"{list(plan.counts)} on the devices{simulated}" if plan.devices else "on the CPUs of this host"
-    print(f"{directory.path.name}: {len(plan.replicas)} processes, {where}")
+    count = f"{len(plan.replicas)} process{'es' if len(plan.replicas) > 1 else ''}"
+    print(f"{directory.path.name}: {count}, {where}")
     for line in asked.words(directory, plan):
         print(line)
     for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, asked.workload)):
