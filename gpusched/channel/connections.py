@@ -51,7 +51,7 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self._by_descriptor: dict[int, Connection] = {}
-        self._most = max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 6)  # of two descriptors each
+        self._most = max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)  # of two descriptors each
         self._most_unread = 2 * min(limits.max_message, limits.max_remote) + _KERNEL_KEEPS
         self._beats_a_s = 256 / limits.heartbeat_s  # bytes of libzmq's own heartbeats, which nobody takes
 
@@ -68,23 +68,26 @@ class Connections:
         with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)
 
-    def accepted(self, descriptor: int, now: float) -> None:
-        """Note a new connection, and let it speak, unless there are too many."""
+    def accepted(self, descriptor: int, now: float) -> Connection | None:
+        """Note a new connection, and let it speak; return who has to go for it, if there are too many."""
         self.ended(descriptor)
         try:
             copied = socket.socket(fileno=os.dup(descriptor))
         except OSError:  # it has ended already
-            return
+            return None
         try:
             address = copied.getpeername()[0]
         except (OSError, IndexError):
             copied.close()
-            return
+            return None
         connection = Connection(socket=copied, address=address.removeprefix("::ffff:"), since=now)
         self._by_descriptor[descriptor] = connection
-        self._make_room(connection)
         with suppress(OSError):
             copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        gone = self._too_many(connection)
+        if gone is not None:
+            self.shut(gone)
+        return gone
 
     def ended(self, descriptor: int) -> Connection | None:
         """Forget a connection that libzmq has given up; return what was known of it."""
@@ -131,13 +134,14 @@ class Connections:
         for descriptor in list(self._by_descriptor):
             self.ended(descriptor)
 
-    def _make_room(self, newest: Connection) -> None:
+    def _too_many(self, newest: Connection) -> Connection | None:
         """Of those that have said nothing the oldest gives way: an honest one says who it is at once."""
         silent = [each for each in self._by_descriptor.values() if not each.user and not each.shut]
         if len(silent) > _MOST_SILENT:
-            self.shut(silent[0])
-        elif len(self._by_descriptor) > self._most:
-            self.shut(silent[0] if silent else newest)
+            return silent[0]
+        if len(self._by_descriptor) > self._most:
+            return silent[0] if silent else newest
+        return None
 
     def _trouble(self, connection: Connection, of_its_key: int, now: float) -> str:
         if not connection.user and now - connection.since > _FIRST_WORD_S:

@@ -142,7 +142,9 @@ class Gate:
             self._connections.freeze(value)
         elif event == zmq.EVENT_ACCEPTED:
             now = time.monotonic()
-            self._connections.accepted(value, now)
+            gone = self._connections.accepted(value, now)
+            if gone is not None:
+                self._turn_away(gone.address, f"there are {len(self._connections)} connections: see `ulimit -n`")
             self._look_at = min(self._look_at, now + _LOOK_CLOSELY_S)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             self._failure = ""  # said already, when its key was asked about

@@ -101,7 +101,8 @@ class LearnerTalk:
     def _hear(self, parts: list[zmq.Frame]) -> None:
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
-        self._see_who(route, parts)
+        if self._gate is not None:
+            self._see_who(self._gate, route, parts)
         try:
             message = decode_from_actor(header)
         except ProtocolError as error:
@@ -123,16 +124,16 @@ class LearnerTalk:
         else:
             self._heed(peer, message, parts)
 
-    def _see_who(self, route: bytes, parts: list[zmq.Frame]) -> None:
+    def _see_who(self, gate: Gate, route: bytes, parts: list[zmq.Frame]) -> None:
         """Find out whose key this message came with. What is known to be of this host is not asked."""
         self._key, self._connection = "", None
-        if self._gate is None or self._roster.is_local(route):
+        if self._roster.is_local(route):
             return
         try:
             self._key = str(parts[-1].get(_USER))
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = self._gate.heard(parts, self._link.unkept, self._key)
+        self._connection = gate.heard(parts, self._link.unkept, self._key)
 
     def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
@@ -195,7 +196,7 @@ class LearnerTalk:
     def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
         kind = "credit"
         try:
-            self._roster.admit(peer, header, sum(map(len, frames)))
+            self._roster.admit(peer, header, sum(map(len, frames)) if self._key else 0)
             kind = "arrays" if header.segment is None else "segment"
             arrays = self._unpack(peer, header, frames)
         except ProtocolError as error:

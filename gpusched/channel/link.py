@@ -8,6 +8,7 @@ import math
 import os
 import select
 import signal
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ _READABLE: Final = int(zmq.POLLIN)
 _WRITABLE: Final = int(zmq.POLLOUT)
 _LOCAL_THREAD, _NETWORK_THREAD = 1, 2  # of two: bits of ZMQ_AFFINITY
 _CONNECT_MS: Final = 3000
+_MONITORED: Final = struct.Struct("=Hi")
 _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
@@ -91,6 +93,7 @@ class Link:
         self.nudge = Wake()
         self._parts: list[zmq.Frame] = []
         self._monitor: zmq.Socket[bytes] | None = None
+        self._endpoint = ""
         self._writing = False
         self.unkept = 0
         self._limits = limits
@@ -128,7 +131,8 @@ class Link:
             self._reach_out(endpoint)
         if key is not None:
             secure_client(self._socket, key)
-            self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+            self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+            self._endpoint = endpoint
         self._at(endpoint, self._socket.connect)
 
     def monitor(self, events: int) -> "zmq.Socket[bytes]":
@@ -144,11 +148,19 @@ class Link:
         self._socket.disable_monitor()
 
     def turned_away(self) -> bool:
-        """Return whether the other side said, since the last call, that it does not let this key in."""
-        told = False
+        """Return whether the other side said, since the last call, that it does not let this key in.
+
+        Where somebody else answered, who has no keys, libzmq would not try again. This does.
+        """
+        told, again = False, False
         while self._monitor is not None and int(self._monitor.get(_EVENTS)) & _READABLE:
-            self._monitor.recv_multipart(_NOW)
-            told = True
+            event, _ = _MONITORED.unpack(self._monitor.recv_multipart(_NOW)[0])
+            told = told or event == zmq.EVENT_HANDSHAKE_FAILED_AUTH
+            again = again or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        if again and not told:
+            with suppress(zmq.ZMQError):
+                self._socket.disconnect(self._endpoint)
+            self._socket.connect(self._endpoint)
         return told
 
     def poll(self, timeout_s: float) -> None:

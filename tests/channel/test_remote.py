@@ -1,5 +1,6 @@
 """Actors on another host beside those on the learner's own: they join, feed it, come back, and are told of by host."""
 
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import zmq
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.errors import NotFound, UsageError
@@ -245,6 +247,33 @@ def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> N
             pytest.raises(ChannelError, match="the key 'lab' was revoked, or is of another job"),
         ):
             actor.weights(timeout=20)
+
+
+def test_an_actor_gets_over_somebody_else_who_had_the_learners_port(endpoint: str, keys: Path) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    other = context.socket(zmq.ROUTER)
+    told = other.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+    other.bind(ANYWHERE)
+    where = other.getsockopt_string(zmq.LAST_ENDPOINT)
+    with Actor(where, keys=keys / "lab.key", name="actor.0@lab") as actor:
+        assert told.poll(10_000)
+        context.destroy(linger=0)
+        with Learner(endpoint, listen=where, keys=keys / "server.key") as learner:
+            learner.publish(ONE)
+            assert actor.weights(timeout=20) is not None
+
+
+def test_where_there_is_ipv6_a_learner_may_listen_there(endpoint: str, keys: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6: {error}")
+    with (
+        Learner(endpoint, listen="tcp://[::1]:0", keys=keys / "server.key") as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor,
+    ):
+        learner.publish(ONE)
+        assert actor.weights(timeout=10) is not None
 
 
 def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
