@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-import zmq
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.errors import NotFound, UsageError
@@ -250,17 +249,18 @@ def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> N
 
 
 def test_an_actor_gets_over_somebody_else_who_had_the_learners_port(endpoint: str, keys: Path) -> None:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    other = context.socket(zmq.ROUTER)
-    told = other.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
-    other.bind(ANYWHERE)
-    where = other.getsockopt_string(zmq.LAST_ENDPOINT)
-    with Actor(where, keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert told.poll(10_000)
-        context.destroy(linger=0)
-        with Learner(endpoint, listen=where, keys=keys / "server.key") as learner:
-            learner.publish(ONE)
-            assert actor.weights(timeout=20) is not None
+    without_keys = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)  # ZMTP's greeting
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        where = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        with Actor(where, keys=keys / "lab.key", name="actor.0@lab") as actor:
+            with other.accept()[0] as met:
+                met.sendall(without_keys)
+                while met.recv(1000):
+                    continue
+            other.close()
+            with Learner(endpoint, listen=where, keys=keys / "server.key") as learner:
+                learner.publish(ONE)
+                assert actor.weights(timeout=20) is not None
 
 
 def test_where_there_is_ipv6_a_learner_may_listen_there(endpoint: str, keys: Path) -> None:
