@@ -77,10 +77,8 @@ class Actor:
         except UsageError:
             self._link.close()
             raise
-        patience = known.patience_s if path is None else None
-        self._loop = ActorLoop(
-            self._link, self.name, known.attempt, self._limits, Outside(None if key is None else key.name, patience)
-        )
+        outside = None if path is not None else Outside(None if key is None else key.name, known.patience_s)
+        self._loop = ActorLoop(self._link, self.name, known.attempt, self._limits, outside)
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
     def __enter__(self) -> Self:

@@ -24,7 +24,7 @@ _STANDS_BACK_S: Final = 1.0
 class ActorLoop(ActorTalk):
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
-    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside) -> None:
+    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside | None = None) -> None:
         super().__init__(link, name, attempt, limits, outside)
         self.changed = threading.Condition()
         self._stand_in: int | None = None

@@ -83,13 +83,10 @@ class Outside(NamedTuple):
     patience_s: float | None = None
 
 
-_AT_HOME: Final = Outside()
-
-
 class ActorTalk:
     """An actor's side of the talk with its learner. Called with the lock of `link` held."""
 
-    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside = _AT_HOME) -> None:
+    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside | None = None) -> None:
         self.gone: GpuschedError | None = None
         self.weights: Weights | None = None
         self.outbox: deque[Outgoing] = deque()
@@ -123,9 +120,9 @@ class ActorTalk:
         self._leaving = False
         self._parted = False
         self._ticket = 0
-        self._outside = outside
+        self._outside = outside or Outside()
         self._began = time.monotonic()
-        self._look_at = math.inf if outside == _AT_HOME else self._began + _LOOK_S
+        self._look_at = math.inf if outside is None else self._began + _LOOK_S
 
     def _turn(self) -> None:
         """Say what is due and hear what came, until nothing comes: see Link."""

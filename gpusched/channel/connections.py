@@ -32,9 +32,10 @@ _SOURCE: Final = int(zmq.SRCFD)
 
 
 class Connection(msgspec.Struct, eq=False, kw_only=True):
-    """One of them. `taken`: bytes that the learner took of it; `user`: whose key it has, "" until it said something.
+    """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
-    `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader).
+    `user`: whose key it has, "" until it said something. `ticket`: of the weights that are under way on it, 0 for none
+    (messages.WeightsHeader).
     """
 
     socket: socket.socket
@@ -42,6 +43,7 @@ class Connection(msgspec.Struct, eq=False, kw_only=True):
     since: float
     user: str = ""
     taken: int = 0
+    unread: int = 0
     ticket: int = 0
     shut: bool = False
 
@@ -53,6 +55,7 @@ class Connections:
         self._by_descriptor: dict[int, Connection] = {}
         self._most = max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)  # of two descriptors each
         self._most_unread = 2 * min(limits.max_message, limits.max_remote) + _KERNEL_KEEPS
+        self._most_unread_of_a_key = limits.most_of_a_key + _KERNEL_KEEPS
         self._beats_a_s = 256 / limits.heartbeat_s  # bytes of libzmq's own heartbeats, which nobody takes
 
     def __len__(self) -> int:
@@ -107,11 +110,16 @@ class Connections:
 
     def look(self, now: float) -> list[tuple[Connection, str]]:
         """Shut those that go too far, and return them with the reason."""
-        of_a_key = Counter(connection.user for connection in self._by_descriptor.values())
-        found = [
-            (connection, self._trouble(connection, of_a_key[connection.user], now))
-            for connection in self._by_descriptor.values()
-        ]
+        number, unread = Counter[str](), Counter[str]()
+        found = []
+        for connection in sorted(self._by_descriptor.values(), key=lambda each: each.since):
+            connection.unread = self._unread(connection, now)
+            number[connection.user] += 1
+            unread[connection.user] += connection.unread
+            found.append((connection, self._trouble(connection, number[connection.user], now)))
+        for user in [user for user, size in unread.items() if user and size > self._most_unread_of_a_key]:
+            greediest = max((each for each, _ in found if each.user == user), key=lambda each: each.unread)
+            found.append((greediest, "its key has sent more than can be read of it, over several connections"))
         return [(connection, why) for connection, why in found if why and self.shut(connection)]
 
     def shut(self, connection: Connection) -> bool:
@@ -143,15 +151,18 @@ class Connections:
             return silent[0] if silent else newest
         return None
 
-    def _trouble(self, connection: Connection, of_its_key: int, now: float) -> str:
+    def _trouble(self, connection: Connection, number: int, now: float) -> str:
         if not connection.user and now - connection.since > _FIRST_WORD_S:
             return f"it said nothing for {_FIRST_WORD_S:.0f} s"
-        if connection.user and of_its_key > _MOST_OF_A_KEY:
+        if connection.user and number > _MOST_OF_A_KEY:
             return f"its key has more than {_MOST_OF_A_KEY} connections"
-        ahead = _received(connection.socket) - connection.taken - self._beats_a_s * (now - connection.since)
-        if ahead > self._most_unread:
-            return f"it sent {ahead / (1 << 20):.0f} MiB more than can be read of it"
+        if connection.unread > self._most_unread:
+            return f"it sent {connection.unread >> 20} MiB more than can be read of it"
         return ""
+
+    def _unread(self, connection: Connection, now: float) -> int:
+        """Return the bytes that are with libzmq, or with the kernel; a little less, as heartbeats are not told of."""
+        return max(0, _received(connection.socket) - connection.taken - int(self._beats_a_s * (now - connection.since)))
 
 
 def _received(connected: socket.socket) -> int:

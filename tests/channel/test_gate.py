@@ -284,6 +284,27 @@ def test_a_message_that_never_ends_is_ended_with_its_connection(
         assert learner.get(timeout=10) is not None
 
 
+def test_many_connections_of_one_key_are_bounded_together(
+    endpoint: str,
+    keys: Path,
+    dealer: MakeDealer,
+    wait_until: WaitUntil,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("gpusched.channel.connections._KERNEL_KEEPS", 1 << 20)
+    limits = Limits(max_remote=2 << 20, most_of_a_key=2 << 20)
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
+        peers = [dealer(network(learner), read_join_key(keys / "lab.key")) for _ in range(2)]
+        for number, peer in enumerate(peers):
+            peer.greet(f"actor.{number}@lab")
+            peer.hear("welcome")
+        with learner._loop._lock:  # it reads nothing now
+            for peer in peers:
+                peer.say(BatchHeader(1, 0, (), {}), *[bytes(50_000)] * 40)
+            wait_until(lambda: any("over several connections" in told for told in turned_away(caplog)))
+
+
 def test_who_reads_no_weights_is_given_one_set_and_no_more(learner: Learner, keys: Path, dealer: MakeDealer) -> None:
     peer = dealer(network(learner), read_join_key(keys / "lab.key"))
     peer.greet("actor.0@lab")
