@@ -352,6 +352,7 @@ def test_what_waits_of_one_key_is_bounded(endpoint: str, keys: Path, dealer: Mak
         peers[1].say(header, bytes(60_000))
         assert "of this key" in str(peers[1].hear("dropped")[2])
         assert learner.get(timeout=10) is not None
+        peers[0].hear("taken")
         peers[1].say(header, bytes(60_000))
         assert learner.get(timeout=10) is not None, "there is room again"
 
