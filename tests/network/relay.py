@@ -13,6 +13,7 @@ import select
 import struct
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 _TUNSETIFF: Final = 0x400454CA  # linux/if_tun.h
@@ -24,7 +25,7 @@ _AT_ONCE: Final = 64
 
 def open_tun(namespace: str) -> int:
     """Return a tun device `tun0` in that namespace; this process is in it from then on."""
-    with open(f"/run/netns/{namespace}", "rb") as there:
+    with Path(f"/run/netns/{namespace}").open("rb") as there:
         if ctypes.CDLL(None, use_errno=True).setns(there.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"setns {namespace}")
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -39,7 +40,7 @@ class Relay:
         self._other = {one: other, other: one}
         self._under_way: collections.deque[tuple[float, int, bytes]] = collections.deque()
         self._up, self._delay_s, self._loss = True, 0.0, 0.0
-        self._random = random.Random(0)
+        self._random = random.Random(0)  # noqa: S311
 
     def run(self) -> None:
         """Carry until stdin is closed."""
