@@ -28,6 +28,8 @@ _CURVE: Final = b"CURVE"
 _LOOK_S: Final = 0.5
 _LOOK_CLOSELY_S: Final = 0.1  # while somebody is connected: see Connections
 _A_CONNECTION_S: Final = 0.0005  # each makes looks rarer by that, so that they never take more than a little
+_AT_ONCE: Final = 1024.0  # connections of one key, and how many more each second
+_A_SECOND: Final = 5.0
 _MOST_NAMED: Final = 4096
 _THREAD_ENDS_S: Final = 5.0
 _EVENT: Final = struct.Struct("=Hi")
@@ -53,6 +55,7 @@ class Gate:
         self._changed = changed
         self._allowed = AllowList(server_key)
         self._users: dict[str, str] = {}
+        self._pace: dict[str, tuple[float, float]] = {}
         self._connections = Connections(limits)
         self.heard: Final = self._connections.heard
         self._named: set[tuple[str, str]] = set()
@@ -119,13 +122,25 @@ class Gate:
     def _answer(self) -> None:
         version, request, _, address, _, mechanism, *credentials = self._zap.recv_multipart()
         public = z85.encode(credentials[0]).decode() if mechanism == _CURVE and credentials else ""
+        where = address.decode(errors="replace").removeprefix("::ffff:")
         name = self._allowed.name_of(public)
         if name is None:
-            self._turn_away(address.decode(errors="replace").removeprefix("::ffff:"), self._allowed.why_not(public))
+            self._turn_away(where, self._allowed.why_not(public))
             self._zap.send_multipart([version, request, b"400", b"not let in", b"", b""])
+        elif self._too_often(public):
+            self._turn_away(where, f"its key {name!r} connects too often")
+            self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
         else:
             self._users[public] = name
             self._zap.send_multipart([version, request, b"200", b"OK", public.encode(), b""])
+
+    def _too_often(self, public: str) -> bool:
+        """Return whether that key connects more often than one should: each time it may guess a route (see Link)."""
+        now = time.monotonic()
+        left, since = self._pace.get(public, (_AT_ONCE, now))
+        left = min(_AT_ONCE, left + _A_SECOND * (now - since))
+        self._pace[public] = (max(0.0, left - 1), now)
+        return left < 1
 
     def _hear_events(self) -> None:
         for _ in range(_MANY):

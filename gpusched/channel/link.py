@@ -3,9 +3,11 @@
 Everything of zmq is mapped to gpusched.errors here. It must not know what messages mean.
 """
 
+import ctypes
 import logging
 import math
 import os
+import secrets
 import select
 import signal
 import struct
@@ -98,6 +100,8 @@ class Link:
         self.unkept = 0
         self._limits = limits
         self.context = zmq.Context(io_threads=2 if network else 1)
+        if kind == zmq.ROUTER:
+            _hide_routes()
         self._socket = self.context.socket(kind)
         if network:
             self._socket.setsockopt(zmq.AFFINITY, _LOCAL_THREAD)
@@ -283,6 +287,15 @@ class Link:
             options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in options.items():
             self._socket.setsockopt(option, value)
+
+
+def _hide_routes() -> None:
+    """Let nobody know which routes the next ROUTER gives to its peers.
+
+    They are numbers that follow each other, from rand() on, which libzmq does not seed; a peer may choose its own, and
+    if it chose one that is given out later, libzmq ends this process (router.cpp, socket_base.cpp: add_out_pipe).
+    """
+    ctypes.CDLL(None).srand(ctypes.c_uint(secrets.randbits(32)))
 
 
 def _queue(limits: Limits) -> int:

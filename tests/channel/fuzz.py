@@ -35,6 +35,7 @@ LIMITS = Limits(heartbeat_s=0.2, max_remote=1 << 20)
 HONEST = ("local", "remote")
 SETTLED = 1000  # messages, after which memory is compared: allocators, caches and names have come to stay
 NAMES = 40
+FIRST_ROUTE = 0x6B8B4567  # rand() of glibc without a seed
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -212,11 +213,22 @@ class Hostile:
     def __init__(self, endpoint: str, key: Path, seed: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._mutations = Mutations(seed)
+        self._squatters: list[zmq.Socket[bytes]] = []
         self._socket = self._context.socket(zmq.DEALER)
         for option, value in ((zmq.LINGER, 0), (zmq.IMMEDIATE, 1), (zmq.RECONNECT_IVL, 10), (zmq.SNDTIMEO, 20_000)):
             self._socket.setsockopt(option, value)
         secure_client(self._socket, read_join_key(key))
         self._socket.connect(endpoint)
+
+    def squat(self, endpoint: str, key: Path) -> None:
+        """Take the routes that libzmq would give first: it ends a process in which it gives one twice."""
+        for number in range(40):
+            self._squatters.append(peer := self._context.socket(zmq.DEALER))
+            peer.setsockopt(zmq.ROUTING_ID, b"\0" + (FIRST_ROUTE + number).to_bytes(4, "big"))
+            secure_client(peer, read_join_key(key))
+            peer.connect(endpoint)
+            peer.send(msgspec.msgpack.encode(["hello", PROTOCOL, f"squat.{number}@fuzz", 0, "n", 1, "", 0, ""]))
+            peer.poll(10_000)
 
     def send(self, count: int) -> None:
         """Send so many; raises zmq.Again if nobody takes them any more."""
@@ -282,11 +294,12 @@ def _besiege(
     assert learner.stdin is not None
     assert learner.stdout is not None
     (messages, seed), where = how, learner.stdout.readline().strip()
+    hostile = Hostile(where, keys["fuzz"], seed)
+    hostile.squat(where, keys["fuzz"])
     honest = [
         Honest(lambda: Actor(f"ipc://{home}/job.sock", name="local")),
         Honest(lambda: Actor(where, keys=keys["honest"], name="remote@honest")),
     ]
-    hostile = Hostile(where, keys["fuzz"], seed)
     hostile.send(min(SETTLED, messages // 2))
     before = _memory_mb(learner.pid)
     hostile.send(messages - min(SETTLED, messages // 2))

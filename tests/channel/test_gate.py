@@ -263,6 +263,30 @@ def test_of_many_who_say_nothing_the_oldest_give_way_to_who_speaks(
         each.close()
 
 
+def test_a_key_that_connects_too_often_has_to_wait_and_the_others_do_not(
+    learner: Learner,
+    keys: Path,
+    wait_until: WaitUntil,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("gpusched.channel.gate._AT_ONCE", 1.0)
+    monkeypatch.setattr("gpusched.channel.gate._A_SECOND", 0.0)
+    where = network(learner)
+    with (
+        Actor(where, keys=keys / "lab.key", name="actor.0@lab") as first,
+        Actor(where, keys=keys / "other.key", name="actor.0@other") as other,
+    ):
+        for actor in (first, other):
+            assert actor.send(ONE, timeout=10)
+            assert learner.get(timeout=10) is not None
+        with Actor(where, keys=keys / "lab.key", name="actor.1@lab") as second:
+            wait_until(lambda: turned_away(caplog) == ["turned away 127.0.0.1: its key 'lab' connects too often"])
+            monkeypatch.setattr("gpusched.channel.gate._A_SECOND", 100.0)
+            assert second.send(ONE, timeout=20)
+            assert learner.get(timeout=20) is not None, "it came again by itself"
+
+
 def test_a_message_that_never_ends_is_ended_with_its_connection(
     endpoint: str, keys: Path, dealer: MakeDealer, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
