@@ -1,5 +1,7 @@
 """Mutated messages through a peer with a good key: nothing breaks, nothing grows, and honest peers lose no batch.
 
+Beside them it knocks without a key, and takes routes that are others'.
+
     python -m tests.channel.fuzz --messages 100000 --seed 7
 
 The learner is a process of its own, so that its memory is its own; the honest actors and the hostile one are in this.
@@ -9,6 +11,7 @@ import argparse
 import os
 import random
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -230,6 +234,22 @@ class Hostile:
             peer.send(msgspec.msgpack.encode(["hello", PROTOCOL, f"squat.{number}@fuzz", 0, "n", 1, "", 0, ""]))
             peer.poll(10_000)
 
+    def knock(self, endpoint: str, count: int, seed: int) -> None:
+        """Connect so many times without a key, with a greeting or a handshake that is not quite one."""
+        some = random.Random(seed)  # noqa: S311 (it shall come again)
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+        hello = b"\x04\xc8\x05HELLO\x01\x00" + some.randbytes(192)
+        for _ in range(count):
+            said = bytearray(greeting + hello * some.randrange(3) + some.randbytes(some.choice((0, 9, 300))))
+            for _ in range(some.randrange(4)):
+                said[some.randrange(len(said))] = some.randrange(256)
+            with suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as raw:
+                raw.sendall(said[: some.randrange(len(said) + 1)] if some.random() < 0.2 else said)
+                if some.random() < 0.2:
+                    raw.settimeout(0.05)
+                    raw.recv(100)
+
     def send(self, count: int) -> None:
         """Send so many; raises zmq.Again if nobody takes them any more."""
         for number in range(count):
@@ -302,6 +322,7 @@ def _besiege(
     ]
     hostile.send(min(SETTLED, messages // 2))
     before = _memory_mb(learner.pid)
+    hostile.knock(where, messages // 50, seed)
     hostile.send(messages - min(SETTLED, messages // 2))
     hostile.close()
     sent = [each.end() for each in honest]
