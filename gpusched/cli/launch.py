@@ -83,7 +83,7 @@ def launch(
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     require_modules(loaded)
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
+    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
     settings = load_settings(os.environ)
     require_short_socket(loaded, settings)
     network = _listening(loaded, listen, insecure=insecure, at_once=not detach)

@@ -50,12 +50,16 @@ def how_to_join_it(network: Listening, workload: Workload, directory: JobDirecto
 
 
 def how_to_join(network: Listening, job: Path, procs: str) -> list[str]:
-    """Return the line to run elsewhere, whole, so that it can be copied; and below it what that host needs for it."""
+    """Return the line to run elsewhere, whole, so that it can be copied; and below it what that host needs for it.
+
+    `procs`: as many as run here, a size to think in; with none here the line leaves the number to that host.
+    """
+    many = "" if procs == "0" else f" --procs {procs}"
     to = reachable(Tcp.to_listen(network.endpoint, _OPTION))
     if network.insecure:
-        return [f"gpusched join {to.endpoint} --insecure --procs {procs}"]
+        return [f"gpusched join {to.endpoint} --insecure{many}"]
     key = shlex.quote(str(join_key(job)))
-    line = f"gpusched join {to.endpoint} --key {key} --procs {procs}"
+    line = f"gpusched join {to.endpoint} --key {key}{many}"
     if to.loopback:
         return [line]
     host = f"[{to.host}]" if ":" in to.host else to.host

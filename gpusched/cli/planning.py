@@ -7,7 +7,7 @@ from gpusched.cli.options import Option
 from gpusched.errors import NotNow
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
-from gpusched.model.plan import Plan
+from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
 
@@ -62,7 +62,7 @@ Policy = Annotated[
 
 
 class Wish(NamedTuple):
-    """What a person typed, as it was typed."""
+    """What a person typed, as it was typed; `least_procs`: a launch that takes actors of other hosts may have none."""
 
     procs: str | None = None
     machine: str | None = None
@@ -71,6 +71,7 @@ class Wish(NamedTuple):
     learner_memory: str | None = None
     actor_memory: str | None = None
     policy: str = "balanced"
+    least_procs: int = 1
 
     def plan(self, workload: Workload, settings: Settings) -> Plan:
         """Return the plan for `workload`, beside what is leased on this host if it is for this host.
@@ -96,6 +97,12 @@ class Wish(NamedTuple):
         require_usable(inventory)
         return (without_drained(inventory, settings) if self.machine is None else inventory), leases
 
+    def request(self, workload: Workload) -> Request:
+        """Return what the workload asks for with what was typed. Raises UsageError."""
+        from gpusched.planner import request_for
+
+        return request_for(workload, self.procs, self.learner_memory, self.actor_memory, self.least_procs)
+
     def plan_now(self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings) -> Plan:
         """Return what plan_beside does for a launch, which has a way out of NotNow: the queue."""
         try:
@@ -107,9 +114,9 @@ class Wish(NamedTuple):
         self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
     ) -> Plan:
         """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
-        from gpusched.planner import Rules, counted_role, plan, request_for, select_devices
+        from gpusched.planner import Rules, counted_role, plan, select_devices
 
-        request = request_for(workload, self.procs, self.learner_memory, self.actor_memory)
+        request = self.request(workload)
         rules = Rules(
             policy=self.policy,
             context_mib=settings.context_mib,

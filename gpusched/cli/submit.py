@@ -31,11 +31,11 @@ def workload_submission(
 
     Raises UsageError and HostFault.
     """
-    from gpusched.planner import counted_role, request_for
+    from gpusched.planner import counted_role
 
     submission = Submission(
         workload=replace(workload, path=None),
-        request=request_for(workload, wish.procs, wish.learner_memory, wish.actor_memory),
+        request=wish.request(workload),
         maximise=counted_role(workload) if wish.procs == "max" else None,
         options=options,
         policy=wish.policy,

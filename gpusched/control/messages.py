@@ -42,7 +42,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 

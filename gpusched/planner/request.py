@@ -20,16 +20,17 @@ def request_for(
     procs: str | None = None,
     learner_memory: str | None = None,
     actor_memory: str | None = None,
+    least_procs: int = 1,
 ) -> Request:
     """Return what `workload` asks for, with the counted role's number and both memories replaced by what was typed.
 
-    `procs` is a number, or `max`, which leaves the number to the planner (see `plan`, maximise). The amounts
+    `procs` is a number from `least_procs` on, or `max`: then the planner finds it (see `plan`, maximise). The amounts
     replace a role's minimum, and its share if it asked for one. Raises UsageError.
     """
     roles = {role.name: _asked(role) for role in workload.roles}
     if procs is not None and procs != "max":
         name = counted_role(workload)
-        roles[name] = replace(roles[name], count=_procs(procs))
+        roles[name] = replace(roles[name], count=_procs(procs, least_procs))
     if learner_memory is not None:
         name = _learner(workload)
         roles[name] = _with_memory(roles[name], learner_memory, "--learner-memory")
@@ -69,13 +70,13 @@ def _with_memory(role: RoleRequest, text: str, option: str) -> RoleRequest:
     return replace(role, memory=Memory(min_mib=parse_mib(text, option), share=share))
 
 
-def _procs(text: str) -> int:
-    hint = f"give a whole number from 1 to {MOST_REPLICAS}, or max"
+def _procs(text: str, least: int) -> int:
+    hint = f"give a whole number from {least} to {MOST_REPLICAS}, or max"
     try:
         number = parse_count(text, "--procs")
     except UsageError as error:
         raise UsageError(error.message, hint) from None
-    if not 1 <= number <= MOST_REPLICAS:
+    if not least <= number <= MOST_REPLICAS:
         raise UsageError(f"--procs: {text!r} is {'no process' if number == 0 else 'too many'}", hint)
     return number
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import socket
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command, until
-from tests.cli.two_hosts import SETTINGS, Host, end, free_port, listening, two_hosts
+from tests.cli.two_hosts import SETTINGS, Host, end, free_port, listening, next_line, two_hosts
 
 
 @pytest.fixture
@@ -65,6 +66,19 @@ def test_actors_of_another_host_feed_the_learner_and_end_with_it(hosts: tuple[Ho
     assert "toy-1 succeeded" in by_join
     assert (launched.returncode, joined.returncode) == (0, 0), by_launch + by_join
     assert ps == "" or "joins toy-1" in ps or "no daemon" in ps
+
+
+def test_a_learner_may_have_no_actors_but_those_that_join(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    launched = one.start("launch", "toy", "--listen", endpoint, "--procs", "0")
+    assert next_line(launched).startswith("toy-1: 1 process")
+    words = shlex.split(next_line(launched))[1:]
+    assert "--procs" not in words
+    joined = two.start(*words, "--procs", "2")
+    until(lambda: len(one.fed()) == 2, "both feed the learner")
+    end(one, launched, joined)
+    assert (launched.returncode, joined.returncode) == (0, 0)
 
 
 def test_no_secret_is_anywhere_but_in_the_key_files(hosts: tuple[Host, Host]) -> None:

@@ -37,7 +37,7 @@ def hostile(daemon: Daemon, seed: int) -> list[list[bytes]]:
     kinds = [
         lambda: [dice.randbytes(dice.randrange(200)) for _ in range(dice.randrange(1, 7))],
         lambda: [version, NUMBER, honest[: dice.randrange(len(honest))]],
-        lambda: [bytes([dice.randrange(2, 256)]), NUMBER, honest],
+        lambda: [bytes([dice.randrange(PROTOCOL + 1, 256)]), NUMBER, honest],
         lambda: [version, NUMBER, msgspec.msgpack.encode({"type": "submit", "job": dice.choice([1, [], {}, None])})],
         lambda: [version, NUMBER, msgspec.msgpack.encode({"type": dice.choice(["", "reboot", 7])})],
         lambda: [version, NUMBER, b"\x91" * 5000],

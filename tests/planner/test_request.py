@@ -34,6 +34,10 @@ def test_procs_counts_actors_and_the_learner_comes_on_top() -> None:
     assert [role.count for role in request_for(workload(SNAKE), procs="5").roles] == [1, 5]
 
 
+def test_a_learner_may_be_alone_where_that_is_allowed() -> None:
+    assert [role.count for role in request_for(workload(SNAKE), procs="0", least_procs=0).roles] == [1, 0]
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "1e3", "NaN", "inf", "", "100001", "9" * 30, "٣x", "many"])
 def test_bad_numbers_of_processes_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--procs") as raised:
