@@ -21,7 +21,7 @@ END, CHECK, TRAIN, HALT = b"e", b"c", b"t", b"h"
 _BATCH: Final = 64
 _STEPS: Final = 5
 _LEAST: Final = 20
-_LOW: Final = 10
+_LOW: Final = 15  # so that those that are checked meanwhile are done before the ten minutes are over
 _ACTIONS: Final = 4
 
 

@@ -61,6 +61,6 @@ SECTION: Final = Section(
         Goal("50 rounds of 8 forks: no wrong result", "wrong", _FORKS, bound=0),
     ),
     rounds=1,
-    takes_s=605,
+    takes_s=640,
     quick_takes_s=40,
 )

@@ -115,7 +115,7 @@ SECTION: Final = Section(
         Goal("the same on one core each", "steps", _OURS_ON_ONE, than=_ORIGINAL_ON_ONE),
         Goal("ahead of 256 games with a plain tf.function", "steps", _OURS, than=_STRONG),
     ),
-    takes_s=60,
+    takes_s=70,
     quick_takes_s=20,
     around=_PLAYERS.there,
 )

@@ -42,7 +42,7 @@ from gpusched.channel.messages import (
     decode_from_learner,
     encode_header,
 )
-from gpusched.channel.shared import ReusableSegment, host_token, map_segment
+from gpusched.channel.shared import ReusableSegment, host_token, map_segment, most_offers
 from gpusched.channel.values import Array, Limits, Meta, Weights
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
@@ -105,6 +105,7 @@ class ActorTalk:
         self._host = host_token() if limits.share_memory else ""
         self._shares = False
         self._got: GotWeights | None = None
+        self._unanswered, self._answer_after = 0, 1
         self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
         self._heartbeat_s = limits.heartbeat_s
         self._longest = limits.max_message  # libzmq ends a connection that brings more, again and again
@@ -187,7 +188,7 @@ class ActorTalk:
         self._heartbeat_s = welcome.heartbeat_ms / 1000
         self._link.wake.set()  # the thread may wait for what was due before
         self._shares = bool(self._host) and welcome.host == self._host
-        self._got = None
+        self._got, self._unanswered = None, 0
         for seq in self.in_flight.keys() - set(welcome.held):
             outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
             if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
@@ -243,6 +244,7 @@ class ActorTalk:
             self._got = GotWeights(header.version, opened=False)
             arrays = self._map(header.arrays, header.segment)
             self._got = GotWeights(header.version, opened=True)
+            self._unanswered, self._answer_after = self._unanswered + 1, (most_offers(header.segment.size) + 1) // 2
         if self.weights is None or header.version > self.weights.version:
             self.weights = Weights(version=header.version, arrays=arrays)
             self._weights_of = self._learner
@@ -286,8 +288,8 @@ class ActorTalk:
         if not self._welcomed:
             self._greet(now)
             return
-        if self._got is not None and self._say(self._got):
-            self._got = None
+        if self._got is not None and self._has_to_answer(self._got, now) and self._say(self._got):
+            self._got, self._unanswered = None, 0
         have = 0 if self.weights is None else self.weights.version
         if self._newest > have and not self._asked:
             self._asked = self._say(GetWeights(have, self._ticket))
@@ -308,6 +310,10 @@ class ActorTalk:
         elif patience is not None and now - max(self.heard, self._began) > patience:
             told = f"nothing was heard of the learner for {patience:.0f} s"
             self._end(LearnerGone(told, "end this process; join again when the job runs"))
+
+    def _has_to_answer(self, got: GotWeights, now: float) -> bool:
+        """Return whether the learner is to hear of its offers now: if it can wait, that goes with what is said next."""
+        return not got.opened or self._unanswered >= self._answer_after or bool(self.outbox) or now >= self._ping_at
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:

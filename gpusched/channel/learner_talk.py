@@ -40,7 +40,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.published import Published
 from gpusched.channel.roster import Peer, Roster, Waiting, other_protocol
-from gpusched.channel.shared import host_token
+from gpusched.channel.shared import host_token, most_offers
 from gpusched.channel.values import Array, Batch, Limits
 from gpusched.errors import ProtocolError
 
@@ -228,23 +228,28 @@ class LearnerTalk:
         return peer.version if peer.shares and self._published.segment is not None else self._published.version
 
     def _offer(self, peer: Peer) -> None:
-        """Let an actor on this host know the segment of the newest weights, unless it has an older offer to answer."""
+        """Let an actor on this host know the segment of the newest weights, unless it has enough offers to answer."""
         published = self._published
-        if published is None or published.offer is None or not peer.shares or peer.offered is not None:
+        if published is None or published.segment is None or published.offer is None or not peer.shares:
             return
-        if published.version > peer.version:
-            peer.version, peer.offered = published.version, published
+        room = len(peer.offered) < most_offers(published.segment.segment.size)
+        if room and published.version > peer.version:
+            peer.version = published.version
+            peer.offered[published.version] = published
             self._say(peer, published.offer)
 
     def _offered(self, peer: Peer, message: GotWeights) -> None:
-        offered, peer.offered = peer.offered, None
+        was_kept = message.version in peer.offered
+        for version in [version for version in peer.offered if version <= message.version]:
+            del peer.offered[version]
         if message.opened:
             self._offer(peer)
-            return
-        if offered is not None:  # it was kept for it, so it is out of its reach, now and later
-            log.info("%s cannot open segments of the learner: it gets frames", peer.name)
-            peer.shares = False
-        self._give_weights(peer, 0)
+        elif peer.shares:
+            if was_kept:  # so it is out of its reach, now and later
+                log.info("%s cannot open segments of the learner: it gets frames", peer.name)
+                peer.shares = False
+                peer.offered.clear()
+            self._give_weights(peer, 0)
 
     def _give_weights(self, peer: Peer, have: int, ticket: int = 0) -> None:
         """Give the newest, if it is newer. Over a network one set at a time: libzmq keeps what a peer does not read."""
@@ -306,8 +311,8 @@ class LearnerTalk:
         """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
         near = self._roster.within_reach(now)
         for peer in self._roster.connections():
-            if peer.offered is not None and peer not in near:
-                peer.offered = None
+            if peer not in near:
+                peer.offered.clear()
         self._acknowledge(all_freed=True)
         self._freed.clear()  # what is left is for processes that are gone
         self._borrowed.trim({(peer.name, peer.nonce) for peer in near})

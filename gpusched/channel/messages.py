@@ -144,7 +144,7 @@ class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"
 
 
 class GotWeights(msgspec.Struct, frozen=True, array_like=True, tag="got-weights"):
-    """An actor has, or could not open, the segment with this version of the weights."""
+    """An actor has, or could not open, the segment with this version of the weights, and those offered before it."""
 
     version: Number
     opened: bool

@@ -42,7 +42,7 @@ class Peer(msgspec.Struct, eq=False, kw_only=True):
     """One actor, which is `user`'s for ever. `route` None: no connection. `version`: the weights it was given.
 
     `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others. `shares`: it
-    can open the learner's segments; `offered`: what it was offered so and has not answered yet: kept until it does.
+    can open the learner's segments; `offered`: the versions it was offered so, each kept until it has answered.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Peer(msgspec.Struct, eq=False, kw_only=True):
     told: bool = False
     version: int = 0
     shares: bool = False
-    offered: object = None
+    offered: dict[int, object] = {}
     batches: int = 0
     bytes: int = 0
     waiting: list[Waiting] = []
@@ -102,7 +102,8 @@ class Roster:
             peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
         self._move(peer, route)
         peer.seen, peer.told, peer.version = now, False, hello.version
-        peer.shares, peer.offered = bool(self._host) and not key and hello.host == self._host, None
+        peer.shares = bool(self._host) and not key and hello.host == self._host
+        peer.offered.clear()
         return peer
 
     def welcome(self, peer: Peer, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
@@ -179,7 +180,8 @@ class Roster:
         """Forget the connection; the process may come back over another one."""
         if peer.route is not None:
             self._by_route.pop(peer.route, None)
-            peer.route = peer.offered = None
+            peer.route = None
+            peer.offered.clear()
 
     def forget(self, key: str) -> None:
         """Forget the connections of all who have this key."""
@@ -219,6 +221,7 @@ class Roster:
         self.lost(peer)
         former = self._by_route.get(route)
         if former is not None:  # the same connection under another name
-            former.route = former.offered = None
+            former.route = None
+            former.offered.clear()
         self._by_route[route] = peer
         peer.route = route

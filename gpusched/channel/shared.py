@@ -23,13 +23,25 @@ from gpusched.channel.messages import ArraySpec, Segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
 
-__all__ = ["SMALLEST", "FilledSegment", "Memory", "ReusableSegment", "host_token", "map_segment"]
+__all__ = ["SMALLEST", "FilledSegment", "Memory", "ReusableSegment", "host_token", "map_segment", "most_offers"]
 
 SMALLEST: Final = 64 << 10
 """Bytes below which frames are as quick: a page table costs, too."""
 _SIZES_SEALED: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _ALL_SEALED: Final = _SIZES_SEALED | fcntl.F_SEAL_WRITE
 _BLOCK: Final = 512  # the unit of st_blocks
+
+
+_MOST_OFFERS: Final = 8
+_MOST_OFFERED: Final = 32 << 20
+
+
+def most_offers(size: int) -> int:
+    """Return how many segments of so many bytes may be offered to one who has answered none of them; one at least.
+
+    Both sides go by it: who is offered them answers when half of them have come, or with what he says anyway.
+    """
+    return max(1, min(_MOST_OFFERS, _MOST_OFFERED // size))
 
 
 def host_token() -> str:

@@ -34,6 +34,11 @@ _START_PATIENCE_S: Final = 10.0
 _LARGEST_ANSWER: Final = 256 << 20
 _LOOK_EVERY_S: Final = 0.25
 _LOOK_AGAIN_S: Final = 0.01
+_STARTS: Final = 3
+
+
+class _Absent(NoDaemon):
+    """There is no daemon to ask."""
 
 
 class Unanswered(NoDaemon):
@@ -76,15 +81,17 @@ class Client:
         Raises NoDaemon if there is none, or one that does not answer in time, or of another version; and if the
         daemon refuses, the error that it names.
         """
-        if self._socket is None:
-            self._connect(patience_s)
+        self.connect(patience_s)
         self._number += 1
         number = self._number.to_bytes(8, "big")
         self._socket.send_multipart([bytes([PROTOCOL]), number, encode(request)])
         deadline = time.monotonic() + patience_s + getattr(request, "wait_s", 0.0)
         return _accepted(self._receive(number, deadline, patience_s))
 
-    def _connect(self, patience_s: float) -> None:
+    def connect(self, patience_s: float = 2.0) -> None:
+        """Make the link now, if there is none yet. Raises NoDaemon if nobody listens."""
+        if self._socket is not None:
+            return
         import zmq
 
         deadline = time.monotonic() + patience_s
@@ -132,9 +139,17 @@ class Client:
 
 def connect_or_start(settings: Settings) -> Client:
     """Return a link to the daemon, having started one if there is none. Raises as spawn_daemon does."""
-    if listener(control_socket(settings)) is None:
-        spawn_daemon(settings)
-    return Client(settings)
+    for left in reversed(range(_STARTS)):
+        if listener(control_socket(settings)) is None:
+            spawn_daemon(settings)
+        client = Client(settings)
+        try:
+            client.connect()
+            break
+        except _Absent:  # the one that was there just now has ended
+            if not left:
+                raise
+    return client
 
 
 def spawn_daemon(settings: Settings) -> None:
@@ -263,5 +278,5 @@ def _error(code: str, message: str, hint: str) -> GpuschedError:
     return next((kind for kind in kinds if kind.code == code), GpuschedError)(message, hint)
 
 
-def _nobody(settings: Settings) -> NoDaemon:
-    return NoDaemon(f"no daemon runs for {settings.state_dir}", _START_HINT)
+def _nobody(settings: Settings) -> _Absent:
+    return _Absent(f"no daemon runs for {settings.state_dir}", _START_HINT)

@@ -27,7 +27,7 @@ from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.status import JobState
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "Signals"]
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_AT_ONCE: Final = 128
@@ -60,14 +60,20 @@ class Signals:
 
 
 class Loop:
-    """Turns until it is asked to end, or until `is_own` says that this daemon's place was taken away from it."""
+    """Turns until `signals` ask for the end, or until `is_own` says that this daemon's place was taken away from it."""
 
     def __init__(
-        self, parts: Parts, server: Server, sentry: Sentry, notifier: Notifier, is_own: Callable[[], bool]
+        self,
+        parts: Parts,
+        server: Server,
+        signals: Signals,
+        sentry: Sentry,
+        notifier: Notifier,
+        is_own: Callable[[], bool],
     ) -> None:
         self._parts, self._server, self._sentry = parts, server, sentry
         self._notifier, self._is_own = notifier, is_own
-        self._signals = Signals()
+        self._signals = signals
         self._adoption = Adoption(parts)
         self._handlers = Handlers(parts, server, self._adoption)
         self._queue = Queue(parts)

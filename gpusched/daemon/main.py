@@ -14,7 +14,7 @@ from typing import Final
 from gpusched.control.place import control_socket, private_directory
 from gpusched.daemon.book import Book
 from gpusched.daemon.devices import Devices
-from gpusched.daemon.loop import Loop
+from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.open_files import raise_limit, under_limit
 from gpusched.daemon.parts import Parts
@@ -92,6 +92,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         devices = Devices(settings, probe.read)
         devices.load()
         devices.await_first(time.monotonic())
+        signals = Signals()
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
         parts = Parts(
@@ -101,7 +102,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
             starts=Starts(settings, under_limit(raise_limit(), starter(environ))),
             leases=partial(_leases, settings),
         )
-        loop = Loop(parts, server, Sentry(parts, events), Notifier(environ), own.is_own)
+        loop = Loop(parts, server, signals, Sentry(parts, events), Notifier(environ), own.is_own)
         loop.begin()
         tell.ready()
         _LOG.info("the daemon serves %s", settings.state_dir)

@@ -26,7 +26,7 @@ from gpusched.channel.messages import (
     Welcome,
     encode_header,
 )
-from gpusched.channel.shared import FilledSegment, ReusableSegment, host_token, map_segment
+from gpusched.channel.shared import FilledSegment, ReusableSegment, host_token, map_segment, most_offers
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
 
@@ -238,7 +238,7 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
     learner.publish({"w": np.zeros(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 1
     with learner._loop._lock:
-        learner._loop._roster.connections()[0].offered = None  # as after a long silence
+        learner._loop._roster.connections()[0].offered.clear()  # as after a long silence
     learner.publish({"w": np.ones(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 2
     stranger.socket.send(msgspec.msgpack.encode(["got-weights", 1, False]))
@@ -246,3 +246,39 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
     parts = stranger.socket.recv_multipart()
     assert msgspec.msgpack.decode(parts[0])[:2] == ["weights", 2]
     assert parts[1] == bytes([1]) * 100_000
+
+
+def test_offers_that_can_be_opened_are_answered_together(endpoint: str, router: Router) -> None:
+    specs, ready = pack_arrays({"x": np.ones(100_000, np.uint8)}, 1 << 20)
+    good = FilledSegment(specs, ready)
+    with Actor(endpoint) as actor:
+        route, hello = router.hear("hello")
+        hour_ms = 3_600_000
+        welcome = Welcome(PROTOCOL, "a", int(str(hello[5])), 2, 0, hour_ms, 1 << 20, 0, (), host_token())
+        router.say([route, encode_header(welcome)])
+        router.hear("ping")
+        for version in range(1, most_offers(100_000) // 2 + 2):
+            router.say([route, encode_header(WeightsHeader(version, specs, good.segment))])
+            assert actor.weights(newer_than=version - 1).version == version
+        assert router.hear("got-weights")[1][1:] == [most_offers(100_000) // 2, True]
+        actor.send({"y": np.zeros(1, np.uint8)})
+        assert router.hear("got-weights")[1][1:] == [most_offers(100_000) // 2 + 1, True], (
+            "it goes with what is said next"
+        )
+
+
+def test_who_answers_no_offer_gets_a_bounded_number_of_them_and_then_the_newest(
+    learner: Learner, stranger: Stranger
+) -> None:
+    most = most_offers(100_000)
+    for version in range(1, most + 3):
+        learner.publish({"w": np.full(100_000, version, np.uint8)})
+    assert [stranger.hear("weights")[1] for _ in range(most)] == [*range(1, most + 1)]
+    assert len(learner._loop._roster.connections()[0].offered) == most
+    stranger.socket.send(msgspec.msgpack.encode(["got-weights", most, True]))
+    assert stranger.hear("weights")[1] == most + 2
+
+
+@pytest.mark.parametrize(("size", "most"), [(1 << 16, 8), (4_731_728, 7), (1 << 25, 1), (1 << 40, 1)])
+def test_the_larger_the_weights_the_fewer_versions_are_kept_for_who_has_not_answered(size: int, most: int) -> None:
+    assert most_offers(size) == most

@@ -159,7 +159,7 @@ def test_a_launch_in_the_foreground_is_found_shown_and_stopped(daemon: Daemon) -
     daemon.wait("toy-1", JobState.RUNNING)
     daemon.kill()
     daemon.start()
-    assert daemon.job("toy-1").state is JobState.RUNNING
+    daemon.wait("toy-1", JobState.RUNNING)
     daemon.ask(Stop(ids=("toy-1",)))
     assert daemon.ended("toy-1")[0].state is JobState.CANCELLED
     assert launch.wait(timeout=20) == 130

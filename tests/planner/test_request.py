@@ -49,7 +49,11 @@ def test_bad_numbers_of_processes_are_refused(text: str) -> None:
 @pytest.mark.parametrize("option", ["learner_memory", "actor_memory"])
 def test_bad_amounts_are_refused(text: str, option: str) -> None:
     with pytest.raises(UsageError, match=f"--{option.replace('_', '-')}"):
-        request_for(workload(SNAKE), **{option: text})
+        request_for(
+            workload(SNAKE),
+            learner_memory=text if option == "learner_memory" else None,
+            actor_memory=text if option == "actor_memory" else None,
+        )
 
 
 def test_an_amount_for_the_learner_replaces_its_share() -> None:
