@@ -1,7 +1,8 @@
 """What 64 actors on another host cost their learner: `python -m bench.remote`. It needs root, for network namespaces.
 
 Each actor is a process without a framework that sends 50 small batches a second over CURVE, and takes the time until
-each is acknowledged: until the learner's application has taken it and the actor has heard so.
+each is acknowledged: until the learner's application has taken it and the actor has heard so. One that is late sends
+later ones later: where the CPUs are too few for so many senders, the rate says so.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from bench.host import arguments, print_results
-from gpusched.channel import Actor, Learner
+from gpusched.channel import Actor, Learner, LearnerGone
 from gpusched.keys import SERVER, make_server_key, new_key
 from tests.network.hosts import Host, joined_by_veth
 
@@ -27,19 +28,20 @@ _SETTLING_S: Final = 5.0
 Result = tuple[str, float, str, str]
 
 
-def learner(socket: str, listen: str, keys: str, seconds: str) -> None:
-    """Take batches for so long, and print how many a second there were, and of the CPU what they took."""
+def learner(socket: str, listen: str, keys: str, actors: str, seconds: str) -> None:
+    """Take batches for so long once all actors are there; print how many a second, and what they took of a CPU."""
     with Learner(f"ipc://{socket}", listen=listen, keys=Path(keys)) as channel:
         channel.publish({"w": np.zeros(1000, np.float32)})
         print("listening", flush=True)
+        while len(channel.actors) < int(actors):
+            channel.get(timeout=0.1)
         counting = time.monotonic() + _SETTLING_S
-        end, taken, before = counting + float(seconds), 0, 0.0
-        while (now := time.monotonic()) < end:
-            batch = channel.get(timeout=0.1)
-            if now < counting:
-                before = time.process_time()
-            else:
-                taken += batch is not None
+        while time.monotonic() < counting:
+            channel.get(timeout=0.1)
+        channel.publish({"w": np.ones(1000, np.float32)})  # by this they know that it counts
+        end, taken, before = time.monotonic() + float(seconds), 0, time.process_time()
+        while time.monotonic() < end:
+            taken += channel.get(timeout=0.1) is not None
         connected = sum(actor.connected for actor in channel.actors)
         used = time.process_time() - before
     print(json.dumps({"rate": taken / float(seconds), "cpu": used / float(seconds), "connected": connected}))
@@ -50,18 +52,18 @@ def actor(endpoint: str, keys: str, rank: str) -> None:
     taken: list[float] = []
     batch = {"x": np.zeros(BATCH_BYTES, np.uint8)}
     with Actor(endpoint, keys=Path(keys), name=f"actor.{rank}@lab2") as channel:
-        channel.weights()
-        due = begun = time.monotonic()
+        due = time.monotonic()
         try:
             while True:
+                counts = channel.weights().version > 1
                 time.sleep(max(0.0, due - time.monotonic()))
                 sent = time.monotonic()
                 channel.send(batch)
                 _wait_until_acknowledged(channel)
-                if sent > begun + _SETTLING_S:
+                if counts:
                     taken.append(1000 * (time.monotonic() - sent))
                 due = max(due + 1 / PER_SECOND, time.monotonic())
-        except Exception:  # noqa: BLE001 (the learner is gone: that is the end)
+        except LearnerGone:
             print(json.dumps(taken))
 
 
@@ -77,7 +79,7 @@ def measured(here: Host, there: Host, home: Path, actors: int, seconds: int) -> 
     make_server_key(keys, "bench-1")
     key, listen = new_key(keys, "join"), f"tcp://{here.address}:{PORT}"
     side = ("-m", "bench.remote", "--as")
-    words = ("learner", str(home / "s"), listen, str(keys / SERVER), str(seconds))
+    words = ("learner", str(home / "s"), listen, str(keys / SERVER), str(actors), str(seconds))
     learning = here.python(*side, *words, stdout=subprocess.PIPE)
     assert learning.stdout is not None  # noqa: S101 (for the type checker)
     learning.stdout.readline()
@@ -85,7 +87,7 @@ def measured(here: Host, there: Host, home: Path, actors: int, seconds: int) -> 
         there.python(*side, "actor", listen, str(key), str(rank), stdout=subprocess.PIPE) for rank in range(actors)
     ]
     told = json.loads(learning.communicate()[0].splitlines()[-1])
-    taken = np.array([ms for one in playing for ms in json.loads(one.communicate()[0] or "[]")])
+    taken = np.array([ms for one in playing for ms in json.loads(one.communicate()[0])])
     return [
         (f"{actors} actors, of which connected", told["connected"], "", f"= {actors}"),
         ("batches taken", told["rate"], "1/s", f"<= {actors * PER_SECOND}"),

@@ -19,6 +19,8 @@ from gpusched.units import FRACTION_ONE
 
 __all__ = [
     "HOOK_DIRECTORY",
+    "LEARNER_LOST",
+    "LEARNER_OVER",
     "LONGEST_SOCKET_PATH",
     "READY_DIRECTORY",
     "ReplicaIdentity",
@@ -32,6 +34,7 @@ __all__ = [
     "resource_environment",
     "settings",
     "skips_hook",
+    "tell_learner_gone",
     "tell_ready",
     "xla_fraction_variable",
 ]
@@ -41,6 +44,10 @@ LONGEST_SOCKET_PATH: Final = 107
 
 HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 """First on a replica's PYTHONPATH: its sitecustomize limits frameworks in scripts that know nothing of gpusched."""
+
+LEARNER_OVER: Final = "learner-over"
+LEARNER_LOST: Final = "learner-lost"
+"""Empty files in the run directory of a job whose actors joined a learner elsewhere, see tell_learner_gone()."""
 
 READY_DIRECTORY: Final = "ready"
 """In the run directory; a replica that is ready leaves an empty file there, called as `ready_name` says."""
@@ -205,6 +212,17 @@ def tell_ready(environ: Mapping[str, str] | None = None) -> None:
         if file not in _TOLD:  # a file may lie there of an earlier attempt of the whole job
             file.touch(mode=0o600)
             _TOLD.add(file)
+
+
+def tell_learner_gone(*, lost: bool, environ: Mapping[str, str] | None = None) -> None:
+    """Say that the learner which this host's actors joined is over, or `lost`; gpusched.channel does.
+
+    On the learner's own host, outside a launch, and where the run directory cannot be written, nothing happens.
+    """
+    with suppress(NotLaunched, OSError, ValueError):
+        me = replica(environ)
+        if me.joined:
+            (me.run_dir / (LEARNER_LOST if lost else LEARNER_OVER)).touch(mode=0o600)
 
 
 def modules_to_preload(preload: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:

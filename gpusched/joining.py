@@ -6,6 +6,7 @@ before it has planned anything, without NumPy. The invitation is written by whoe
 
 import hashlib
 import math
+import os
 import platform
 import secrets
 import time
@@ -49,10 +50,10 @@ RANKS_PER_HOST: Final = 1000
 
 _MOST_FILES: Final = 400  # so that the answer stays a header
 _COMPARED: Final = ("numpy", "tensorflow", "keras")
+_BROKEN_OFTEN: Final = 3
 _CONNECT_MS: Final = 3000
 _LONGEST_ANSWER: Final = 1 << 20
 
-Text = Annotated[str, msgspec.Meta(max_length=1000)]
 HostName = Annotated[str, msgspec.Meta(min_length=1, max_length=32, pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 Token = Annotated[str, msgspec.Meta(max_length=32)]
 
@@ -92,7 +93,7 @@ def invitation(job: str, workload: str, path: Path | None, options: bytes) -> In
         job=job,
         workload=workload,
         options=options.decode(),
-        files=dict(_digests(path.parent)) if path is not None else {},
+        files=dict(_digests(path)) if path is not None else {},
         versions=_versions(),
     )
 
@@ -168,6 +169,7 @@ class _Asking:
             secure_client(self._link, key)
         self._monitor = self._link.get_monitor_socket()
         self._connected = False
+        self._broken = 0
         try:
             self._link.connect(endpoint)
         except zmq.ZMQError as error:
@@ -207,6 +209,8 @@ class _Asking:
         elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             with suppress(zmq.Again):  # it broke again: the next handshake asks
                 self._link.send(self._question)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._break_off()
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and self._key is not None:
             raise UsageError(
                 f"the learner at {self._endpoint} does not let in the key {self._key.name!r} of {self._key.job}",
@@ -215,6 +219,15 @@ class _Asking:
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
             what = "speaks without keys" if self._key is not None else "wants a key"
             raise UsageError(f"who listens at {self._endpoint} {what}", "give the key file of its job: --key FILE")
+
+    def _break_off(self) -> None:
+        """Take in that the other side closed amid the handshake: as who has another key does, more than once."""
+        self._broken += 1
+        if self._key is not None and self._broken >= _BROKEN_OFTEN:
+            raise UsageError(
+                f"who listens at {self._endpoint} is not the learner of {self._key.job}, whose key this is",
+                "each launch has keys of its own: give the key file that this one printed",
+            )
 
 
 def _understood(data: bytes, endpoint: str) -> Invited:
@@ -234,14 +247,28 @@ def _understood(data: bytes, endpoint: str) -> Invited:
     raise ProtocolError(f"{endpoint} answers in words that are not ours", "install the same gpusched on both hosts")
 
 
-def _digests(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the path of each source file below a workload's folder, and a digest of it; its tests do not count."""
-    found = sorted({*folder.glob("workload.toml"), *folder.rglob("*.py")})
-    for path in found[:_MOST_FILES]:
-        try:
-            yield str(path.relative_to(folder)), hashlib.blake2s(path.read_bytes(), digest_size=8).hexdigest()
-        except OSError:
+def _digests(workload: Path) -> Iterator[tuple[str, str]]:
+    """Yield a workload's file and the sources in its folder, each with a digest; of very many, one of them all."""
+    folder, every = workload.parent, hashlib.blake2s(digest_size=8)
+    names = sorted({workload.name, *_sources(folder)})
+    for number, name in enumerate(names):
+        with suppress(OSError):  # it was removed just now, or may not be read
+            content = (folder / name).read_bytes()
+            every.update(hashlib.blake2s(content).digest())
+            if number < _MOST_FILES:
+                yield name, hashlib.blake2s(content, digest_size=8).hexdigest()
+    if len(names) > _MOST_FILES:
+        yield f"one of {len(names)} files", every.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[str]:
+    """Yield what Python lies in a folder, but nothing of hidden directories and virtual environments."""
+    for place, directories, files in os.walk(folder):
+        directories[:] = [one for one in directories if not one.startswith((".", "__pycache__"))]
+        if "pyvenv.cfg" in files:
+            directories.clear()
             continue
+        yield from (str((Path(place) / one).relative_to(folder)) for one in files if one.endswith(".py"))
 
 
 def _versions() -> dict[str, str]:

@@ -316,3 +316,11 @@ def test_outside_a_launch_nobody_is_told_who_is_ready() -> None:
 def test_the_backend_of_keras_is_what_is_preloaded(backend: str | None, module: str) -> None:
     environ = {} if backend is None else {"KERAS_BACKEND": backend}
     assert contract.modules_to_preload(("tensorflow", "msgspec"), environ) == (module, "msgspec")
+
+
+@pytest.mark.parametrize(("lost", "left"), [(False, contract.LEARNER_OVER), (True, contract.LEARNER_LOST)])
+def test_the_end_of_a_learner_on_another_host_is_left_for_the_supervisor(lost: bool, left: str, tmp_path: Path) -> None:
+    contract.tell_learner_gone(lost=lost, environ=identity(LIMITED, run_dir=str(tmp_path)))
+    assert not [*tmp_path.iterdir()], "where the learner is, its own end is seen"
+    contract.tell_learner_gone(lost=lost, environ=identity(LIMITED, run_dir=str(tmp_path), joined="lab2"))
+    assert [path.name for path in tmp_path.iterdir()] == [left]

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from gpusched import contract
 from gpusched.channel.actor_talk import HELLO_AGAIN_S, ActorTalk, Outgoing, Outside, Question
 from gpusched.channel.link import Link, thread_ended
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shared import SMALLEST, ReusableSegment
 from gpusched.channel.values import Limits
+from gpusched.errors import LearnerGone
 
 __all__ = ["ActorLoop"]
 
@@ -100,6 +102,8 @@ class ActorLoop(ActorTalk):
         finally:
             with self.changed:
                 self.lent.close()
+            if isinstance(self.gone, LearnerGone):
+                contract.tell_learner_gone(lost=not self.over)
 
     def _guarded_turn(self) -> None:
         try:

@@ -88,6 +88,7 @@ class ActorTalk:
 
     def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside | None = None) -> None:
         self.gone: GpuschedError | None = None
+        self.over = False
         self.weights: Weights | None = None
         self.outbox: deque[Outgoing] = deque()
         self.in_flight: dict[int, Outgoing] = {}
@@ -263,6 +264,7 @@ class ActorTalk:
 
     def _trouble(self, message: FromLearner) -> None:
         if isinstance(message, Bye):
+            self.over = True
             self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
         elif isinstance(message, Refused) and message.kind == "protocol":
             self._end(ProtocolError(message.reason, "install the same gpusched on both sides"))

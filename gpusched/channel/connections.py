@@ -11,6 +11,7 @@ import resource
 import socket
 import struct
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -34,14 +35,15 @@ _SOURCE: Final = int(zmq.SRCFD)
 class Connection(msgspec.Struct, eq=False, kw_only=True):
     """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
-    `user`: whose key it has, "" until it said something. `ticket`: of the weights that are under way on it, 0 for none
-    (messages.WeightsHeader).
+    `user`: whose key it has, "" until it said something; `entry`: see heard(). `ticket`: of the weights that are under
+    way on it, 0 for none (messages.WeightsHeader).
     """
 
     socket: socket.socket
     address: str
     since: float
     user: str = ""
+    entry: int = 0
     taken: int = 0
     unread: int = 0
     ticket: int = 0
@@ -99,12 +101,17 @@ class Connections:
             connection.socket.close()
         return connection
 
-    def heard(self, parts: list[zmq.Frame], unkept: int, user: str) -> Connection | None:
-        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended."""
+    def heard(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
+        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended.
+
+        `entry` numbers the times that anybody was let in: what came with an earlier one came over a connection that has
+        ended, and whose descriptor is another's now.
+        """
         connection = self._by_descriptor.get(parts[-1].get(_SOURCE))
-        if connection is None or connection.user not in {"", user}:  # ended, and the descriptor is another's now
+        if connection is None or entry < connection.entry:
             return None
-        connection.user = user
+        if entry > connection.entry:
+            connection.user, connection.entry, connection.taken = user, entry, 0
         connection.taken += unkept + sum(_on_the_wire(len(part)) for part in parts[1:])
         return connection
 
@@ -117,9 +124,10 @@ class Connections:
             number[connection.user] += 1
             unread[connection.user] += connection.unread
             found.append((connection, self._trouble(connection, number[connection.user], now)))
-        for user in [user for user, size in unread.items() if user and size > self._most_unread_of_a_key]:
+        for user in [user for user, size in unread.items() if size > self._most_of(user)]:
             greediest = max((each for each, _ in found if each.user == user), key=lambda each: each.unread)
-            found.append((greediest, "its key has sent more than can be read of it, over several connections"))
+            who = "its key has" if user else "those that have shown no key yet have"
+            found.append((greediest, f"{who} sent more than can be read of it, over several connections"))
         return [(connection, why) for connection, why in found if why and self.shut(connection)]
 
     def shut(self, connection: Connection) -> bool:
@@ -130,6 +138,12 @@ class Connections:
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)
         return True
+
+    def shut_others(self, users: Collection[str]) -> None:
+        """End the connections of all other users than these; who has said nothing yet may stay."""
+        for connection in self._by_descriptor.values():
+            if connection.user and connection.user not in users:
+                self.shut(connection)
 
     def shut_all(self, user: str | None = None) -> None:
         """End all connections, or those of that user."""
@@ -150,6 +164,9 @@ class Connections:
         if len(self._by_descriptor) > self._most:
             return silent[0] if silent else newest
         return None
+
+    def _most_of(self, user: str) -> int:
+        return self._most_unread_of_a_key if user else 2 * self._most_unread
 
     def _trouble(self, connection: Connection, number: int, now: float) -> str:
         if not connection.user and now - connection.since > _FIRST_WORD_S:

@@ -150,7 +150,7 @@ class LearnerLoop(LearnerTalk):
                 self._tell_of_hosts(time.monotonic())
             if self._over:
                 self._part()
-                self._tell_of_hosts(math.inf)
+            self._tell_of_hosts(math.inf)
         except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
             self._fail(error)
         finally:

@@ -47,6 +47,7 @@ from gpusched.errors import ProtocolError
 __all__ = ["LearnerTalk"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
+_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: libzmq asks it of nobody who speaks CURVE
 _MOST_COMPLAINTS: Final = 4096
 _USER: Final = "User-Id"  # what the gate said of whoever has that key
 
@@ -99,6 +100,9 @@ class LearnerTalk:
             self._link.wake.set()  # more may be there
 
     def _hear(self, parts: list[zmq.Frame]) -> None:
+        if len(parts[0]) > _LONGEST_ROUTE:
+            self._put_out(parts)
+            return
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
         if self._gate is not None:
@@ -130,10 +134,17 @@ class LearnerTalk:
         if self._roster.is_local(route):
             return
         try:
-            self._key = str(parts[-1].get(_USER))
+            entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = gate.heard(parts, self._link.unkept, self._key)
+        self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
+
+    def _put_out(self, parts: list[zmq.Frame]) -> None:
+        """End a connection whose peer calls itself by a name that libzmq copies for each message: it may be long."""
+        if self._gate is not None:
+            self._see_who(self._gate, b"", parts)
+            if self._connection is not None:
+                self._gate.put_out(self._connection)
 
     def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
@@ -308,11 +319,14 @@ class LearnerTalk:
                 self._say(peer, News(version))
 
     def _tidy(self, now: float) -> None:
-        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
+        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses.
+
+        Who speaks again says Hello again.
+        """
         near = self._roster.within_reach(now)
         for peer in self._roster.connections():
             if peer not in near:
-                peer.offered.clear()
+                self._roster.lost(peer)
         self._acknowledge(all_freed=True)
         self._freed.clear()  # what is left is for processes that are gone
         self._borrowed.trim({(peer.name, peer.nonce) for peer in near})

@@ -13,7 +13,7 @@ from gpusched.cli.workload_options import Configured, configured_as
 from gpusched.cli.workloads import load_named_workload, load_workload
 from gpusched.errors import HostFault
 from gpusched.joining import Invitation, differences, invitation
-from gpusched.model.workload import Role, Workload
+from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
 
 __all__ = ["workload_for"]
@@ -49,11 +49,4 @@ def _tell(found: list[str], *, different: bool) -> None:
 def _actors_of(workload: Workload) -> Workload:
     """Return the workload with nothing but the role that --procs counts; it ends when its replicas do."""
     role = workload.role(counted_role(workload))
-    return replace(workload, roles=(_ending(role),), leader=None, requeue=False)
-
-
-def _ending(role: Role) -> Role:
-    """Return the role as one whose replicas are over when the learner has told them so; no leader's end ends them."""
-    return (
-        replace(role, restart=replace(role.restart, policy="on-failure")) if role.restart.policy == "always" else role
-    )
+    return replace(workload, roles=(role,), leader=None, requeue=False)

@@ -91,9 +91,14 @@ class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnerOver(msgspec.Struct, frozen=True, kw_only=True):
-    """The learner that these actors joined has ended its job, and whoever is left here will not hear of it."""
+    """The learner that these actors joined has ended its job, or is `lost`.
+
+    `unheard`: nobody is left here who will hear of it: who has not reached the learner yet would look for it in vain.
+    """
 
     now: float
+    unheard: bool = False
+    lost: bool = False
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.model.job import Joining
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -40,6 +39,7 @@ JOB: Final = "job"
 
 _STARTS_PER_TICK: Final = 8  # so that a stop request never waits for a thousand starts
 _STORY: Final = 16  # moves kept of each subject, to be told with an IllegalMove
+_LOST: Final = "nothing was heard of the learner for so long that the actors gave up"
 _NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
 
 
@@ -77,6 +77,7 @@ class Machine:
         self.state = JobState.QUEUED
         self.message: str | None = None
         self._outcome = JobState.LOST
+        self._learner_over = False
         self._ends_at: float | None = None
         self._stories: dict[str, deque[Move]] = {}
         self._instructions: list[Instruction] = []
@@ -109,7 +110,7 @@ class Machine:
             case GuardGone():
                 self._end(JobState.LOST, event.message, event.now, kill=True)
             case LearnerOver():
-                self._end(JobState.SUCCEEDED, None, event.now, kill=False)
+                self._learner_is_over(event)
         self._judge(event.now)
         instructions, self._instructions = self._instructions, []
         return instructions
@@ -158,7 +159,8 @@ class Machine:
         if reason.kind in MEMORY_KINDS:
             run.walls += 1
         rule = Restart(policy="never") if self._spec.attached else self._spec.restart.get(run.role, Restart())
-        completed = reason.kind == "completed" and (rule.policy != "always" or run.role == self._spec.leader)
+        last = run.role == self._spec.leader or self._learner_over
+        completed = reason.kind == "completed" and (rule.policy != "always" or last)
         if completed or reason.kind == "stopped":
             self._leave(run, ReplicaState.EXITED, cause, reason, now)
         elif starts_again(rule, reason, run.row, run.walls):
@@ -224,6 +226,13 @@ class Machine:
 
     # The job.
 
+    def _learner_is_over(self, event: LearnerOver) -> None:
+        self._learner_over = True
+        if event.lost:
+            self._end(JobState.FAILED, _LOST, event.now, kill=False)
+        elif event.unheard:
+            self._end(JobState.SUCCEEDED, None, event.now, kill=False)
+
     def _judge(self, now: float) -> None:
         runs = self.replicas.values()
         if self.state is JobState.STARTING and not any(run.state in _NOT_YET for run in runs):
@@ -256,8 +265,7 @@ class Machine:
 
     def _verdict_without_leader(self) -> tuple[JobState, str | None] | None:
         runs = self.replicas.values()
-        if isinstance(self._spec.network, Joining) and any(run.state is ReplicaState.EXITED for run in runs):
-            # The learner, elsewhere, has ended the job: who waits to be started again would find nobody.
+        if self._learner_over:  # who waits to be started again would find nobody
             over = all(run.state in REPLICA_TERMINAL or run.state is ReplicaState.BACKOFF for run in runs)
             return (JobState.SUCCEEDED, None) if over else None
         failed = [run for run in runs if run.state is ReplicaState.FAILED]

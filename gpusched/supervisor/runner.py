@@ -13,7 +13,14 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import attempt_environment, child_environment, modules_to_preload, ready_name
+from gpusched.contract import (
+    LEARNER_LOST,
+    LEARNER_OVER,
+    attempt_environment,
+    child_environment,
+    modules_to_preload,
+    ready_name,
+)
 from gpusched.errors import HostFault
 from gpusched.model.job import Joining
 from gpusched.model.plan import ReplicaSpec
@@ -79,6 +86,10 @@ class Runner:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._joins = isinstance(spec.network, Joining)
+        self._learner_gone = (directory.path / LEARNER_LOST, directory.path / LEARNER_OVER)
+        if self._joins:
+            for told in self._learner_gone:  # in an earlier attempt of the whole job
+                told.unlink(missing_ok=True)
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -109,6 +120,8 @@ class Runner:
             self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
 
     def _reap(self) -> None:
+        if self._joins:
+            self._look_for_the_learner()
         for death in self._effects.spawner.deaths():
             self._tell(self._ended(self._names.pop(death.pid), death))
         if self._now() >= self._next_sample:
@@ -147,17 +160,17 @@ class Runner:
         if wakeup.launcher_gone():
             who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
             self._tell(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
-        if self._joins and self._learner_is_over():
-            self._tell(LearnerOver(now=self._now()))
         self._tell(Tick(now=self._now()))
 
-    def _learner_is_over(self) -> bool:
-        """Return whether one actor was told of the end, and none is left that had ever reached the learner.
+    def _look_for_the_learner(self) -> None:
+        """Tell that the learner elsewhere is gone, if an actor here was told so: before the end of that actor is told.
 
-        Who was importing its framework until now, or waits for its restart, would look for a learner that is gone.
+        An actor that had reached the learner hears of the end as well, and ends by itself.
         """
-        runs = self._machine.replicas.values()
-        return any(run.state is ReplicaState.EXITED for run in runs) and not any(map(self._has_reached, runs))
+        lost, over = self._learner_gone
+        if lost.exists() or over.exists():
+            unheard = not any(map(self._has_reached, self._machine.replicas.values()))
+            self._tell(LearnerOver(now=self._now(), unheard=unheard, lost=not over.exists()))
 
     def _has_reached(self, run: ReplicaRun) -> bool:
         told = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)

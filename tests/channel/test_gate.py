@@ -94,9 +94,10 @@ def test_who_has_no_good_key_gets_nothing_and_is_named_once(  # noqa: PLR0917 (f
         peer.socket.close(0)
     wait_until(lambda: turned_away(caplog), "it is named")
     assert sum(map(len, between.down)) < 1000 * between.ended < WEIGHTS["w"].nbytes
-    told = turned_away(caplog)
+    told = [line for line in turned_away(caplog) if line.startswith(f"turned away 127.0.0.1: {why}")]
     assert len(told) == 1
-    assert told[0].startswith(f"turned away 127.0.0.1: {why}")
+    others = [line for line in turned_away(caplog) if line not in told]
+    assert all(line.endswith("it showed no key") for line in others), "one that was closed amid its next handshake"
     assert learner.actors == ()
     assert learner.dropped == {}
 
@@ -258,7 +259,10 @@ def test_of_many_who_say_nothing_the_oldest_give_way_to_who_speaks(
     with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
         assert actor.send(ONE, timeout=10)
         assert learner.get(timeout=10) is not None
-    assert silent[0].recv(1000) is not None
+    for each in silent[:14]:
+        with suppress(ConnectionResetError):
+            while each.recv(1000):  # to its end, which those that gave way have come to
+                continue
     for each in silent:
         each.close()
 

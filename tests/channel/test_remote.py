@@ -133,8 +133,8 @@ def test_who_cannot_join_is_told_why(endpoint: str, keys: Path, directory: Path,
             ask_to_join(where, lab, "node", 10)
         with pytest.raises(UsageError, match="wants a key"):
             ask_to_join(where, None, "node", 10)
-        with pytest.raises(NotFound, match="was reached, but"):
-            ask_to_join(where, stranger, "node", 1)
+        with pytest.raises(UsageError, match="not the learner of job-2"):
+            ask_to_join(where, stranger, "node", 10)
         revoke(keys, "lab")
         with pytest.raises(UsageError, match="does not let in the key 'lab' of job-1"):
             ask_to_join(where, lab, "node", 10)

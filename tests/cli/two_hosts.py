@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shlex
 import shutil
 import socket
@@ -83,6 +84,12 @@ def free_port() -> int:
 def next_line(process: "subprocess.Popen[str]") -> str:
     output: IO[str] = process.stdout  # type: ignore[assignment]  # it is a pipe
     return output.readline().rstrip("\n")
+
+
+def until_said(process: "subprocess.Popen[str]", pattern: str) -> None:
+    """Read what it prints up to a line with this in it."""
+    output: IO[str] = process.stdout  # type: ignore[assignment]  # it is a pipe
+    assert any(re.search(pattern, line) for line in output), f"it ended without a word of {pattern}"
 
 
 def listening(host: Host, *words: str, at: str = "") -> tuple["subprocess.Popen[str]", list[str]]:

@@ -208,18 +208,48 @@ def test_an_actor_that_waits_for_its_restart_when_the_learner_ends_is_not_starte
     machine = running(JOINED)
     machine.handle(Ended(replica="part.0", code=1, now=1.0))
     assert state(machine, "part.0") is ReplicaState.BACKOFF
+    assert asked(machine.handle(LearnerOver(now=1.005))) == []
 
     told = asked(machine.handle(Ended(replica="part.1", code=0, now=1.01)))
 
     assert told == [FinishJob(state=JobState.SUCCEEDED)]
 
 
+def test_an_actor_that_is_always_started_again_is_not_once_the_learner_is_over() -> None:
+    machine = running(msgspec.structs.replace(JOINED, restart={"part": Restart(policy="always")}))
+    machine.handle(LearnerOver(now=1.0))
+
+    machine.handle(Ended(replica="part.0", code=0, now=1.1))
+    told = asked(machine.handle(Ended(replica="part.1", code=0, now=1.2)))
+
+    assert state(machine, "part.0") is ReplicaState.EXITED
+    assert told == [FinishJob(state=JobState.SUCCEEDED)]
+
+
+def test_an_actor_that_ends_by_itself_does_not_end_those_that_go_on() -> None:
+    machine = running(JOINED)
+    machine.handle(Ended(replica="part.0", code=1, now=1.0))
+
+    assert asked(machine.handle(Ended(replica="part.1", code=0, now=1.01))) == []
+    assert machine.state is JobState.RUNNING
+
+
+def test_a_learner_that_is_lost_fails_the_job_of_its_actors_here() -> None:
+    machine = running(JOINED)
+
+    machine.handle(LearnerOver(now=1.0, lost=True))
+    machine.handle(Ended(replica="part.0", code=0, now=1.1))
+
+    assert asked(machine.handle(Ended(replica="part.1", code=0, now=1.2))) == [FinishJob(state=JobState.FAILED)]
+    assert "nothing was heard of the learner" in (machine.message or "")
+
+
 def test_who_will_not_hear_of_the_learners_end_is_stopped_with_success() -> None:
     machine = running(JOINED)
     machine.handle(Ended(replica="part.0", code=0, now=1.0))
 
-    told = asked(machine.handle(LearnerOver(now=1.1)))
-    again = asked(machine.handle(LearnerOver(now=1.2)))
+    told = asked(machine.handle(LearnerOver(now=1.1, unheard=True)))
+    again = asked(machine.handle(LearnerOver(now=1.2, unheard=True)))
     ended = asked(machine.handle(Ended(replica="part.1", signal=15, now=1.3)))
 
     assert told == [Signal(replica="part.1", pid=101, kill=False)]
