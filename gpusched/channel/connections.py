@@ -11,7 +11,6 @@ import resource
 import socket
 import struct
 from collections import Counter
-from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -35,15 +34,14 @@ _SOURCE: Final = int(zmq.SRCFD)
 class Connection(msgspec.Struct, eq=False, kw_only=True):
     """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
-    `user`: whose key it has, "" until it said something; `entry`: see heard(). `ticket`: of the weights that are under
-    way on it, 0 for none (messages.WeightsHeader).
+    `user`: whose key it has, "" until it said something. `ticket`: of the weights that are under way on it, 0 for none
+    (messages.WeightsHeader).
     """
 
     socket: socket.socket
     address: str
     since: float
     user: str = ""
-    entry: int = 0
     taken: int = 0
     unread: int = 0
     ticket: int = 0
@@ -101,17 +99,12 @@ class Connections:
             connection.socket.close()
         return connection
 
-    def heard(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
-        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended.
-
-        `entry` numbers the times that anybody was let in: what came with an earlier one came over a connection that has
-        ended, and whose descriptor is another's now.
-        """
+    def heard(self, parts: list[zmq.Frame], unkept: int, user: str) -> Connection | None:
+        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended."""
         connection = self._by_descriptor.get(parts[-1].get(_SOURCE))
-        if connection is None or entry < connection.entry:
+        if connection is None or connection.user not in {"", user}:  # ended, and the descriptor is another's now
             return None
-        if entry > connection.entry:
-            connection.user, connection.entry, connection.taken = user, entry, 0
+        connection.user = user
         connection.taken += unkept + sum(_on_the_wire(len(part)) for part in parts[1:])
         return connection
 
@@ -138,12 +131,6 @@ class Connections:
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)
         return True
-
-    def shut_others(self, users: Collection[str]) -> None:
-        """End the connections of all other users than these; who has said nothing yet may stay."""
-        for connection in self._by_descriptor.values():
-            if connection.user and connection.user not in users:
-                self.shut(connection)
 
     def shut_all(self, user: str | None = None) -> None:
         """End all connections, or those of that user."""

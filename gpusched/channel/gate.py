@@ -58,8 +58,6 @@ class Gate:
         self._pace: dict[str, tuple[float, float]] = {}
         self._connections = Connections(limits)
         self.heard: Final = self._connections.heard
-        self.put_out: Final = self._connections.shut
-        self._entries = 0
         self._named: set[tuple[str, str]] = set()
         self._failure: str | None = None
         self._look_at = 0.0
@@ -134,18 +132,16 @@ class Gate:
             self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
         else:
             self._users[public] = name
-            self._entries += 1
-            self._zap.send_multipart(
-                [version, request, b"200", b"OK", b"%d:%s" % (self._entries, public.encode()), b""]
-            )
+            self._zap.send_multipart([version, request, b"200", b"OK", public.encode(), b""])
 
     def _too_often(self, public: str) -> bool:
         """Return whether that key connects more often than one should: each time it may guess a route (see Link)."""
         now = time.monotonic()
         left, since = self._pace.get(public, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + _A_SECOND * (now - since))
-        self._pace[public] = (max(0.0, left - 1), now)
-        return left < 1
+        too_often = left < 1
+        self._pace[public] = (left if too_often else left - 1, now)  # who is turned away keeps what it has saved up
+        return too_often
 
     def _hear_events(self) -> None:
         for _ in range(_MANY):
@@ -192,7 +188,6 @@ class Gate:
             self.revoked.append(user)
             self._changed()
             log.warning("put out whoever has the key %r: %s", name, self._allowed.why_not(user))
-        self._connections.shut_others(self._users)  # also who had said nothing when its key was revoked
         now = time.monotonic()
         for connection, why in self._connections.look(now):
             self._turn_away(connection.address, why)

@@ -47,7 +47,6 @@ from gpusched.errors import ProtocolError
 __all__ = ["LearnerTalk"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
-_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: libzmq asks it of nobody who speaks CURVE
 _MOST_COMPLAINTS: Final = 4096
 _USER: Final = "User-Id"  # what the gate said of whoever has that key
 
@@ -100,9 +99,6 @@ class LearnerTalk:
             self._link.wake.set()  # more may be there
 
     def _hear(self, parts: list[zmq.Frame]) -> None:
-        if len(parts[0]) > _LONGEST_ROUTE:
-            self._put_out(parts)
-            return
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
         if self._gate is not None:
@@ -134,17 +130,10 @@ class LearnerTalk:
         if self._roster.is_local(route):
             return
         try:
-            entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
+            self._key = str(parts[-1].get(_USER))
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
-
-    def _put_out(self, parts: list[zmq.Frame]) -> None:
-        """End a connection whose peer calls itself by a name that libzmq copies for each message: it may be long."""
-        if self._gate is not None:
-            self._see_who(self._gate, b"", parts)
-            if self._connection is not None:
-                self._gate.put_out(self._connection)
+        self._connection = gate.heard(parts, self._link.unkept, self._key)
 
     def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
@@ -319,14 +308,11 @@ class LearnerTalk:
                 self._say(peer, News(version))
 
     def _tidy(self, now: float) -> None:
-        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses.
-
-        Who speaks again says Hello again.
-        """
+        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
         near = self._roster.within_reach(now)
         for peer in self._roster.connections():
             if peer not in near:
-                self._roster.lost(peer)
+                peer.offered.clear()
         self._acknowledge(all_freed=True)
         self._freed.clear()  # what is left is for processes that are gone
         self._borrowed.trim({(peer.name, peer.nonce) for peer in near})

@@ -38,7 +38,6 @@ _CONNECT_MS: Final = 3000
 _MONITORED: Final = struct.Struct("=Hi")
 _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
-_FRAMES_A_TURN: Final = 10_000
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
@@ -191,18 +190,14 @@ class Link:
                 self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped.
-
-        One of very many frames takes several calls, the thread being woken for each, so that others have their turn.
-        """
+        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped."""
+        self.unkept = 0
         if self._parts:
             if not self._socket.get(zmq.RCVMORE):
                 return self._whole()
         elif not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
             return None
-        else:
-            self.unkept = 0
-        for _ in range(_FRAMES_A_TURN):
+        while True:
             frame = self._socket.recv(_NOW, copy=False)
             if len(self._parts) <= _MOST_PARTS:
                 self._parts.append(frame)
@@ -210,8 +205,6 @@ class Link:
                 self.unkept += len(frame)
             if not frame.more:
                 return self._whole()
-        self.wake.set()
-        return None
 
     def writable(self) -> bool:
         """Return whether there is room and a connection; a receive() that heard nothing may have taken that news."""
