@@ -225,7 +225,8 @@ class _Asking:
         self._broken += 1
         if self._key is not None and self._broken >= _BROKEN_OFTEN:
             raise UsageError(
-                f"who listens at {self._endpoint} is not the learner of {self._key.job}, whose key this is",
+                f"who listens at {self._endpoint} is not the learner of {self._key.job}, whose key this is, "
+                "or speaks without keys",
                 "each launch has keys of its own: give the key file that this one printed",
             )
 

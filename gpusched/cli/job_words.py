@@ -102,8 +102,8 @@ def network_lines(job: JobStatus, most: int = 10) -> list[str]:
     """Return what a job has to do with other hosts, one line for each that has joined, `most` of them at the most."""
     if job.joins is not None or (job.listen is not None and not job.joined and job.state not in JOB_TERMINAL):
         return [network_words(job)]
-    busiest = sorted(job.joined, key=lambda host: (-host.connected, -host.batches))
-    lines = [host_words(host, over=job.state in JOB_TERMINAL) for host in busiest[:most]]
+    present_first = sorted(job.joined, key=lambda host: not host.connected)
+    lines = [host_words(host, over=job.state in JOB_TERMINAL) for host in present_first[:most]]
     left = len(job.joined) - most
     return [*lines, f"and {_count(left, 'more host')}"] if left > 0 else lines
 

@@ -110,7 +110,8 @@ def test_a_thread_that_is_over_is_no_obstacle(place: Preloading) -> None:
     one.wait_output("part.0", "here True")
 
 
-def test_who_has_a_device_of_the_driver_open_has_started_cuda(tmp_path: Path) -> None:
+def test_who_has_a_device_of_the_driver_open_has_started_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.frameworks.forking._has_eager_context", lambda: False)  # an earlier test may have one
     device = tmp_path / "nvidia0"
     device.touch()
     assert obstacle_to_fork(f"{tmp_path}/nvidia") is None
