@@ -19,6 +19,7 @@ from gpusched.units import FRACTION_ONE
 
 __all__ = [
     "HOOK_DIRECTORY",
+    "JOINED_HOSTS",
     "LEARNER_LOST",
     "LEARNER_OVER",
     "LONGEST_SOCKET_PATH",
@@ -48,6 +49,9 @@ HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 LEARNER_OVER: Final = "learner-over"
 LEARNER_LOST: Final = "learner-lost"
 """Empty files in the run directory of a job whose actors joined a learner elsewhere, see tell_learner_gone()."""
+
+JOINED_HOSTS: Final = "joined.json"
+"""In the run directory of a job that listens, where its learner writes it: the hosts whose actors feed it."""
 
 READY_DIRECTORY: Final = "ready"
 """In the run directory; a replica that is ready leaves an empty file there, called as `ready_name` says."""

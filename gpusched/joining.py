@@ -36,6 +36,7 @@ __all__ = [
     "differences",
     "invitation",
     "read_invitation",
+    "versions",
     "write_invitation",
 ]
 
@@ -94,8 +95,21 @@ def invitation(job: str, workload: str, path: Path | None, options: bytes) -> In
         workload=workload,
         options=options.decode(),
         files=dict(_digests(path)) if path is not None else {},
-        versions=_versions(),
+        versions=versions(),
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions, by what they are of, in which two hosts of a job must agree."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"gpusched": gpusched.__version__, "python": platform.python_version().rpartition(".")[0]}
+    for package in _COMPARED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def write_invitation(directory: Path, told: Invitation) -> None:
@@ -270,15 +284,3 @@ def _sources(folder: Path) -> Iterator[str]:
             directories.clear()
             continue
         yield from (str((Path(place) / one).relative_to(folder)) for one in files if one.endswith(".py"))
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"gpusched": gpusched.__version__, "python": platform.python_version().rpartition(".")[0]}
-    for package in _COMPARED:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -17,12 +17,10 @@ from gpusched.channel.link import log
 from gpusched.channel.messages import PROTOCOL, Refused
 from gpusched.channel.roster import other_protocol
 from gpusched.channel.values import ActorStatus
+from gpusched.contract import JOINED_HOSTS
 from gpusched.joining import RANKS_PER_HOST, Invitation, Invited, Join, read_invitation
 
-__all__ = ["JOINED", "Hosts"]
-
-JOINED: Final = "joined.json"
-"""In the run directory."""
+__all__ = ["Hosts"]
 
 _MOST: Final = 1000
 _MOST_OF_A_KEY: Final = 250
@@ -132,13 +130,13 @@ class Hosts:
         self._written = told
         if self._run_dir is None:
             return
-        temporary = self._run_dir / f".{JOINED}.{os.getpid()}"
+        temporary = self._run_dir / f".{JOINED_HOSTS}.{os.getpid()}"
         try:
             temporary.write_bytes(told)  # not fsynced: after a crash of the host the job is over
-            temporary.replace(self._run_dir / JOINED)
+            temporary.replace(self._run_dir / JOINED_HOSTS)
         except OSError as error:
             if not self._complained:
-                log.warning("%s cannot be written: %s", self._run_dir / JOINED, error.strerror)
+                log.warning("%s cannot be written: %s", self._run_dir / JOINED_HOSTS, error.strerror)
             self._complained = True
 
     def _asked_before(self, user: str, join: Join) -> _Host | None:
@@ -191,5 +189,5 @@ def _former(run_dir: Path | None) -> list[_Host]:
     if run_dir is None:
         return []
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return msgspec.json.decode((run_dir / JOINED).read_bytes(), type=list[_Host])
+        return msgspec.json.decode((run_dir / JOINED_HOSTS).read_bytes(), type=list[_Host])
     return []

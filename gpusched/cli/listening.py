@@ -28,7 +28,7 @@ def listening(workload: Workload, text: str, *, insecure: bool, at_once: bool) -
     `at_once`: also now, and not only when the job's turn has come. Raises UsageError, and HostFault for a port that
     this user may not have.
     """
-    from gpusched.joining import invitation
+    from gpusched.joining import versions
 
     to = Tcp.to_listen(text, _OPTION)
     require_keys_or_loopback(to, insecure=insecure)
@@ -39,7 +39,7 @@ def listening(workload: Workload, text: str, *, insecure: bool, at_once: bool) -
         endpoint=to.endpoint,
         insecure=insecure,
         path=None if workload.path is None else str(workload.path),
-        versions=invitation("", workload.name, None, b"{}").versions,
+        versions=versions(),
     )
 
 

@@ -1,15 +1,11 @@
-"""A job and other hosts, as values: where its replicas find the others, and what people see of it.
-
-STATE_DIR/jobs/snake-4/keys/     0700
-    server.key, allowed.json     of a job that listens (keys.py)
-    join.key                     there: what the first host needs to join; of a job that joined one: its own copy
-"""
+"""A job and other hosts, as values: where its replicas find the others, and what people see of it."""
 
 from pathlib import Path
 from typing import Final, Required, TypedDict
 
 import msgspec
 
+from gpusched.contract import JOINED_HOSTS
 from gpusched.errors import UsageError
 from gpusched.keys import SERVER
 from gpusched.model.job import Joining, Listening, Network
@@ -19,7 +15,6 @@ from gpusched.model.workload import Workload
 
 __all__ = [
     "FIRST_KEY",
-    "JOINED",
     "KEYS",
     "Addresses",
     "addresses",
@@ -31,9 +26,6 @@ __all__ = [
 
 FIRST_KEY: Final = "join"
 """The name of the key that a launch makes for whoever joins first; more are made by hand."""
-
-JOINED: Final = "joined.json"
-"""In the directory of a job that listens, where its learner writes it: the hosts whose actors feed it."""
 
 KEYS: Final = "keys"
 """The directory of keys, in that of a job."""
@@ -103,7 +95,7 @@ def with_joined(status: JobStatus) -> JobStatus:
     if status.listen is None:
         return status
     try:
-        told = msgspec.json.decode((Path(status.run_dir) / JOINED).read_bytes(), type=tuple[JoinedHost, ...])
+        told = msgspec.json.decode((Path(status.run_dir) / JOINED_HOSTS).read_bytes(), type=tuple[JoinedHost, ...])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return status
     return msgspec.structs.replace(status, joined=told)

@@ -87,9 +87,6 @@ class Runner:
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._joins = isinstance(spec.network, Joining)
         self._learner_gone = (directory.path / LEARNER_LOST, directory.path / LEARNER_OVER)
-        if self._joins:
-            for told in self._learner_gone:  # in an earlier attempt of the whole job
-                told.unlink(missing_ok=True)
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -105,6 +102,8 @@ class Runner:
 
     def run(self) -> JobState:
         """Reap, hear, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
+        for told in self._learner_gone if self._joins else ():  # in an earlier attempt of the whole job
+            told.unlink(missing_ok=True)
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
         while True:
