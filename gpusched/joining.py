@@ -40,7 +40,7 @@ __all__ = [
     "write_invitation",
 ]
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Of the channel: both sides must have the same."""
 
 INVITATION: Final = "invitation.json"

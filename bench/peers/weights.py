@@ -28,7 +28,7 @@ __all__ = ["ROWS", "measured"]
 
 RECEIVERS: Final = (8, 32)
 _VERSIONS: Final = 7
-_WARM: Final = 2
+_WARM: Final = 12
 
 ROWS: Final[dict[str, Callable[[str], Sender]]] = {
     "file": Files,

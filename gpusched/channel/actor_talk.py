@@ -11,7 +11,6 @@ from collections import Counter, deque
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 import zmq
 
 from gpusched.channel.framing import extent, split, unpack_arrays, unpack_block
@@ -42,7 +41,8 @@ from gpusched.channel.messages import (
     decode_from_learner,
     encode_header,
 )
-from gpusched.channel.shared import ReusableSegment, host_token, map_segment, most_offers
+from gpusched.channel.shared import ReusableSegment, host_token
+from gpusched.channel.shelf import Views, most_offers
 from gpusched.channel.values import Array, Limits, Meta, Weights
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
@@ -105,6 +105,7 @@ class ActorTalk:
         self._link = link
         self._host = host_token() if limits.share_memory else ""
         self._shares = False
+        self._views = Views()
         self._got: GotWeights | None = None
         self._unanswered, self._answer_after = 0, 1
         self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
@@ -190,6 +191,7 @@ class ActorTalk:
         self._link.wake.set()  # the thread may wait for what was due before
         self._shares = bool(self._host) and welcome.host == self._host
         self._got, self._unanswered = None, 0
+        self._views.begin(same=same)
         for seq in self.in_flight.keys() - set(welcome.held):
             outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
             if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
@@ -243,7 +245,7 @@ class ActorTalk:
             self._asked = False
         else:
             self._got = GotWeights(header.version, opened=False)
-            arrays = self._map(header.arrays, header.segment)
+            arrays = self._map(header, header.segment)
             self._got = GotWeights(header.version, opened=True)
             self._unanswered, self._answer_after = self._unanswered + 1, (most_offers(header.segment.size) + 1) // 2
         if self.weights is None or header.version > self.weights.version:
@@ -251,11 +253,10 @@ class ActorTalk:
             self._weights_of = self._learner
             self._newest = max(self._newest, header.version)
 
-    def _map(self, specs: tuple[ArraySpec, ...], segment: Segment) -> dict[str, Array]:
-        if segment.size != extent(specs):
-            raise ProtocolError(f"weights of {extent(specs)} bytes in a segment of {segment.size}")
-        block = np.frombuffer(map_segment(segment, writable=False), np.uint8)
-        return unpack_block(specs, block, self._longest)
+    def _map(self, header: WeightsHeader, segment: Segment) -> dict[str, Array]:
+        if segment.size != extent(header.arrays):
+            raise ProtocolError(f"weights of {extent(header.arrays)} bytes in a segment of {segment.size}")
+        return unpack_block(header.arrays, self._views.take(segment, header.version), self._longest)
 
     def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
         question = self.questions.pop(seq, None)
@@ -290,8 +291,8 @@ class ActorTalk:
         if not self._welcomed:
             self._greet(now)
             return
-        if self._got is not None and self._has_to_answer(self._got, now) and self._say(self._got):
-            self._got, self._unanswered = None, 0
+        if self._got is not None and self._has_to_answer(self._got, now):
+            self._answer_offers(self._got)
         have = 0 if self.weights is None else self.weights.version
         if self._newest > have and not self._asked:
             self._asked = self._say(GetWeights(have, self._ticket))
@@ -316,6 +317,11 @@ class ActorTalk:
     def _has_to_answer(self, got: GotWeights, now: float) -> bool:
         """Return whether the learner is to hear of its offers now: if it can wait, that goes with what is said next."""
         return not got.opened or self._unanswered >= self._answer_after or bool(self.outbox) or now >= self._ping_at
+
+    def _answer_offers(self, got: GotWeights) -> None:
+        if self._say(msgspec.structs.replace(got, freed=self._views.let_go())):
+            self._views.told()
+            self._got, self._unanswered = None, 0
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:

@@ -21,7 +21,7 @@ from gpusched.channel.link import Link, thread_ended
 from gpusched.channel.messages import AnswerHeader, Bye
 from gpusched.channel.published import Published
 from gpusched.channel.roster import Waiting
-from gpusched.channel.shared import Memory
+from gpusched.channel.shared import SMALLEST, ReusableSegment
 from gpusched.channel.values import ActorStatus, Batch, Limits
 from gpusched.errors import ChannelError
 
@@ -29,9 +29,7 @@ __all__ = ["LearnerLoop"]
 
 _FAREWELL_S: Final = 2.0
 _STANDS_BACK_S: Final = 1.0
-_SPARE_S: Final = 0.02  # after a publish: when its actors have been served
 _TELL_HOSTS_S: Final = 1.0
-_LARGEST_SPARE: Final = 64 << 20
 
 
 class LearnerLoop(LearnerTalk):
@@ -44,8 +42,6 @@ class LearnerLoop(LearnerTalk):
         self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
         self._standing_in = threading.Lock()
         self._stand_in: int | None = None
-        self._spare: Memory | None = None
-        self._spare_size, self._spare_due = 0, math.inf
         self._tell_hosts_at = 0.0
         self._ended = False
 
@@ -57,17 +53,21 @@ class LearnerLoop(LearnerTalk):
             self._floor += 1
             self._published = weights.as_version(self._floor)
             version = self._floor
-            if weights.segment is not None and weights.segment.segment.size <= _LARGEST_SPARE:
-                self._spare_size, self._spare_due = weights.segment.segment.size, time.monotonic() + _SPARE_S
+            if weights.segment is not None:
+                self._shelf.put(weights.segment)
         self._speak()
-        self._link.wake.set()  # for the spare
         return version
 
-    def take_spare(self) -> Memory | None:
-        """Return memory for the next weights if it is there already: they are all of one size."""
+    def segment_for(self, size: int) -> ReusableSegment | None:
+        """Return memory for weights of `size` bytes. None: frames are as quick, or there is none to share."""
+        if size < SMALLEST or not self._limits.share_memory:
+            return None
         with self._lock:
-            spare, self._spare = self._spare, None
-            return spare
+            found = self._shelf.take(size)
+        try:
+            return found or ReusableSegment(size, shared=False)
+        except OSError:  # no memory, or a sandbox without memfd: the sockets are left
+            return None
 
     @property
     def version(self) -> int:
@@ -141,12 +141,9 @@ class LearnerLoop(LearnerTalk):
         """Serve until end(). An error that should not happen ends the loop and shows in `failure`."""
         try:
             while not self._ended and self.failure is None:
-                due = min(self._next_news, self._spare_due) - time.monotonic()
-                self._link.poll(min(self._limits.heartbeat_s, max(0.0, due)))
+                self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
                 with self._lock:
                     self._turn()
-                if time.monotonic() >= self._spare_due:
-                    self._make_spare()
                 self._tell_of_hosts(time.monotonic())
             if self._over:
                 self._part()
@@ -156,7 +153,8 @@ class LearnerLoop(LearnerTalk):
         finally:
             with self._lock:
                 self._borrowed.close()
-                self._published = self._spare = None
+                self._published = None
+                self._shelf.clear()
 
     def _speak(self) -> None:
         """Take a turn in this thread: it is the shorter way. If the loop has the socket now, it is told to take one."""
@@ -167,17 +165,6 @@ class LearnerLoop(LearnerTalk):
             self._guarded_turn()
         finally:
             self._lock.release()
-
-    def _make_spare(self) -> None:
-        """Take memory for the next weights now, when nobody waits for it: most of a publish would be that."""
-        self._spare_due = math.inf
-        try:
-            made = Memory(self._spare_size)
-            made.allocate()
-        except OSError:  # publish() will find other ways
-            return
-        with self._lock:
-            self._spare = made
 
     def _tell_of_hosts(self, now: float) -> None:
         """Write which hosts joined and what they sent, once a second at the most; without the lock: disks wait."""

@@ -40,7 +40,8 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.published import Published
 from gpusched.channel.roster import Peer, Roster, Waiting, other_protocol
-from gpusched.channel.shared import host_token, most_offers
+from gpusched.channel.shared import host_token
+from gpusched.channel.shelf import Shelf, most_offers
 from gpusched.channel.values import Array, Batch, Limits
 from gpusched.errors import ProtocolError
 
@@ -70,6 +71,7 @@ class LearnerTalk:
         self._nonce = secrets.token_hex(8)
         self._roster = Roster(limits, self._nonce, host_token() if limits.share_memory else "")
         self._borrowed = Borrowed()
+        self._shelf = Shelf()
         self._published: Published | None = None
         self._freed: dict[Owner, list[int]] = {}
         self._floor = 0
@@ -158,7 +160,8 @@ class LearnerTalk:
             self._refuse(route, answer)
             return
         self._raise_version(hello)
-        lent = self._borrowed.in_use((answer.name, answer.nonce))
+        self._shelf.retire(answer.owner)
+        lent = self._borrowed.in_use(answer.owner)
         self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
 
@@ -218,7 +221,7 @@ class LearnerTalk:
             return unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
         if not peer.shares:
             raise ProtocolError("a segment came from an actor that shares no memory with this learner")
-        block = self._borrowed.take((peer.name, peer.nonce), header.segment, header.seq)
+        block = self._borrowed.take(peer.owner, header.segment, header.seq)
         return unpack_block(header.arrays, block, self._limits.max_message)
 
     def _newest_for(self, peer: Peer) -> int:
@@ -236,9 +239,11 @@ class LearnerTalk:
         if room and published.version > peer.version:
             peer.version = published.version
             peer.offered[published.version] = published
+            self._shelf.lend(published.segment, published.version, peer.owner)
             self._say(peer, published.offer)
 
     def _offered(self, peer: Peer, message: GotWeights) -> None:
+        self._shelf.give_back(peer.owner, message.freed)
         was_kept = message.version in peer.offered
         for version in [version for version in peer.offered if version <= message.version]:
             del peer.offered[version]
@@ -249,6 +254,7 @@ class LearnerTalk:
                 log.info("%s cannot open segments of the learner: it gets frames", peer.name)
                 peer.shares = False
                 peer.offered.clear()
+                self._shelf.retire(peer.owner)
             self._give_weights(peer, 0)
 
     def _give_weights(self, peer: Peer, have: int, ticket: int = 0) -> None:
@@ -288,7 +294,7 @@ class LearnerTalk:
         for peer, seqs in taken.values():
             version = self._newest_for(peer)
             peer.told = version > peer.version
-            self._say(peer, Taken(tuple(seqs), version, tuple(self._freed.pop((peer.name, peer.nonce), ()))))
+            self._say(peer, Taken(tuple(seqs), version, tuple(self._freed.pop(peer.owner, ()))))
 
     def _announce(self) -> None:
         """Tell of new weights those who are not told yet; and everybody, now and then, that the learner lives."""
@@ -315,7 +321,9 @@ class LearnerTalk:
                 peer.offered.clear()
         self._acknowledge(all_freed=True)
         self._freed.clear()  # what is left is for processes that are gone
-        self._borrowed.trim({(peer.name, peer.nonce) for peer in near})
+        owners = {peer.owner for peer in near}
+        self._borrowed.trim(owners)
+        self._shelf.retire_all_but(owners)
 
     def _say(self, peer: Peer, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
         if peer.route is None:

@@ -30,6 +30,12 @@ Owner = tuple[str, str]
 """A process of an actor: name and nonce."""
 
 
+def _rounded(size: int) -> int:
+    """Return what a segment for `size` bytes should have, so that batches of about one size find room in it."""
+    step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 3))
+    return -(-size // step) * step
+
+
 class Lent:
     """An actor's segments: the free ones, and those that go with a batch.
 
@@ -52,7 +58,7 @@ class Lent:
         if not self._has_room(size):
             return None
         try:
-            made = ReusableSegment(size)
+            made = ReusableSegment(_rounded(size), shared=True)
         except OSError:
             return None
         self._all.add(made)

@@ -18,6 +18,7 @@ __all__ = [
     "MAX_HEADER",
     "MAX_NAME",
     "MAX_NUMBER",
+    "MAX_RETURNED",
     "PROTOCOL",
     "WIDEST_SEGMENT",
     "AnswerHeader",
@@ -57,6 +58,8 @@ MAX_NAME: Final = 128
 """Characters of an array's name."""
 MAX_DIMENSIONS: Final = 32
 MAX_NUMBER: Final = 1 << 62
+MAX_RETURNED: Final = 64
+"""Versions that an actor gives back in one message."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 RaisingVersion = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]  # the learner goes on above it and must find room
@@ -144,10 +147,14 @@ class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"
 
 
 class GotWeights(msgspec.Struct, frozen=True, array_like=True, tag="got-weights"):
-    """An actor has, or could not open, the segment with this version of the weights, and those offered before it."""
+    """An actor has, or could not open, the segment with this version of the weights, and those offered before it.
+
+    `freed`: the versions of which it looks at nothing any more, so that their segments may be filled again.
+    """
 
     version: Number
     opened: bool
+    freed: Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_RETURNED)] = ()
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):

@@ -6,20 +6,24 @@ from typing import Self
 
 import zmq
 
-from gpusched.channel.framing import extent, split
+from gpusched.channel.framing import split
 from gpusched.channel.link import frames_of
 from gpusched.channel.messages import ArraySpec, WeightsHeader, encode_header
-from gpusched.channel.shared import SMALLEST, FilledSegment, Memory
+from gpusched.channel.shared import ReusableSegment
 from gpusched.channel.values import Array
 
 __all__ = ["Published"]
 
 
 class Published:
-    """Weights that do not change any more. The memory goes with the last reference and the last actor's mapping."""
+    """Weights that do not change as long as they are the newest, or an actor looks at them."""
 
     def __init__(
-        self, version: int, specs: tuple[ArraySpec, ...], segment: FilledSegment | None, frames: list[zmq.Frame] | None
+        self,
+        version: int,
+        specs: tuple[ArraySpec, ...],
+        segment: ReusableSegment | None,
+        frames: list[zmq.Frame] | None,
     ) -> None:
         self.version = version
         self.specs = specs
@@ -27,14 +31,12 @@ class Published:
         self._frames = frames
 
     @classmethod
-    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], spare: Memory | None, *, share: bool) -> Self:
-        """Copy the arrays once: into a segment, `spare` if it fits, if that may and can be; else into frames."""
-        if share and extent(specs) >= SMALLEST:
-            try:
-                return cls(0, specs, FilledSegment(specs, arrays, spare), None)
-            except OSError:  # no memory, or a sandbox without memfd: the sockets are left
-                pass
-        return cls(0, specs, None, frames_of(arrays))
+    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], segment: ReusableSegment | None) -> Self:
+        """Copy the arrays once: into `segment`, which has room for just them, or into frames without one."""
+        if segment is None:
+            return cls(0, specs, None, frames_of(arrays))
+        segment.write(specs, arrays)
+        return cls(0, specs, segment, None)
 
     def as_version(self, version: int) -> Self:
         """Return the same weights under this version."""
@@ -52,7 +54,7 @@ class Published:
         return encode_header(WeightsHeader(self.version, self.specs, self.segment.segment))
 
     def frames(self) -> list[zmq.Frame]:
-        """Return the arrays as frames, made when the first actor needs them; all sends share them."""
+        """Return the arrays of the newest weights as frames, made when the first actor needs them; all share them."""
         if self._frames is None:
-            self._frames = [] if self.segment is None else frames_of(split(self.specs, self.segment.read()))
+            self._frames = [] if self.segment is None else frames_of(split(self.specs, self.segment.block))
         return self._frames

@@ -64,6 +64,11 @@ class Peer(msgspec.Struct, eq=False, kw_only=True):
     waiting: list[Waiting] = []
     retired: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=_REMEMBERED_PROCESSES))
 
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The process that speaks for it now: name and nonce."""
+        return (self.name, self.nonce)
+
 
 def other_protocol(protocol: int) -> Refused:
     """Return the answer to an actor of another protocol version."""

@@ -11,7 +11,7 @@ import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.errors import NotFound, UsageError
-from gpusched.joining import Invitation, Invited, Join, ask_to_join, write_invitation
+from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, write_invitation
 from gpusched.keys import make_server_key, new_key, read_join_key, revoke
 from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
 
@@ -110,7 +110,7 @@ def test_a_host_that_asks_is_told_what_to_run_and_what_it_is_called(keys: Path) 
 @pytest.mark.usefixtures("listening")
 def test_one_who_asks_twice_is_told_the_same_and_another_is_not(keys: Path, dealer: MakeDealer) -> None:
     def ask(peer: Dealer, nonce: str) -> list[object]:
-        peer.say(Join(3, "node", nonce))
+        peer.say(Join(PROTOCOL, "node", nonce))
         return peer.hear("invited")
 
     with Learner() as learner:

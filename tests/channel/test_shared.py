@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpusched.channel import Actor, Batch, Learner, Limits
 from gpusched.channel.framing import ALIGNMENT, DTYPES, extent, pack_arrays, pieces, split, unpack_block
 from gpusched.channel.messages import MAX_NUMBER, WeightsHeader, check_header
-from gpusched.channel.shared import FilledSegment, ReusableSegment, map_segment
+from gpusched.channel.shared import ReusableSegment, map_segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError, UsageError
 
@@ -76,15 +76,14 @@ def descriptors() -> int:
 def test_arrays_come_back_equal_from_a_segment(arrays: dict[str, Array]) -> None:
     specs, ready = pack_arrays(arrays, MOST)
     size = max(1, extent(specs))
-    filled, reusable = FilledSegment(specs, ready) if extent(specs) else None, ReusableSegment(size)
-    reusable.write(specs, ready)
-    for block in [reusable.block] + ([filled.read()] if filled else []):
-        back = unpack_block(specs, block, MOST)
-        assert [part.tobytes() for part in split(specs, block)] == [array.tobytes() for array in arrays.values()]
-        assert list(back) == list(arrays)
-        for name, array in arrays.items():
-            assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
-            assert back[name].tobytes() == array.tobytes()
+    segment = ReusableSegment(size, shared=True)
+    segment.write(specs, ready)
+    back = unpack_block(specs, segment.block, MOST)
+    assert [part.tobytes() for part in split(specs, segment.block)] == [array.tobytes() for array in arrays.values()]
+    assert list(back) == list(arrays)
+    for name, array in arrays.items():
+        assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
+        assert back[name].tobytes() == array.tobytes()
     assert all(start % ALIGNMENT == 0 for start, _ in pieces(specs))
     assert all(stop <= start for (_, stop), (start, _) in zip(pieces(specs), pieces(specs)[1:], strict=False))
 
@@ -195,9 +194,8 @@ def test_weights_are_one_copy_that_nobody_can_change(endpoint: str) -> None:
         assert (found[0].arrays["x"] == 3).all(), "an older version stays as it was"
 
 
-def test_a_segment_that_weights_are_in_can_neither_be_written_nor_cut() -> None:
-    specs, ready = pack_arrays(big(1), MOST)
-    segment = FilledSegment(specs, ready)
+def test_a_segment_for_weights_can_be_written_by_nobody_else_and_not_be_cut() -> None:
+    segment = ReusableSegment(BIG, shared=False)
     for act in (
         lambda: os.ftruncate(segment.descriptor, 0),
         lambda: os.pwrite(segment.descriptor, b"x", 0),
@@ -206,10 +204,15 @@ def test_a_segment_that_weights_are_in_can_neither_be_written_nor_cut() -> None:
     ):
         with pytest.raises(PermissionError):
             act()
+    memory = map_segment(segment.segment, writable=False)
+    segment.block[:] = 7
+    assert set(memory[:]) == {7}
+    with pytest.raises(TypeError, match="readonly"):
+        memory[0] = 1
 
 
 def test_a_segment_for_batches_cannot_be_cut() -> None:
-    segment = ReusableSegment(100_000)
+    segment = ReusableSegment(100_000, shared=True)
     for size in (0, segment.segment.size + 1):
         with pytest.raises(PermissionError):
             os.ftruncate(segment.descriptor, size)
@@ -410,7 +413,7 @@ def test_a_learner_never_waits_for_an_actor_that_is_stopped(start: Start, endpoi
 
 
 def test_what_is_mapped_survives_an_attempt_to_punch_holes_into_it() -> None:
-    segment = ReusableSegment(100_000)
+    segment = ReusableSegment(100_000, shared=True)
     segment.block[:] = 7
     memory = map_segment(segment.segment, writable=True)
     keep_size, punch_hole = 1, 2

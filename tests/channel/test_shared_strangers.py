@@ -26,7 +26,9 @@ from gpusched.channel.messages import (
     Welcome,
     encode_header,
 )
-from gpusched.channel.shared import FilledSegment, ReusableSegment, host_token, map_segment, most_offers
+from gpusched.channel.shared import ReusableSegment, host_token, map_segment
+from gpusched.channel.shelf import most_offers
+from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
 
@@ -142,7 +144,7 @@ def test_lies_about_a_segment_are_dropped_counted_and_answered(
 def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
     learner: Learner, stranger: Stranger, specs: tuple[ArraySpec, ...]
 ) -> None:
-    segment = ReusableSegment(SIZE)
+    segment = ReusableSegment(SIZE, shared=True)
     stranger.batch(1, segment.segment, specs)
     assert stranger.hear("dropped")[3] == 1
     stranger.batch(2, segment.segment)
@@ -152,7 +154,7 @@ def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
 
 
 def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learner, stranger: Stranger) -> None:
-    segment = ReusableSegment(SIZE)
+    segment = ReusableSegment(SIZE, shared=True)
     stranger.batch(1, segment.segment)
     first = learner.get(timeout=10)
     assert first is not None
@@ -166,13 +168,13 @@ def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learne
 def test_an_actor_without_the_token_may_not_send_segments(stranger: Stranger) -> None:
     stranger.socket.send(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 2, "", 0, "")))
     stranger.hear("welcome")
-    stranger.batch(1, ReusableSegment(SIZE).segment)
+    stranger.batch(1, ReusableSegment(SIZE, shared=True).segment)
     assert "shares no memory" in str(stranger.hear("dropped")[2])
 
 
 def test_memory_and_number_of_an_actors_segments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     borrowed = Borrowed()
-    segments = [ReusableSegment(SIZE) for _ in range(17)]
+    segments = [ReusableSegment(SIZE, shared=True) for _ in range(17)]
     kept = [borrowed.take(OWNER, segment.segment, seq) for seq, segment in enumerate(segments[:16])]
     with pytest.raises(ProtocolError, match="more segments than"):
         borrowed.take(OWNER, segments[16].segment, 16)
@@ -184,7 +186,7 @@ def test_memory_and_number_of_an_actors_segments_are_bounded(monkeypatch: pytest
     with pytest.raises(ProtocolError, match="more segments than"):
         borrowed.take(("b", "n"), segments[3].segment, 3)
     with pytest.raises(ProtocolError, match="over the"):
-        borrowed.take(("c", "n"), ReusableSegment(4 * SIZE).segment, 1)
+        borrowed.take(("c", "n"), ReusableSegment(4 * SIZE, shared=True).segment, 1)
     assert len(others) == 3
 
 
@@ -199,6 +201,12 @@ def test_an_actor_keeps_to_the_bounds_itself(monkeypatch: pytest.MonkeyPatch) ->
     for segment in taken:
         lent.put_back(segment)
     assert lent.take(2 * SIZE) is not None, "those that are too small make room"
+
+
+def filled(specs: tuple[ArraySpec, ...], arrays: list[Array]) -> ReusableSegment:
+    segment = ReusableSegment(100_000, shared=False)
+    segment.write(specs, arrays)
+    return segment
 
 
 @given(
@@ -218,8 +226,8 @@ def test_whatever_is_said_of_a_segment_raises_protocol_errors_only(segment: Segm
 
 def test_weights_that_are_not_there_or_not_sealed_are_asked_for_again(endpoint: str, router: Router) -> None:
     specs, ready = pack_arrays({"x": np.ones(100_000, np.uint8)}, 1 << 20)
-    good = FilledSegment(specs, ready)
-    gone = replace(good.segment, descriptor=FilledSegment(specs, ready).descriptor)
+    good = filled(specs, ready)
+    gone = replace(good.segment, descriptor=filled(specs, ready).descriptor)
     unsealed = told(memfd(100_000, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), 100_000)
     with Actor(endpoint) as actor:
         route, hello = router.hear("hello")
@@ -227,10 +235,10 @@ def test_weights_that_are_not_there_or_not_sealed_are_asked_for_again(endpoint: 
         router.say([route, encode_header(welcome)])
         for version, segment in enumerate((gone, unsealed, replace(good.segment, size=99_999)), 1):
             router.say([route, encode_header(WeightsHeader(version, specs, segment))])
-            assert router.hear("got-weights")[1][1:] == [version, False]
+            assert router.hear("got-weights")[1][1:] == [version, False, []]
         assert actor._loop.dropped == {"malformed": 3}
         router.say([route, encode_header(WeightsHeader(9, specs, good.segment))])
-        assert router.hear("got-weights")[1][1:] == [9, True]
+        assert router.hear("got-weights")[1][1:] == [9, True, []]
         assert (actor.weights().arrays["x"] == 1).all()
 
 
@@ -250,21 +258,20 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
 
 def test_offers_that_can_be_opened_are_answered_together(endpoint: str, router: Router) -> None:
     specs, ready = pack_arrays({"x": np.ones(100_000, np.uint8)}, 1 << 20)
-    good = FilledSegment(specs, ready)
+    good = filled(specs, ready)
+    most = most_offers(100_000)
     with Actor(endpoint) as actor:
         route, hello = router.hear("hello")
         hour_ms = 3_600_000
         welcome = Welcome(PROTOCOL, "a", int(str(hello[5])), 2, 0, hour_ms, 1 << 20, 0, (), host_token())
         router.say([route, encode_header(welcome)])
         router.hear("ping")
-        for version in range(1, most_offers(100_000) // 2 + 2):
+        for version in range(1, most // 2 + 2):
             router.say([route, encode_header(WeightsHeader(version, specs, good.segment))])
             assert actor.weights(newer_than=version - 1).version == version
-        assert router.hear("got-weights")[1][1:] == [most_offers(100_000) // 2, True]
+        assert router.hear("got-weights")[1][1:] == [most // 2, True, [*range(1, most // 2)]]
         actor.send({"y": np.zeros(1, np.uint8)})
-        assert router.hear("got-weights")[1][1:] == [most_offers(100_000) // 2 + 1, True], (
-            "it goes with what is said next"
-        )
+        assert router.hear("got-weights")[1][1:] == [most // 2 + 1, True, [most // 2]], "it goes with what is said next"
 
 
 def test_who_answers_no_offer_gets_a_bounded_number_of_them_and_then_the_newest(
