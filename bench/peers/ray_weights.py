@@ -12,7 +12,7 @@ from bench.peers.ray_session import session
 __all__ = ["Receiver"]
 
 RECEIVERS: Final = (8, 32)
-_WARM: Final = 2
+_WARM: Final = 12
 
 
 class Receiver:

@@ -29,6 +29,7 @@ __all__ = ["ROWS", "measured"]
 RECEIVERS: Final = (8, 32)
 _VERSIONS: Final = 7
 _WARM: Final = 12
+_QUICKLY: Final = 3
 
 ROWS: Final[dict[str, Callable[[str], Sender]]] = {
     "file": Files,
@@ -45,7 +46,7 @@ ROWS: Final[dict[str, Callable[[str], Sender]]] = {
 }
 
 
-def measured(row: str, receivers: int, versions: int) -> float:
+def measured(row: str, receivers: int, versions: int, warm: int) -> float:
     """Return the median of the milliseconds from before a version is given away until its last receiver has it."""
     with tempfile.TemporaryDirectory(prefix="gs-") as home:
         sender = ROWS[row](home)
@@ -56,10 +57,10 @@ def measured(row: str, receivers: int, versions: int) -> float:
         sender.meet(receivers)
         for pipe in pipes:
             pipe.recv()
-        taken = [_given(sender, pipes, version) for version in range(1, _WARM + versions + 1)]
+        taken = [_given(sender, pipes, version) for version in range(1, warm + versions + 1)]
         end_all()
         sender.close()
-    return statistics.median(taken[_WARM:])
+    return statistics.median(taken[warm:])
 
 
 def _given(sender: Sender, pipes: list[Pipe], version: int) -> float:
@@ -87,8 +88,9 @@ def main() -> None:
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("--quick", action="store_true", help="a third of the versions")
     typed = parser.parse_args()
-    versions = _VERSIONS // 3 if typed.quick else _VERSIONS
-    print(json.dumps({f"to_{receivers}": measured(typed.row, receivers, versions) for receivers in RECEIVERS}))
+    part = _QUICKLY if typed.quick else 1
+    versions, warm = _VERSIONS // part, _WARM // part
+    print(json.dumps({f"to_{receivers}": measured(typed.row, receivers, versions, warm) for receivers in RECEIVERS}))
 
 
 if __name__ == "__main__":

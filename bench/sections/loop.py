@@ -11,7 +11,7 @@ __all__ = ["SECTION"]
 _SECONDS: Final = 240
 _HALF_SECONDS: Final = 120
 _STEPS_ONLY_SECONDS: Final = 60
-_QUICK_SECONDS: Final = 20
+_QUICK_SECONDS: Final = 15
 _OURS: Final = "gpusched launch snake, original's network"
 _SMALL: Final = "gpusched launch snake, small network"
 _ORIGINAL: Final = "original"
@@ -42,7 +42,7 @@ SECTION: Final = Section(
         "From the start of the command; `steps` are environment steps that were learnt from, with the median and the "
         "spread of the six parts of one run; the score is the mean in the last fifth of the run. The original and "
         "gpusched with the original's network run for four minutes, the small network has two, the other rows one "
-        "minute, which gives their steps only; a quick look takes 20 s. The original trains in process 0 with what "
+        "minute, which gives their steps only; a quick look takes 15 s. The original trains in process 0 with what "
         "four processes play, step by step, with one Session.run each; `fixed` sleeps instead of spinning and computes "
         "with one thread in each process. One process with 400 games has the same network, labels and update, and no "
         "transport. gpusched runs its own workload, which plays 64 games in each actor and learns with A2C: the scores "

@@ -12,7 +12,7 @@ _OURS: Final = "gpusched launch, preload"
 _FORKSERVER: Final = "forkserver, preload"
 _FORKS: Final = "8 forks, round after round"
 _WORDS: Final = ("33", "600", "50", "8")
-_QUICK_WORDS: Final = ("9", "20", "5", "8")
+_QUICK_WORDS: Final = ("5", "15", "4", "8")
 _PATIENCE_S: Final = 1200.0
 
 
