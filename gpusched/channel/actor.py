@@ -109,9 +109,12 @@ class Actor:
             return has is not None and (newer_than is None or has.version > newer_than)
 
         with self._call():
+            if not there():
+                self._loop.hurry()
             if not self._wait(there, timeout):
                 return None
             weights = self._loop.weights
+            self._loop.took_weights(time.monotonic())
         if weights is not None:
             self._playing = weights.version
         return weights

@@ -45,6 +45,11 @@ class ActorLoop(ActorTalk):
         self.outbox.append(outgoing)
         self._guarded_turn()
 
+    def hurry(self) -> None:
+        """Fetch newer weights as soon as there are any: the application waits for them."""
+        self._fetch_at = -math.inf
+        self._guarded_turn()
+
     def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
         """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
         if self._stand_in is not None:  # of several threads in calls one does
@@ -123,6 +128,8 @@ class ActorLoop(ActorTalk):
 
     def _until_due(self) -> float:
         due = self._ping_at if self._welcomed else self._hello_at + HELLO_AGAIN_S
+        if self._wants_newer():
+            due = min(due, self._fetch_at)
         if self._blocked:
             due = math.inf  # nothing can be said before there is room, and that ends the wait
         if self.closing_at is not None:

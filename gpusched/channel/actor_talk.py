@@ -115,6 +115,7 @@ class ActorTalk:
         self._weights_of = ""
         self._newest = 0
         self._asked = False
+        self._took_at = self._fetch_at = float("-inf")
         self._number = 0
         self._welcomed = False
         self._hello_at = float("-inf")
@@ -140,6 +141,17 @@ class ActorTalk:
     def tell(self) -> None:
         """Let all who wait look again."""
         raise NotImplementedError
+
+    def took_weights(self, now: float) -> None:
+        """Note that the application has taken weights: the next are fetched, over a socket, halfway to the next time.
+
+        A learner may publish for every batch, an actor uses one version for each of its own: to fetch all of them would
+        take more of both hosts, and of what is between, than the batches.
+        """
+        self._fetch_at = now + (now - self._took_at) / 2 if math.isfinite(self._took_at) else now
+        self._took_at = now
+        if self._wants_newer():
+            self._link.wake.set()  # the thread may wait for other things, and longer
 
     # What the learner says
 
@@ -293,9 +305,8 @@ class ActorTalk:
             return
         if self._got is not None and self._has_to_answer(self._got, now):
             self._answer_offers(self._got)
-        have = 0 if self.weights is None else self.weights.version
-        if self._newest > have and not self._asked:
-            self._asked = self._say(GetWeights(have, self._ticket))
+        if self._wants_newer() and now >= self._fetch_at:
+            self._asked = self._say(GetWeights(self._have(), self._ticket))
         while self.outbox and not self._blocked:
             self._send_batch(self.outbox[0])
         if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
@@ -318,6 +329,12 @@ class ActorTalk:
         """Return whether the learner is to hear of its offers now: if it can wait, that goes with what is said next."""
         return not got.opened or self._unanswered >= self._answer_after or bool(self.outbox) or now >= self._ping_at
 
+    def _have(self) -> int:
+        return 0 if self.weights is None else self.weights.version
+
+    def _wants_newer(self) -> bool:
+        return self._newest > self._have() and not self._asked
+
     def _answer_offers(self, got: GotWeights) -> None:
         if self._say(msgspec.structs.replace(got, freed=self._views.let_go())):
             self._views.told()
@@ -326,7 +343,6 @@ class ActorTalk:
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:
             return
-        version = 0 if self.weights is None else self.weights.version
         hello = Hello(
             protocol=PROTOCOL,
             name=self._name,
@@ -334,7 +350,7 @@ class ActorTalk:
             nonce=self._nonce,
             number=self._number + 1,
             learner=self._weights_of,
-            version=version,
+            version=self._have(),
             host=self._host,
         )
         if self._say(hello):

@@ -52,11 +52,12 @@ class Router:
         self.say = socket.send_multipart
         self._socket = socket
 
-    def hear(self, tag: str) -> tuple[bytes, list[object]]:
+    def hear(self, tag: str, but_not: str = "") -> tuple[bytes, list[object]]:
         """Return the route and the next header of that tag; heartbeats and such may come before it."""
         while self._socket.poll(10_000):
             route, header = self._socket.recv_multipart()[:2]
             message: list[object] = msgspec.msgpack.decode(header)
+            assert message[0] != but_not
             if message[0] == tag:
                 return route, message
         raise AssertionError(f"no {tag} came")

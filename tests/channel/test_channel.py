@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
-from gpusched.channel.framing import DTYPES
+from gpusched.channel.framing import DTYPES, pack_arrays
 from gpusched.channel.link import Link
+from gpusched.channel.messages import PROTOCOL, News, WeightsHeader, Welcome, encode_header
 from gpusched.errors import UsageError
+from tests.channel.conftest import Router
 
 WaitUntil = Callable[..., None]
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -467,3 +469,36 @@ def test_an_error_of_a_signals_handler_while_it_stands_in_ends_one_call_only(end
         assert actor.weights(timeout=15) is not None
         assert actor.send(ONE, timeout=15)
         assert learner.get(timeout=15) is not None
+
+
+def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_application_takes(
+    endpoint: str, router: Router
+) -> None:
+    specs, arrays = pack_arrays(ONE, 1 << 20)
+
+    def give(route: bytes, version: int) -> None:
+        router.say([route, encode_header(WeightsHeader(version, specs)), *(array.tobytes() for array in arrays)])
+
+    with Actor(endpoint) as actor, ThreadPoolExecutor(1) as pool:
+        route, hello = router.hear("hello")
+        welcome = Welcome(PROTOCOL, "a", int(str(hello[5])), 9, 1, 50, 1 << 20, 0, ())
+        router.say([route, encode_header(welcome)])
+        assert router.hear("get-weights")[1][1] == 0, "the first it wants at once"
+        give(route, 1)
+        assert actor.weights(timeout=10) is not None
+        router.say([route, encode_header(News(2))])
+        assert router.hear("get-weights")[1][1] == 1, "nobody knows yet how often it takes any"
+        give(route, 2)
+        assert actor.weights(newer_than=1, timeout=10) is not None
+        with actor._loop.changed:
+            actor._loop._took_at -= 3600
+        assert actor.weights().version == 2, "an hour after the time before"
+        router.say([route, encode_header(News(3))])
+        actor.send(ONE)
+        assert router.hear("batch", but_not="get-weights")[1][1] == 1
+        waits = pool.submit(actor.weights, newer_than=2, timeout=10)
+        assert router.hear("get-weights")[1][1] == 2, "who waits is not kept waiting"
+        give(route, 3)
+        found = waits.result(timeout=10)
+        assert found is not None
+        assert found.version == 3
