@@ -47,7 +47,7 @@ class ActorLoop(ActorTalk):
 
     def hurry(self) -> None:
         """Fetch newer weights as soon as there are any: the application waits for them."""
-        self._fetch_at = -math.inf
+        self._waited_for = True
         self._guarded_turn()
 
     def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
@@ -127,9 +127,7 @@ class ActorLoop(ActorTalk):
             return not rest or time.monotonic() >= self.closing_at
 
     def _until_due(self) -> float:
-        due = self._ping_at if self._welcomed else self._hello_at + HELLO_AGAIN_S
-        if self._wants_newer():
-            due = min(due, self._fetch_at)
+        due = min(self._ping_at, self._weights_due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
         if self._blocked:
             due = math.inf  # nothing can be said before there is room, and that ends the wait
         if self.closing_at is not None:

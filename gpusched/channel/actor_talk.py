@@ -115,7 +115,8 @@ class ActorTalk:
         self._weights_of = ""
         self._newest = 0
         self._asked = False
-        self._took_at = self._fetch_at = float("-inf")
+        self._took_at = self._fetch_at = -math.inf
+        self._waited_for = False
         self._number = 0
         self._welcomed = False
         self._hello_at = float("-inf")
@@ -149,8 +150,8 @@ class ActorTalk:
         take more of both hosts, and of what is between, than the batches.
         """
         self._fetch_at = now + (now - self._took_at) / 2 if math.isfinite(self._took_at) else now
-        self._took_at = now
-        if self._wants_newer():
+        self._took_at, self._waited_for = now, False
+        if self._weights_due() < math.inf:
             self._link.wake.set()  # the thread may wait for other things, and longer
 
     # What the learner says
@@ -198,6 +199,7 @@ class ActorTalk:
             return
         same, self._learner = welcome.learner == self._learner, welcome.learner
         self._welcomed, self._asked, self._newest = True, False, welcome.version
+        self._fetch_at = -math.inf
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
         self._link.wake.set()  # the thread may wait for what was due before
@@ -305,8 +307,8 @@ class ActorTalk:
             return
         if self._got is not None and self._has_to_answer(self._got, now):
             self._answer_offers(self._got)
-        if self._wants_newer() and now >= self._fetch_at:
-            self._asked = self._say(GetWeights(self._have(), self._ticket))
+        if now >= self._weights_due() and self._say(GetWeights(self._have(), self._ticket)):
+            self._asked, self._fetch_at = True, math.inf
         while self.outbox and not self._blocked:
             self._send_batch(self.outbox[0])
         if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
@@ -332,8 +334,11 @@ class ActorTalk:
     def _have(self) -> int:
         return 0 if self.weights is None else self.weights.version
 
-    def _wants_newer(self) -> bool:
-        return self._newest > self._have() and not self._asked
+    def _weights_due(self) -> float:
+        """Return when to ask for the newest weights."""
+        if self._asked or self._newest <= self._have():
+            return math.inf
+        return -math.inf if self._waited_for else self._fetch_at
 
     def _answer_offers(self, got: GotWeights) -> None:
         if self._say(msgspec.structs.replace(got, freed=self._views.let_go())):

@@ -502,3 +502,12 @@ def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_applicatio
         found = waits.result(timeout=10)
         assert found is not None
         assert found.version == 3
+        with actor._loop.changed:
+            actor._loop._took_at = time.monotonic()
+        actor.weights()
+        router.say([route, encode_header(News(4))])
+        assert router.hear("get-weights")[1][1] == 3, "soon after it took some, as it does so often"
+        give(route, 4)
+        router.say([route, encode_header(News(5))])
+        actor.send(ONE)
+        assert router.hear("batch", but_not="get-weights")[1][1] == 2, "it has one that it did not take yet"
