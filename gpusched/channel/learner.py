@@ -15,7 +15,7 @@ import zmq
 
 from gpusched import contract
 from gpusched.channel.endpoint import Claim, Where, where_to_bind
-from gpusched.channel.framing import extent, pack_arrays
+from gpusched.channel.framing import pack_arrays
 from gpusched.channel.gate import Gate
 from gpusched.channel.hosts import Hosts
 from gpusched.channel.learner_loop import LearnerLoop
@@ -126,7 +126,7 @@ class Learner:
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
         check_header(WeightsHeader(MAX_NUMBER, specs, WIDEST_SEGMENT))
-        version = self._loop.publish(Published.of(specs, arrays, self._loop.segment_for(extent(specs))))
+        version = self._loop.publish(Published.of(specs, arrays, self._loop.shared(specs, arrays)))
         if not self._ready:
             self._ready = True
             contract.tell_ready()

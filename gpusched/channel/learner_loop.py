@@ -8,21 +8,23 @@ is free at that moment.
 import math
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
 import zmq
 
+from gpusched.channel.framing import extent
 from gpusched.channel.gate import Gate
 from gpusched.channel.hosts import Hosts
 from gpusched.channel.learner_talk import LearnerTalk
 from gpusched.channel.link import Link, thread_ended
-from gpusched.channel.messages import AnswerHeader, Bye
+from gpusched.channel.messages import AnswerHeader, ArraySpec, Bye
 from gpusched.channel.published import Published
 from gpusched.channel.roster import Waiting
-from gpusched.channel.shared import SMALLEST, ReusableSegment
-from gpusched.channel.values import ActorStatus, Batch, Limits
+from gpusched.channel.shared import SMALLEST, WeightsSegment, can_share_weights
+from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError
 
 __all__ = ["LearnerLoop"]
@@ -58,15 +60,22 @@ class LearnerLoop(LearnerTalk):
         self._speak()
         return version
 
-    def segment_for(self, size: int) -> ReusableSegment | None:
-        """Return memory for weights of `size` bytes. None: frames are as quick, or there is none to share."""
-        if size < SMALLEST or not self._limits.share_memory:
+    def shared(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> WeightsSegment | None:
+        """Copy weights to where actors on this host can see them. None: frames are as quick, or there is no such place.
+
+        Whoever publishes copies, without the lock.
+        """
+        size = extent(specs)
+        if size < SMALLEST or not self._limits.share_memory or not can_share_weights():
             return None
         with self._lock:
-            found = self._shelf.take(size)
+            segment = self._shelf.take(size)
+        if segment is not None:
+            segment.write(specs, arrays)
+            return segment
         try:
-            return found or ReusableSegment(size, shared=False)
-        except OSError:  # no memory, or a sandbox without memfd: the sockets are left
+            return WeightsSegment(specs, arrays)
+        except OSError:  # no memory, no descriptor: the sockets are left
             return None
 
     @property

@@ -236,7 +236,7 @@ class LearnerTalk:
         if published is None or published.segment is None or published.offer is None or not peer.shares:
             return
         room = len(peer.offered) < most_offers(published.segment.segment.size)
-        if room and published.version > peer.version:
+        if room and peer.route is not None and published.version > peer.version:
             peer.version = published.version
             peer.offered[published.version] = published
             self._shelf.lend(published.segment, published.version, peer.owner)

@@ -58,7 +58,7 @@ class Lent:
         if not self._has_room(size):
             return None
         try:
-            made = ReusableSegment(_rounded(size), shared=True)
+            made = ReusableSegment(_rounded(size))
         except OSError:
             return None
         self._all.add(made)

@@ -9,7 +9,7 @@ import zmq
 from gpusched.channel.framing import split
 from gpusched.channel.link import frames_of
 from gpusched.channel.messages import ArraySpec, WeightsHeader, encode_header
-from gpusched.channel.shared import ReusableSegment
+from gpusched.channel.shared import WeightsSegment
 from gpusched.channel.values import Array
 
 __all__ = ["Published"]
@@ -22,7 +22,7 @@ class Published:
         self,
         version: int,
         specs: tuple[ArraySpec, ...],
-        segment: ReusableSegment | None,
+        segment: WeightsSegment | None,
         frames: list[zmq.Frame] | None,
     ) -> None:
         self.version = version
@@ -31,12 +31,9 @@ class Published:
         self._frames = frames
 
     @classmethod
-    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], segment: ReusableSegment | None) -> Self:
-        """Copy the arrays once: into `segment`, which has room for just them, or into frames without one."""
-        if segment is None:
-            return cls(0, specs, None, frames_of(arrays))
-        segment.write(specs, arrays)
-        return cls(0, specs, segment, None)
+    def of(cls, specs: tuple[ArraySpec, ...], arrays: Sequence[Array], segment: WeightsSegment | None) -> Self:
+        """Return them as they lie in `segment`; without one they are copied into frames."""
+        return cls(0, specs, segment, frames_of(arrays) if segment is None else None)
 
     def as_version(self, version: int) -> Self:
         """Return the same weights under this version."""

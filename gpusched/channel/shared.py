@@ -18,12 +18,12 @@ from typing import Final
 
 import numpy as np
 
-from gpusched.channel.framing import pieces
+from gpusched.channel.framing import extent, pieces
 from gpusched.channel.messages import ArraySpec, Segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
 
-__all__ = ["SMALLEST", "ReusableSegment", "host_token", "map_segment"]
+__all__ = ["SMALLEST", "ReusableSegment", "WeightsSegment", "can_share_weights", "host_token", "map_segment"]
 
 SMALLEST: Final = 64 << 10
 """Bytes below which frames are as quick: a page table costs, too."""
@@ -45,29 +45,70 @@ def host_token() -> str:
     return hashlib.blake2s(f"{boot}{namespace} {os.geteuid()}".encode(), digest_size=16).hexdigest()
 
 
-class ReusableSegment:
-    """A segment of `size` bytes that this process writes again and again; with `shared` a receiver may write to it too.
+class Memory:
+    """A memfd of `size` bytes. Its descriptor is closed by close(), or with the last reference to this object.
 
-    Its descriptor is closed by close(), or with the last reference to this object. Raises OSError where it cannot be
-    had.
+    Raises OSError where that cannot be had.
     """
 
-    def __init__(self, size: int, *, shared: bool) -> None:
+    def __init__(self, size: int) -> None:
         self.descriptor: Final = os.memfd_create("gpusched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self.close = weakref.finalize(self, os.close, self.descriptor)
         self.close.atexit = False
-        os.posix_fallocate(self.descriptor, 0, size)  # a host that has no more says so here, and not with SIGBUS
+        os.ftruncate(self.descriptor, size)
         inode = os.fstat(self.descriptor).st_ino
         self.segment: Final = Segment(os.getpid(), self.descriptor, inode, size)
+
+    def seal(self, seals: int) -> None:
+        """Forbid this for ever, and to forbid more."""
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
+
+
+class ReusableSegment(Memory):
+    """A segment of `size` bytes for batches, written again and again; its receiver may write to it, too."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        os.posix_fallocate(self.descriptor, 0, size)  # not page by page, when the first batch is written
+        self.seal(_SIZES_SEALED)
         mapped = mmap.mmap(self.descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.block: Final[Array] = np.frombuffer(mapped, np.uint8)
-        seals = _SIZES_SEALED if shared else _SEALED_FOR_OTHERS
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
 
     def write(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
         """Copy the arrays to where `specs` has them."""
+        _copy(self.block, specs, arrays)
+
+
+class WeightsSegment(Memory):
+    """A segment with these arrays, in which only this process can write others of the same size."""
+
+    def __init__(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
+        super().__init__(extent(specs))
         for (start, stop), array in zip(pieces(specs), arrays, strict=True):
-            self.block[start:stop] = array.reshape(-1).view(np.uint8)
+            view, done = array.reshape(-1).view(np.uint8).data, 0
+            while start + done < stop:  # one call writes 2 GiB at the most; new pages are not cleared first, so
+                done += os.pwrite(self.descriptor, view[done:], start + done)
+        self.block: Final[Array] = np.frombuffer(mmap.mmap(self.descriptor, self.segment.size), np.uint8)
+        self.seal(_SEALED_FOR_OTHERS)
+
+    def write(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
+        """Replace what is in it by arrays of the same size."""
+        _copy(self.block, specs, arrays)
+
+
+def _copy(block: Array, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
+    for (start, stop), array in zip(pieces(specs), arrays, strict=True):
+        block[start:stop] = array.reshape(-1).view(np.uint8)
+
+
+@functools.cache
+def can_share_weights() -> bool:
+    """Return whether this kernel, and what may stand between, let a process seal its memory for others only."""
+    try:
+        Memory(mmap.PAGESIZE).seal(_SEALED_FOR_OTHERS)
+    except OSError:
+        return False
+    return True
 
 
 def map_segment(segment: Segment, *, writable: bool) -> mmap.mmap:

@@ -7,6 +7,7 @@ must not know sockets; both classes are called with their loop's lock held.
 """
 
 import mmap
+import os
 import weakref
 from collections import deque
 from collections.abc import Collection
@@ -16,15 +17,15 @@ import numpy as np
 
 from gpusched.channel.lending import Owner
 from gpusched.channel.messages import MAX_RETURNED, Segment
-from gpusched.channel.shared import ReusableSegment, map_segment
+from gpusched.channel.shared import WeightsSegment, map_segment
 from gpusched.channel.values import Array
 
 __all__ = ["Shelf", "Views", "most_offers"]
 
 _MOST_OFFERS: Final = 8
 _MOST_OFFERED: Final = 32 << 20
-_MOST_KEPT: Final = 12
-_MOST_BYTES_KEPT: Final = 64 << 20
+_FEWEST_KEPT, _MOST_KEPT = 4, 12
+_LARGEST_KEPT: Final = 64 << 20
 
 
 def most_offers(size: int) -> int:
@@ -36,18 +37,22 @@ def most_offers(size: int) -> int:
 
 
 def _most_kept(size: int) -> int:
-    """Return how many segments of so many bytes either side keeps for the next versions: of large ones none."""
-    return min(_MOST_KEPT, _MOST_BYTES_KEPT // size)
+    """Return how many segments of so many bytes either side keeps for the next versions: of large ones none.
+
+    Fewer than four would never be free in time: the newest, the one before, that all still look at, the one before
+    that, of which the learner hears with the next answer only, and what an actor is late by.
+    """
+    return max(_FEWEST_KEPT, min(_MOST_KEPT, _LARGEST_KEPT // size)) if size <= _LARGEST_KEPT else 0
 
 
 class Shelf:
     """The learner's segments of one size, the newest weights among them, and who may look at which."""
 
     def __init__(self) -> None:
-        self._lent: dict[ReusableSegment, set[tuple[Owner, int]]] = {}
-        self._newest: ReusableSegment | None = None
+        self._lent: dict[WeightsSegment, set[tuple[Owner, int]]] = {}
+        self._newest: WeightsSegment | None = None
 
-    def take(self, size: int) -> ReusableSegment | None:
+    def take(self, size: int) -> WeightsSegment | None:
         """Return one of `size` bytes at which nobody looks; it is the caller's until put(). None if there is none."""
         for segment, lookers in self._lent.items():
             if segment.segment.size == size and not lookers and segment is not self._newest:
@@ -55,18 +60,17 @@ class Shelf:
                 return segment
         return None
 
-    def put(self, segment: ReusableSegment) -> None:
+    def put(self, segment: WeightsSegment) -> None:
         """Take in the segment of the newest weights; those of another size, and the oldest of too many, go."""
-        size = segment.segment.size
+        self._newest, size = segment, segment.segment.size
         for other in [other for other in self._lent if other.segment.size != size]:
             del self._lent[other]
         while self._lent and len(self._lent) >= _most_kept(size):
             del self._lent[next(iter(self._lent))]
         if _most_kept(size):
             self._lent[segment] = set()
-        self._newest = segment
 
-    def lend(self, segment: ReusableSegment, version: int, owner: Owner) -> None:
+    def lend(self, segment: WeightsSegment, version: int, owner: Owner) -> None:
         """Note that this process is told of the segment, as that of `version`."""
         if segment in self._lent:
             self._lent[segment].add((owner, version))
@@ -98,30 +102,31 @@ class Views:
     """An actor's mappings of its learner's segments, kept because later versions come in the same ones."""
 
     def __init__(self) -> None:
-        self._mapped: dict[Segment, mmap.mmap] = {}
-        self._looked_at: dict[int, weakref.ref[Array]] = {}
-        self._left: deque[int] = deque()  # appended to by whoever frees the last array, at any time
+        self._mapped: dict[Segment, tuple[mmap.mmap, int]] = {}
+        self._takes = 0
+        self._looked_at: dict[int, tuple[weakref.ref[Array], int]] = {}
+        self._left: deque[weakref.ref[Array]] = deque()  # appended to by whoever frees the last array, at any time
         self._untold: list[int] = []
+        _ALL.add(self)
 
     def take(self, segment: Segment, version: int) -> Array:
         """Return the bytes of `segment`, read-only, to view the arrays of `version` on. Raises ProtocolError."""
-        memory = self._mapped.pop(segment, None) or map_segment(segment, writable=False)
-        for other in [other for other in self._mapped if other.size != segment.size]:
-            del self._mapped[other]
-        self._mapped[segment] = memory
-        while len(self._mapped) > _most_kept(segment.size):
-            del self._mapped[next(iter(self._mapped))]
+        known = self._mapped.pop(segment, None)
+        memory = map_segment(segment, writable=False) if known is None else known[0]
+        self._takes += 1
+        self._mapped[segment] = memory, self._takes
+        self._drop_mappings(segment.size)
         block: Array = np.frombuffer(memory, np.uint8)
-        left = self._left
-        self._looked_at[version] = weakref.ref(block, lambda _: left.append(version))
+        look = weakref.ref(block, self._left.append)
+        self._looked_at[id(look)] = look, version
         return block
 
     def let_go(self) -> tuple[int, ...]:
         """Return versions of which no array is left; the same and more until told() is called."""
         while self._left and len(self._untold) < MAX_RETURNED:
-            version = self._left.popleft()
-            self._looked_at.pop(version, None)
-            self._untold.append(version)
+            _, version = self._looked_at.pop(id(self._left.popleft()), (None, None))
+            if version is not None and all(version != other for _, other in self._looked_at.values()):
+                self._untold.append(version)
         return tuple(self._untold)
 
     def told(self) -> None:
@@ -132,6 +137,28 @@ class Views:
         """Begin with a learner that counts on nothing from before; `same`: its segments may still come."""
         if not same:
             self._mapped.clear()
-        self._looked_at.clear()
-        self._left.clear()
+        self.never_let_go()
         self._untold.clear()
+
+    def never_let_go(self) -> None:
+        """Let what is looked at now stay as it is for ever."""
+        self._looked_at.clear()
+
+    def _drop_mappings(self, size: int) -> None:
+        """Forget what will not come again: other sizes, too many, and what did not come for long."""
+        kept, since = _most_kept(size), self._takes - 2 * _MOST_KEPT
+        for number, (segment, (_, taken)) in enumerate(reversed(list(self._mapped.items()))):
+            if number >= kept or taken <= since or segment.size != size:
+                del self._mapped[segment]
+
+
+_ALL: Final[weakref.WeakSet[Views]] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    """Let the child keep what it inherits: nobody will hear of it when that lets go."""
+    for views in _ALL:
+        views.never_let_go()
+
+
+os.register_at_fork(before=_before_fork)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpusched.channel import Actor, Batch, Learner, Limits
 from gpusched.channel.framing import ALIGNMENT, DTYPES, extent, pack_arrays, pieces, split, unpack_block
 from gpusched.channel.messages import MAX_NUMBER, WeightsHeader, check_header
-from gpusched.channel.shared import ReusableSegment, map_segment
+from gpusched.channel.shared import ReusableSegment, WeightsSegment, map_segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError, UsageError
 
@@ -76,7 +76,7 @@ def descriptors() -> int:
 def test_arrays_come_back_equal_from_a_segment(arrays: dict[str, Array]) -> None:
     specs, ready = pack_arrays(arrays, MOST)
     size = max(1, extent(specs))
-    segment = ReusableSegment(size, shared=True)
+    segment = ReusableSegment(size)
     segment.write(specs, ready)
     back = unpack_block(specs, segment.block, MOST)
     assert [part.tobytes() for part in split(specs, segment.block)] == [array.tobytes() for array in arrays.values()]
@@ -195,7 +195,7 @@ def test_weights_are_one_copy_that_nobody_can_change(endpoint: str) -> None:
 
 
 def test_a_segment_for_weights_can_be_written_by_nobody_else_and_not_be_cut() -> None:
-    segment = ReusableSegment(BIG, shared=False)
+    segment = WeightsSegment(*pack_arrays(big(1), MOST))
     for act in (
         lambda: os.ftruncate(segment.descriptor, 0),
         lambda: os.pwrite(segment.descriptor, b"x", 0),
@@ -212,7 +212,7 @@ def test_a_segment_for_weights_can_be_written_by_nobody_else_and_not_be_cut() ->
 
 
 def test_a_segment_for_batches_cannot_be_cut() -> None:
-    segment = ReusableSegment(100_000, shared=True)
+    segment = ReusableSegment(100_000)
     for size in (0, segment.segment.size + 1):
         with pytest.raises(PermissionError):
             os.ftruncate(segment.descriptor, size)
@@ -413,7 +413,7 @@ def test_a_learner_never_waits_for_an_actor_that_is_stopped(start: Start, endpoi
 
 
 def test_what_is_mapped_survives_an_attempt_to_punch_holes_into_it() -> None:
-    segment = ReusableSegment(100_000, shared=True)
+    segment = ReusableSegment(100_000)
     segment.block[:] = 7
     memory = map_segment(segment.segment, writable=True)
     keep_size, punch_hole = 1, 2

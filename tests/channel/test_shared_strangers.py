@@ -26,9 +26,8 @@ from gpusched.channel.messages import (
     Welcome,
     encode_header,
 )
-from gpusched.channel.shared import ReusableSegment, host_token, map_segment
+from gpusched.channel.shared import ReusableSegment, WeightsSegment, host_token, map_segment
 from gpusched.channel.shelf import most_offers
-from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
 
@@ -144,7 +143,7 @@ def test_lies_about_a_segment_are_dropped_counted_and_answered(
 def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
     learner: Learner, stranger: Stranger, specs: tuple[ArraySpec, ...]
 ) -> None:
-    segment = ReusableSegment(SIZE, shared=True)
+    segment = ReusableSegment(SIZE)
     stranger.batch(1, segment.segment, specs)
     assert stranger.hear("dropped")[3] == 1
     stranger.batch(2, segment.segment)
@@ -154,7 +153,7 @@ def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
 
 
 def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learner, stranger: Stranger) -> None:
-    segment = ReusableSegment(SIZE, shared=True)
+    segment = ReusableSegment(SIZE)
     stranger.batch(1, segment.segment)
     first = learner.get(timeout=10)
     assert first is not None
@@ -168,13 +167,13 @@ def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learne
 def test_an_actor_without_the_token_may_not_send_segments(stranger: Stranger) -> None:
     stranger.socket.send(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 2, "", 0, "")))
     stranger.hear("welcome")
-    stranger.batch(1, ReusableSegment(SIZE, shared=True).segment)
+    stranger.batch(1, ReusableSegment(SIZE).segment)
     assert "shares no memory" in str(stranger.hear("dropped")[2])
 
 
 def test_memory_and_number_of_an_actors_segments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     borrowed = Borrowed()
-    segments = [ReusableSegment(SIZE, shared=True) for _ in range(17)]
+    segments = [ReusableSegment(SIZE) for _ in range(17)]
     kept = [borrowed.take(OWNER, segment.segment, seq) for seq, segment in enumerate(segments[:16])]
     with pytest.raises(ProtocolError, match="more segments than"):
         borrowed.take(OWNER, segments[16].segment, 16)
@@ -186,7 +185,7 @@ def test_memory_and_number_of_an_actors_segments_are_bounded(monkeypatch: pytest
     with pytest.raises(ProtocolError, match="more segments than"):
         borrowed.take(("b", "n"), segments[3].segment, 3)
     with pytest.raises(ProtocolError, match="over the"):
-        borrowed.take(("c", "n"), ReusableSegment(4 * SIZE, shared=True).segment, 1)
+        borrowed.take(("c", "n"), ReusableSegment(4 * SIZE).segment, 1)
     assert len(others) == 3
 
 
@@ -201,12 +200,6 @@ def test_an_actor_keeps_to_the_bounds_itself(monkeypatch: pytest.MonkeyPatch) ->
     for segment in taken:
         lent.put_back(segment)
     assert lent.take(2 * SIZE) is not None, "those that are too small make room"
-
-
-def filled(specs: tuple[ArraySpec, ...], arrays: list[Array]) -> ReusableSegment:
-    segment = ReusableSegment(100_000, shared=False)
-    segment.write(specs, arrays)
-    return segment
 
 
 @given(
@@ -226,8 +219,8 @@ def test_whatever_is_said_of_a_segment_raises_protocol_errors_only(segment: Segm
 
 def test_weights_that_are_not_there_or_not_sealed_are_asked_for_again(endpoint: str, router: Router) -> None:
     specs, ready = pack_arrays({"x": np.ones(100_000, np.uint8)}, 1 << 20)
-    good = filled(specs, ready)
-    gone = replace(good.segment, descriptor=filled(specs, ready).descriptor)
+    good = WeightsSegment(specs, ready)
+    gone = replace(good.segment, descriptor=WeightsSegment(specs, ready).descriptor)
     unsealed = told(memfd(100_000, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), 100_000)
     with Actor(endpoint) as actor:
         route, hello = router.hear("hello")
@@ -258,7 +251,7 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
 
 def test_offers_that_can_be_opened_are_answered_together(endpoint: str, router: Router) -> None:
     specs, ready = pack_arrays({"x": np.ones(100_000, np.uint8)}, 1 << 20)
-    good = filled(specs, ready)
+    good = WeightsSegment(specs, ready)
     most = most_offers(100_000)
     with Actor(endpoint) as actor:
         route, hello = router.hear("hello")
