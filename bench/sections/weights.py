@@ -18,10 +18,10 @@ SECTION: Final = Section(
     title="Weights of the original's network, from one process to 8 and to 32",
     about=(
         "8 arrays float32, 4.73 MB: milliseconds from before they are given away until the last process has them as "
-        "arrays, has looked at both ends of each, and has said so; the median of seven versions or ten, after twelve. Ours "
-        "and Ray give views on memory that all share. Nothing is copied into a framework's variables but in the row "
-        "of Keras, which is the original's way as it was: that one does more. `read in place` is a limit: its readers "
-        "cannot know which version they read, nor that they read one whole."
+        "arrays, has looked at both ends of each, and has said so; the median of seven versions (Ray: ten), after "
+        "twelve. Ours and Ray give views on memory that all share. Nothing is copied into a framework's variables but "
+        "in the row of Keras, which is the original's way as it was: that one does more. `read in place` is a limit: "
+        "its readers cannot know which version they read, nor that they read one whole."
     ),
     figures={
         "to_8": Figure("to 8", "ms", "less"),
