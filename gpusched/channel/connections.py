@@ -34,13 +34,14 @@ _SOURCE: Final = int(zmq.SRCFD)
 class Connection(msgspec.Struct, eq=False, kw_only=True):
     """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
-    `user`: whose key it has, "" until it said something. `ticket`: of the weights that are under way on it, 0 for none
-    (messages.WeightsHeader).
+    `user`: whose key it has, "" until it said something. `before`: how often anybody had been let in when it came, see
+    heard(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader).
     """
 
     socket: socket.socket
     address: str
     since: float
+    before: int
     user: str = ""
     taken: int = 0
     unread: int = 0
@@ -71,8 +72,11 @@ class Connections:
         with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)
 
-    def accepted(self, descriptor: int, now: float) -> Connection | None:
-        """Note a new connection, and let it speak; return who has to go for it, if there are too many."""
+    def accepted(self, descriptor: int, now: float, before: int) -> Connection | None:
+        """Note a new connection, and let it speak; return who has to go for it, if there are too many.
+
+        `before`: how often anybody has been let in so far.
+        """
         self.ended(descriptor)
         try:
             copied = socket.socket(fileno=os.dup(descriptor))
@@ -83,7 +87,8 @@ class Connections:
         except (OSError, IndexError):
             copied.close()
             return None
-        connection = Connection(socket=copied, address=address.removeprefix("::ffff:"), since=now)
+        address = address.removeprefix("::ffff:")
+        connection = Connection(socket=copied, address=address, since=now, before=before)
         self._by_descriptor[descriptor] = connection
         with suppress(OSError):
             copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
@@ -99,10 +104,14 @@ class Connections:
             connection.socket.close()
         return connection
 
-    def heard(self, parts: list[zmq.Frame], unkept: int, user: str) -> Connection | None:
-        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended."""
+    def heard(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
+        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended.
+
+        `entry`: which of all times that anybody was let in was that of this connection. A message of an earlier one
+        than can be is late: its own has ended, and the descriptor is another's now.
+        """
         connection = self._by_descriptor.get(parts[-1].get(_SOURCE))
-        if connection is None or connection.user not in {"", user}:  # ended, and the descriptor is another's now
+        if connection is None or entry <= connection.before:
             return None
         connection.user = user
         connection.taken += unkept + sum(_on_the_wire(len(part)) for part in parts[1:])

@@ -39,7 +39,7 @@ _FAILED: Final = {
     int(zmq.EVENT_HANDSHAKE_FAILED_AUTH),
 }
 _EVENTS: Final = sum(_FAILED) | int(zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-_MANY: Final = 256
+_MANY: Final = 4096  # more than may wait: all that happened before a question is known when it is answered
 _OTHERS_KEY: Final = 0x11000001  # zmq.h, ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
 
@@ -58,6 +58,7 @@ class Gate:
         self._pace: dict[str, tuple[float, float]] = {}
         self._connections = Connections(limits)
         self.heard: Final = self._connections.heard
+        self._entries = 0
         self._named: set[tuple[str, str]] = set()
         self._failure: str | None = None
         self._look_at = 0.0
@@ -100,7 +101,7 @@ class Gate:
                 ready = dict(poller.poll(math.ceil(1000 * max(0.0, self._look_at - time.monotonic()))))
                 if self._wake.descriptor in ready:
                     self._wake.clear()
-                if self._monitor in ready:  # before the questions: whose address is asked about is known by then
+                if self._monitor in ready or self._zap in ready:  # first: who is asked about must be known by then
                     self._hear_events()
                 if self._zap in ready:
                     self._answer()
@@ -132,7 +133,9 @@ class Gate:
             self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
         else:
             self._users[public] = name
-            self._zap.send_multipart([version, request, b"200", b"OK", public.encode(), b""])
+            self._entries += 1
+            user = f"{self._entries}:{public}".encode()  # see Connections.heard
+            self._zap.send_multipart([version, request, b"200", b"OK", user, b""])
 
     def _too_often(self, public: str) -> bool:
         """Return whether that key connects more often than one should: each time it may guess a route (see Link)."""
@@ -158,7 +161,7 @@ class Gate:
             self._connections.freeze(value)
         elif event == zmq.EVENT_ACCEPTED:
             now = time.monotonic()
-            gone = self._connections.accepted(value, now)
+            gone = self._connections.accepted(value, now, self._entries)
             if gone is not None:
                 self._turn_away(gone.address, f"there are {len(self._connections)} connections: see `ulimit -n`")
             self._look_at = min(self._look_at, now + _LOOK_CLOSELY_S)

@@ -48,7 +48,7 @@ __all__ = ["LearnerTalk"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
-_USER: Final = "User-Id"  # what the gate said of whoever has that key
+_USER: Final = "User-Id"  # what the gate said of whoever has that key: ENTRY:KEY, see Connections.heard
 
 
 class LearnerTalk:
@@ -130,10 +130,10 @@ class LearnerTalk:
         if self._roster.is_local(route):
             return
         try:
-            self._key = str(parts[-1].get(_USER))
+            entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = gate.heard(parts, self._link.unkept, self._key)
+        self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
 
     def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):

@@ -24,7 +24,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.errors import UsageError
 from gpusched.keys import AllowList, JoinKey, make_server_key, new_key, read_join_key, revoke, secure_client
-from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network
+from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
 
 ONE = {"x": np.zeros(1, np.uint8)}
 WEIGHTS = {"w": np.frombuffer(b"these are the weights " * 10_000, np.uint8)}
@@ -229,6 +229,32 @@ def test_a_route_that_was_anothers_is_of_no_use_with_another_key(
             wait_until(lambda: len(learner._gate._connections) == 0)
     finally:
         context.destroy(linger=0)
+
+
+def test_what_comes_late_of_a_connection_is_not_counted_to_who_has_its_descriptor_now(
+    learner: Learner, keys: Path, dealer: MakeDealer, wait_until: WaitUntil
+) -> None:
+    assert learner._gate is not None
+    connected = learner._gate._connections._by_descriptor
+    first = dealer(network(learner), read_join_key(keys / "lab.key"))
+    first.greet("actor.0@lab")
+    first.hear("welcome")
+    [descriptor] = connected
+    others: list[Dealer] = []
+    with learner._loop._lock:  # it reads nothing now
+        first.socket.setsockopt(zmq.LINGER, 10_000)
+        for _ in range(20):
+            first.say(Ping(0, inside=False))
+        first.socket.close()
+        wait_until(lambda: not connected)
+        while descriptor not in connected:
+            assert len(others) < 20, "none has the descriptor again"
+            others.append(dealer(network(learner), read_join_key(keys / "other.key")))
+            wait_until(lambda: len(connected) == len(others))
+    others[-1].greet("actor.0@other")
+    others[-1].hear("welcome")
+    assert connected[descriptor].user == read_join_key(keys / "other.key").public
+    assert 0 < connected[descriptor].taken < 500, "its own word, and not twenty of the other's"
 
 
 def test_who_connects_and_says_nothing_does_not_stay(
