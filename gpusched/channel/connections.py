@@ -11,6 +11,7 @@ import resource
 import socket
 import struct
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -141,10 +142,15 @@ class Connections:
             connection.socket.shutdown(socket.SHUT_RDWR)
         return True
 
-    def shut_all(self, user: str | None = None) -> None:
-        """End all connections, or those of that user."""
+    def shut_all(self) -> None:
+        """End all connections."""
         for connection in self._by_descriptor.values():
-            if user is None or connection.user == user:
+            self.shut(connection)
+
+    def shut_others(self, users: Collection[str]) -> None:
+        """End the connections of all but these users, and but those of which it is not known yet whose they are."""
+        for connection in self._by_descriptor.values():
+            if connection.user and connection.user not in users:
                 self.shut(connection)
 
     def close(self) -> None:

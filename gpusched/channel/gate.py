@@ -185,9 +185,11 @@ class Gate:
 
     def _look(self) -> None:
         """See to the keys that were revoked and to the connections that go too far."""
-        for user, name in [(user, name) for user, name in self._users.items() if self._allowed.name_of(user) is None]:
+        revoked = [(user, name) for user, name in self._users.items() if self._allowed.name_of(user) is None]
+        for user, _ in revoked:
             del self._users[user]
-            self._connections.shut_all(user)
+        self._connections.shut_others(self._users)  # at each look: whose it is may show after the key was revoked
+        for user, name in revoked:
             self.revoked.append(user)
             self._changed()
             log.warning("put out whoever has the key %r: %s", name, self._allowed.why_not(user))

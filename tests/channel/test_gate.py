@@ -143,6 +143,21 @@ def test_who_is_in_when_the_key_is_revoked_is_put_out(
     assert len([each for each in caplog.records if "put out whoever has the key 'lab'" in each.getMessage()]) == 1
 
 
+def test_who_says_the_first_word_after_the_key_was_revoked_is_put_out(
+    learner: Learner, keys: Path, dealer: MakeDealer, wait_until: WaitUntil
+) -> None:
+    assert learner._gate is not None
+    gate, key = learner._gate, read_join_key(keys / "lab.key")
+    peer = dealer(network(learner), key)
+    wait_until(lambda: gate.lets_in(key.public))
+    [connection] = gate._connections._by_descriptor.values()
+    revoke(keys, "lab")
+    wait_until(lambda: not gate.lets_in(key.public))
+    assert not connection.shut, "it may be anybody's"
+    peer.greet("actor.0@lab")
+    wait_until(lambda: connection.shut)
+
+
 def test_without_its_thread_the_gate_lets_nobody_in(
     learner: Learner,
     endpoint: str,
