@@ -38,6 +38,7 @@ _CONNECT_MS: Final = 3000
 _MONITORED: Final = struct.Struct("=Hi")
 _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
+_FRAMES_A_TURN: Final = 10_000  # some milliseconds
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
@@ -75,7 +76,7 @@ class Link:
     """One socket in a context of its own, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
 
     libzmq tells of a message once, to whoever uses the socket next, in whatever way: so each turn at the socket, of any
-    thread, ends with a receive() that returns None.
+    thread, ends with a receive() that returns None. Amid a message that means: another turn is due.
 
     The own thread of a side waits in poll(), for messages, `wake` and the time. A thread of the application that waits
     for messages too stands in for it: it waits in follow(), for messages and `nudge`, and until it stands back, a
@@ -190,14 +191,19 @@ class Link:
                 self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped."""
-        self.unkept = 0
+        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped.
+
+        One of very many frames takes several calls, so that others have their turn: until its end each returns None,
+        and sets `wake` for the next.
+        """
         if self._parts:
             if not self._socket.get(zmq.RCVMORE):
                 return self._whole()
-        elif not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
-            return None
-        while True:
+        else:
+            self.unkept = 0
+            if not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
+                return None
+        for _ in range(_FRAMES_A_TURN):
             frame = self._socket.recv(_NOW, copy=False)
             if len(self._parts) <= _MOST_PARTS:
                 self._parts.append(frame)
@@ -205,6 +211,8 @@ class Link:
                 self.unkept += len(frame)
             if not frame.more:
                 return self._whole()
+        self.wake.set()
+        return None
 
     def writable(self) -> bool:
         """Return whether there is room and a connection; a receive() that heard nothing may have taken that news."""
