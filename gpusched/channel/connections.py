@@ -73,8 +73,8 @@ class Connections:
         with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)
 
-    def accepted(self, descriptor: int, now: float, before: int) -> Connection | None:
-        """Note a new connection, and let it speak; return who has to go for it, if there are too many.
+    def accepted(self, descriptor: int, now: float, before: int) -> tuple[Connection, str] | None:
+        """Note a new connection, and let it speak; return who had to go for it, and why, if there are too many.
 
         `before`: how often anybody has been let in so far.
         """
@@ -95,7 +95,7 @@ class Connections:
             copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         gone = self._too_many(connection)
         if gone is not None:
-            self.shut(gone)
+            self.shut(gone[0])
         return gone
 
     def ended(self, descriptor: int) -> Connection | None:
@@ -158,14 +158,22 @@ class Connections:
         for descriptor in list(self._by_descriptor):
             self.ended(descriptor)
 
-    def _too_many(self, newest: Connection) -> Connection | None:
-        """Of those that have said nothing the oldest gives way: an honest one says who it is at once."""
+    def _too_many(self, newest: Connection) -> tuple[Connection, str] | None:
+        """Of those that have said nothing one gives way: an honest one says who it is soon.
+
+        It is the oldest from the address that has most of them, so that whoever makes many is in the way of few others.
+        """
         silent = [each for each in self._by_descriptor.values() if not each.user and not each.shut]
         if len(silent) > _MOST_SILENT:
-            return silent[0]
-        if len(self._by_descriptor) > self._most:
-            return silent[0] if silent else newest
-        return None
+            why = f"more than {_MOST_SILENT} connections say nothing"
+        elif len(self._by_descriptor) > self._most:
+            why = f"there are more than {self._most} connections: see `ulimit -n`"
+        else:
+            return None
+        if not silent:
+            return newest, why
+        [(most, _)] = Counter(each.address for each in silent).most_common(1)
+        return next(each for each in silent if each.address == most), why
 
     def _most_of(self, user: str) -> int:
         return self._most_unread_of_a_key if user else 2 * self._most_unread
@@ -176,7 +184,7 @@ class Connections:
         if connection.user and number > _MOST_OF_A_KEY:
             return f"its key has more than {_MOST_OF_A_KEY} connections"
         if connection.unread > self._most_unread:
-            return f"it sent {connection.unread >> 20} MiB more than can be read of it"
+            return f"it sent over {self._most_unread >> 20} MiB more than can be read of it"
         return ""
 
     def _unread(self, connection: Connection, now: float) -> int:

@@ -163,7 +163,7 @@ class Gate:
             now = time.monotonic()
             gone = self._connections.accepted(value, now, self._entries)
             if gone is not None:
-                self._turn_away(gone.address, f"there are {len(self._connections)} connections: see `ulimit -n`")
+                self._turn_away(gone[0].address, gone[1])
             self._look_at = min(self._look_at, now + _LOOK_CLOSELY_S)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             self._failure = ""  # said already, when its key was asked about
@@ -176,6 +176,7 @@ class Gate:
                 self._turn_away("an address that it did not stay to tell" if ended is None else ended.address, why)
 
     def _turn_away(self, address: str, why: str) -> None:
+        """Say once who was turned away for what: a reason must hold no number that is another one each time."""
         if (address, why) in self._named:
             return
         if len(self._named) >= _MOST_NAMED:

@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, ChannelError, Learner, Limits
+from gpusched.channel.connections import _received
 from gpusched.channel.gate import Gate
 from gpusched.channel.messages import (
     PROTOCOL,
@@ -25,6 +26,7 @@ from gpusched.channel.messages import (
 from gpusched.errors import UsageError
 from gpusched.keys import AllowList, JoinKey, make_server_key, new_key, read_join_key, revoke, secure_client
 from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
+from tests.channel.curve import GREETING
 
 ONE = {"x": np.zeros(1, np.uint8)}
 WEIGHTS = {"w": np.frombuffer(b"these are the weights " * 10_000, np.uint8)}
@@ -307,6 +309,57 @@ def test_of_many_who_say_nothing_the_oldest_give_way_to_who_speaks(
                 continue
     for each in silent:
         each.close()
+
+
+def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gpusched.channel.connections._MOST_SILENT", 5)
+    host, _, port = network(learner).removeprefix("tcp://").rpartition(":")
+    where = (host, int(port))
+    slow = [socket.create_connection(where, timeout=10, source_address=(f"127.0.0.{number}", 0)) for number in (2, 3)]
+    many = [socket.create_connection(where, timeout=10) for _ in range(20)]
+    for each in many[:14]:
+        with suppress(ConnectionResetError):
+            while each.recv(1000):  # to its end, which those that gave way have come to
+                continue
+    for each in slow:
+        each.sendall(GREETING)
+        assert len(each.recv(64, socket.MSG_WAITALL)) == 64
+    for each in (*slow, *many):
+        each.close()
+    assert turned_away(caplog)[:1] == ["turned away 127.0.0.1: more than 5 connections say nothing"]
+
+
+def test_who_sends_too_much_again_and_again_is_named_once(  # noqa: PLR0917 (fixtures)
+    endpoint: str,
+    keys: Path,
+    dealer: MakeDealer,
+    wait_until: WaitUntil,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("gpusched.channel.connections._KERNEL_KEEPS", 1 << 20)
+    monkeypatch.setattr("gpusched.channel.gate._LOOK_S", 3600.0)
+    monkeypatch.setattr("gpusched.channel.gate._LOOK_CLOSELY_S", 3600.0)
+    limits = Limits(max_remote=64 << 10)
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
+        gate = learner._gate
+        assert gate is not None
+        for number in (40, 80):
+            peer = dealer(network(learner), read_join_key(keys / "lab.key"))
+            peer.greet("actor.0@lab")
+            peer.hear("welcome")
+            [connection] = gate._connections._by_descriptor.values()
+            for _ in range(number):
+                peer.socket.send(bytes(60_000), zmq.SNDMORE)
+            wait_until(lambda got=connection, least=number * 60_000: _received(got.socket) > least)
+            gate._look_at = 0.0  # it looks now
+            gate._wake.set()
+            wait_until(lambda got=connection: got.shut)
+            peer.socket.close(0)
+            wait_until(lambda: not len(gate._connections))
+    assert turned_away(caplog) == ["turned away 127.0.0.1: it sent over 1 MiB more than can be read of it"]
 
 
 def test_a_key_that_connects_too_often_has_to_wait_and_the_others_do_not(
