@@ -27,6 +27,7 @@ _MOST_OF_A_KEY: Final = 512
 _FIRST_WORD_S: Final = 20.0  # libzmq gives up a handshake after 10
 _KERNEL_KEEPS: Final = 16 << 20  # bytes that came and that libzmq has not read: the most of a usual tcp_rmem is 6 MiB
 _FROZEN_BELOW: Final = 64 << 10
+_HANDSHAKE: Final = 64 << 10  # bytes: a usual one is some hundred
 _BYTES_RECEIVED: Final = struct.Struct("=128xQ")  # struct tcp_info of linux/tcp.h, tcpi_bytes_received, Linux 4.1
 _LONG_FRAME: Final = 255
 _SOURCE: Final = int(zmq.SRCFD)
@@ -36,7 +37,8 @@ class Connection(msgspec.Struct, eq=False, kw_only=True):
     """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
     `user`: whose key it has, "" until it said something. `before`: how often anybody had been let in when it came, see
-    heard(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader).
+    heard(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader). `trouble`: why the
+    learner wants to hear no more of it.
     """
 
     socket: socket.socket
@@ -47,6 +49,7 @@ class Connection(msgspec.Struct, eq=False, kw_only=True):
     taken: int = 0
     unread: int = 0
     ticket: int = 0
+    trouble: str = ""
     shut: bool = False
 
 
@@ -118,6 +121,18 @@ class Connections:
         connection.taken += unkept + sum(_on_the_wire(len(part)) for part in parts[1:])
         return connection
 
+    def talks_too_much(self, address: str) -> bool:
+        """Return whether one from there has said more than a handshake takes before its first word, and shut it.
+
+        A peer says in the handshake what it wants to be called: libzmq takes a name as long as a message may be, and
+        copies it for each message.
+        """
+        found = [each for each in self._by_descriptor.values() if each.address == address and not each.user]
+        found = [each for each in found if _received(each.socket) > _HANDSHAKE]
+        for each in found:
+            self.shut(each)
+        return bool(found)
+
     def look(self, now: float) -> list[tuple[Connection, str]]:
         """Shut those that go too far, and return them with the reason."""
         number, unread = Counter[str](), Counter[str]()
@@ -179,6 +194,8 @@ class Connections:
         return self._most_unread_of_a_key if user else 2 * self._most_unread
 
     def _trouble(self, connection: Connection, number: int, now: float) -> str:
+        if connection.trouble:
+            return connection.trouble
         if not connection.user and now - connection.since > _FIRST_WORD_S:
             return f"it said nothing for {_FIRST_WORD_S:.0f} s"
         if connection.user and number > _MOST_OF_A_KEY:

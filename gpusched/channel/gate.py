@@ -131,6 +131,9 @@ class Gate:
         elif self._too_often(public):
             self._turn_away(where, f"its key {name!r} connects too often")
             self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
+        elif self._connections.talks_too_much(where):
+            self._turn_away(where, "it said more than a handshake takes")
+            self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it may be another from there
         else:
             self._users[public] = name
             self._entries += 1

@@ -26,7 +26,7 @@ from gpusched.channel.messages import (
 from gpusched.errors import UsageError
 from gpusched.keys import AllowList, JoinKey, make_server_key, new_key, read_join_key, revoke, secure_client
 from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
-from tests.channel.curve import GREETING
+from tests.channel.curve import GREETING, Client
 
 ONE = {"x": np.zeros(1, np.uint8)}
 WEIGHTS = {"w": np.frombuffer(b"these are the weights " * 10_000, np.uint8)}
@@ -325,13 +325,14 @@ def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
                 continue
     for each in slow:
         each.sendall(GREETING)
-        assert len(each.recv(64, socket.MSG_WAITALL)) == 64
+        with each.makefile("rb") as answer:
+            assert len(answer.read(64)) == 64
     for each in (*slow, *many):
         each.close()
     assert turned_away(caplog)[:1] == ["turned away 127.0.0.1: more than 5 connections say nothing"]
 
 
-def test_who_sends_too_much_again_and_again_is_named_once(  # noqa: PLR0917 (fixtures)
+def test_who_sends_too_much_again_and_again_is_named_once(
     endpoint: str,
     keys: Path,
     dealer: MakeDealer,
@@ -351,15 +352,41 @@ def test_who_sends_too_much_again_and_again_is_named_once(  # noqa: PLR0917 (fix
             peer.greet("actor.0@lab")
             peer.hear("welcome")
             [connection] = gate._connections._by_descriptor.values()
-            for _ in range(number):
-                peer.socket.send(bytes(60_000), zmq.SNDMORE)
-            wait_until(lambda got=connection, least=number * 60_000: _received(got.socket) > least)
-            gate._look_at = 0.0  # it looks now
-            gate._wake.set()
-            wait_until(lambda got=connection: got.shut)
+            with learner._loop._lock:  # it reads nothing now
+                peer.socket.send_multipart([bytes(60_000)] * number)
+                wait_until(lambda got=connection, least=number * 60_000: _received(got.socket) > least)
+                gate._look_at = 0.0  # it looks now
+                gate._wake.set()
+                wait_until(lambda got=connection: got.shut)
             peer.socket.close(0)
             wait_until(lambda: not len(gate._connections))
     assert turned_away(caplog) == ["turned away 127.0.0.1: it sent over 1 MiB more than can be read of it"]
+
+
+@pytest.mark.parametrize(
+    ("length", "why"),
+    [(300, "it calls itself by a name of over 255 bytes"), (100_000, "it said more than a handshake takes")],
+)
+def test_who_calls_itself_by_a_long_name_is_put_out(
+    length: int, why: str, learner: Learner, keys: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+) -> None:
+    hostile = Client(network(learner), read_join_key(keys / "lab.key"), b"x" * length)
+    with suppress(ConnectionError):  # it is cut in the handshake
+        hostile.say(encode_header(Hello(PROTOCOL, "actor.0@lab", 0, "nonce", 1, "", 0, "")))
+    assert hostile.ended()
+    hostile.close()
+    wait_until(lambda: turned_away(caplog) == [f"turned away 127.0.0.1: {why}"])
+    assert learner.actors == ()
+    with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
+        assert actor.send(ONE, timeout=10)
+        assert learner.get(timeout=10) is not None
+
+
+def test_who_calls_itself_by_a_short_name_is_heard(learner: Learner, keys: Path, wait_until: WaitUntil) -> None:
+    peer = Client(network(learner), read_join_key(keys / "lab.key"), b"x" * 255)
+    peer.say(encode_header(Hello(PROTOCOL, "actor.0@lab", 0, "nonce", 1, "", 0, "")))
+    wait_until(lambda: [each.name for each in learner.actors] == ["actor.0@lab"])
+    peer.close()
 
 
 def test_a_key_that_connects_too_often_has_to_wait_and_the_others_do_not(
