@@ -135,6 +135,7 @@ class Link:
         if endpoint.startswith("tcp:"):
             self._reach_out(endpoint)
         if key is not None:
+            self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message + _FRAME_OVERHEAD)
             secure_client(self._socket, key)
             self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
             self._endpoint = endpoint

@@ -120,6 +120,7 @@ class Roster:
             held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
             host="" if peer.user.key else self._host,
             lent=lent,
+            longest=self._limits.max_message,
         )
 
     def speaker(self, route: bytes, now: float, key: str = "") -> Peer | None:

@@ -204,6 +204,30 @@ def test_a_learner_that_knows_nothing_of_a_host_gives_its_name_to_the_key_that_s
             thief.weights(timeout=10)
 
 
+def test_an_actor_elsewhere_takes_weights_as_large_as_its_limit(endpoint: str, keys: Path) -> None:
+    limits = Limits(max_message=LARGE.nbytes)
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab", limits=limits) as actor,
+    ):
+        learner.publish({"w": LARGE})
+        found = actor.weights(timeout=10)
+        assert found is not None
+        assert (found.arrays["w"] == LARGE).all()
+
+
+def test_an_actor_elsewhere_that_takes_less_than_the_weights_may_have_says_so(endpoint: str, keys: Path) -> None:
+    limits = Limits(max_message=LARGE.nbytes, max_remote=1 << 20)
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab", limits=Limits(max_message=2 << 20)) as actor,
+    ):
+        learner.publish({"w": LARGE})
+        with pytest.raises(ChannelError, match=f"sends up to {LARGE.nbytes} bytes, this actor takes {2 << 20}") as told:
+            actor.weights(timeout=10)
+        assert "same limits" in told.value.hint
+
+
 def test_a_replica_that_joined_says_where_it_is(
     endpoint: str, keys: Path, launch: Launch, wait_until: WaitUntil
 ) -> None:
