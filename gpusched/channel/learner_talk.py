@@ -165,6 +165,8 @@ class LearnerTalk:
             self._reply(route, Bye())
             return
         refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address())
+        if refused is None and (gone := self._roster.make_room(hello.name, self._key, now)) is not None:
+            self._hosts.forgotten(gone)
         answer = refused or self._roster.hello(route, hello, now, self._key)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
