@@ -21,6 +21,7 @@ import zmq
 from gpusched.channel.messages import MAX_FRAMES
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
+from gpusched.joining import only_ipv6
 from gpusched.keys import JoinKey, ServerKey, secure_client, secure_server
 
 __all__ = ["Link", "Wake", "frames_of", "start_thread", "thread_ended"]
@@ -122,7 +123,7 @@ class Link:
 
     def listen(self, endpoint: str, key: ServerKey | None) -> str:
         """Bind this tcp endpoint, beside others; with a key only for those whom the gate lets in. Errors as of bind."""
-        self._reach_out(endpoint)
+        self._reach_out(ipv6="[" in endpoint)
         if key is not None:
             self._socket.setsockopt(zmq.AFFINITY, _NETWORK_THREAD)
             self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.longest(key.public) + _FRAME_OVERHEAD)
@@ -133,7 +134,7 @@ class Link:
     def connect(self, endpoint: str, key: JoinKey | None = None) -> None:
         """Connect, now or when somebody binds there. Raises UsageError for an endpoint that cannot be."""
         if endpoint.startswith("tcp:"):
-            self._reach_out(endpoint)
+            self._reach_out(ipv6=only_ipv6(endpoint))
         if key is not None:
             self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message + _FRAME_OVERHEAD)
             secure_client(self._socket, key)
@@ -267,10 +268,10 @@ class Link:
                 f"{endpoint}: {error.strerror}", "use ipc:///absolute/path or tcp://127.0.0.1:PORT"
             ) from None
 
-    def _reach_out(self, endpoint: str) -> None:
+    def _reach_out(self, *, ipv6: bool) -> None:
         """Set what a network asks for: to hear that it failed, and not to be forgotten by a NAT on the way."""
         for option, value in (
-            (zmq.IPV6, int("[" in endpoint)),
+            (zmq.IPV6, int(ipv6)),
             (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.TCP_KEEPALIVE_IDLE, 30),
