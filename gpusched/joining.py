@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,6 +36,7 @@ __all__ = [
     "ask_to_join",
     "differences",
     "invitation",
+    "only_ipv6",
     "read_invitation",
     "versions",
     "write_invitation",
@@ -144,6 +146,21 @@ def differences(theirs: Invitation, ours: Invitation) -> list[str]:
     return found
 
 
+def only_ipv6(endpoint: str) -> bool:
+    """Return whether the host of a tcp endpoint has IPv6 addresses and no others. It may ask the name service.
+
+    libzmq looks for addresses of one kind: with ZMQ_IPV6, it never tries IPv4 where a name has both.
+    """
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0]
+    if host.startswith("["):
+        return True
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # not known now, or no name: libzmq will try
+        return False
+    return all(family == socket.AF_INET6 for family, *_ in found)
+
+
 def ask_to_join(endpoint: str, key: JoinKey | None, host: str, timeout_s: float) -> Invited:
     """Ask the learner at `endpoint` and return its answer.
 
@@ -176,7 +193,7 @@ class _Asking:
             (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
             (zmq.HEARTBEAT_IVL, _CONNECT_MS),
             (zmq.SNDTIMEO, _CONNECT_MS),
-            (zmq.IPV6, int("[" in endpoint)),
+            (zmq.IPV6, int(only_ipv6(endpoint))),
         ):
             self._link.setsockopt(option, value)
         if key is not None:

@@ -193,8 +193,8 @@ class ActorTalk:
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
             return  # the answer to an earlier Hello: what it says of batches is out of date
-        if welcome.max_message > self._longest:
-            reason = f"the learner sends up to {welcome.max_message} bytes, this actor takes {self._longest}"
+        if welcome.longest > self._longest:
+            reason = f"the learner sends up to {welcome.longest} bytes, this actor takes {self._longest}"
             self._end(ChannelError(reason, "give Actor the same limits as Learner"))
             return
         same, self._learner = welcome.learner == self._learner, welcome.learner

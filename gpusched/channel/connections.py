@@ -11,6 +11,7 @@ import resource
 import socket
 import struct
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -26,6 +27,7 @@ _MOST_OF_A_KEY: Final = 512
 _FIRST_WORD_S: Final = 20.0  # libzmq gives up a handshake after 10
 _KERNEL_KEEPS: Final = 16 << 20  # bytes that came and that libzmq has not read: the most of a usual tcp_rmem is 6 MiB
 _FROZEN_BELOW: Final = 64 << 10
+_HANDSHAKE: Final = 64 << 10  # bytes: a usual one is some hundred
 _BYTES_RECEIVED: Final = struct.Struct("=128xQ")  # struct tcp_info of linux/tcp.h, tcpi_bytes_received, Linux 4.1
 _LONG_FRAME: Final = 255
 _SOURCE: Final = int(zmq.SRCFD)
@@ -34,17 +36,20 @@ _SOURCE: Final = int(zmq.SRCFD)
 class Connection(msgspec.Struct, eq=False, kw_only=True):
     """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
-    `user`: whose key it has, "" until it said something. `ticket`: of the weights that are under way on it, 0 for none
-    (messages.WeightsHeader).
+    `user`: whose key it has, "" until it said something. `before`: how often anybody had been let in when it came, see
+    heard(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader). `trouble`: why the
+    learner wants to hear no more of it.
     """
 
     socket: socket.socket
     address: str
     since: float
+    before: int
     user: str = ""
     taken: int = 0
     unread: int = 0
     ticket: int = 0
+    trouble: str = ""
     shut: bool = False
 
 
@@ -71,8 +76,11 @@ class Connections:
         with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)
 
-    def accepted(self, descriptor: int, now: float) -> Connection | None:
-        """Note a new connection, and let it speak; return who has to go for it, if there are too many."""
+    def accepted(self, descriptor: int, now: float, before: int) -> tuple[Connection, str] | None:
+        """Note a new connection, and let it speak; return who had to go for it, and why, if there are too many.
+
+        `before`: how often anybody has been let in so far.
+        """
         self.ended(descriptor)
         try:
             copied = socket.socket(fileno=os.dup(descriptor))
@@ -83,13 +91,14 @@ class Connections:
         except (OSError, IndexError):
             copied.close()
             return None
-        connection = Connection(socket=copied, address=address.removeprefix("::ffff:"), since=now)
+        address = address.removeprefix("::ffff:")
+        connection = Connection(socket=copied, address=address, since=now, before=before)
         self._by_descriptor[descriptor] = connection
         with suppress(OSError):
             copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         gone = self._too_many(connection)
         if gone is not None:
-            self.shut(gone)
+            self.shut(gone[0])
         return gone
 
     def ended(self, descriptor: int) -> Connection | None:
@@ -99,14 +108,30 @@ class Connections:
             connection.socket.close()
         return connection
 
-    def heard(self, parts: list[zmq.Frame], unkept: int, user: str) -> Connection | None:
-        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended."""
+    def heard(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
+        """Count this message as taken, and return the connection of `user` that it came over, None if it has ended.
+
+        `entry`: which of all times that anybody was let in was that of this connection. A message of an earlier one
+        than can be is late: its own has ended, and the descriptor is another's now.
+        """
         connection = self._by_descriptor.get(parts[-1].get(_SOURCE))
-        if connection is None or connection.user not in {"", user}:  # ended, and the descriptor is another's now
+        if connection is None or entry <= connection.before:
             return None
         connection.user = user
         connection.taken += unkept + sum(_on_the_wire(len(part)) for part in parts[1:])
         return connection
+
+    def talks_too_much(self, address: str) -> bool:
+        """Return whether one from there has said more than a handshake takes before its first word, and shut it.
+
+        A peer says in the handshake what it wants to be called: libzmq takes a name as long as a message may be, and
+        copies it for each message.
+        """
+        found = [each for each in self._by_descriptor.values() if each.address == address and not each.user]
+        found = [each for each in found if _received(each.socket) > _HANDSHAKE]
+        for each in found:
+            self.shut(each)
+        return bool(found)
 
     def look(self, now: float) -> list[tuple[Connection, str]]:
         """Shut those that go too far, and return them with the reason."""
@@ -132,10 +157,15 @@ class Connections:
             connection.socket.shutdown(socket.SHUT_RDWR)
         return True
 
-    def shut_all(self, user: str | None = None) -> None:
-        """End all connections, or those of that user."""
+    def shut_all(self) -> None:
+        """End all connections."""
         for connection in self._by_descriptor.values():
-            if user is None or connection.user == user:
+            self.shut(connection)
+
+    def shut_others(self, users: Collection[str]) -> None:
+        """End the connections of all but these users, and but those of which it is not known yet whose they are."""
+        for connection in self._by_descriptor.values():
+            if connection.user and connection.user not in users:
                 self.shut(connection)
 
     def close(self) -> None:
@@ -143,25 +173,35 @@ class Connections:
         for descriptor in list(self._by_descriptor):
             self.ended(descriptor)
 
-    def _too_many(self, newest: Connection) -> Connection | None:
-        """Of those that have said nothing the oldest gives way: an honest one says who it is at once."""
+    def _too_many(self, newest: Connection) -> tuple[Connection, str] | None:
+        """Of those that have said nothing one gives way: an honest one says who it is soon.
+
+        It is the oldest from the address that has most of them, so that whoever makes many is in the way of few others.
+        """
         silent = [each for each in self._by_descriptor.values() if not each.user and not each.shut]
         if len(silent) > _MOST_SILENT:
-            return silent[0]
-        if len(self._by_descriptor) > self._most:
-            return silent[0] if silent else newest
-        return None
+            why = f"more than {_MOST_SILENT} connections say nothing"
+        elif len(self._by_descriptor) > self._most:
+            why = f"there are more than {self._most} connections: see `ulimit -n`"
+        else:
+            return None
+        if not silent:
+            return newest, why
+        [(most, _)] = Counter(each.address for each in silent).most_common(1)
+        return next(each for each in silent if each.address == most), why
 
     def _most_of(self, user: str) -> int:
         return self._most_unread_of_a_key if user else 2 * self._most_unread
 
     def _trouble(self, connection: Connection, number: int, now: float) -> str:
+        if connection.trouble:
+            return connection.trouble
         if not connection.user and now - connection.since > _FIRST_WORD_S:
             return f"it said nothing for {_FIRST_WORD_S:.0f} s"
         if connection.user and number > _MOST_OF_A_KEY:
             return f"its key has more than {_MOST_OF_A_KEY} connections"
         if connection.unread > self._most_unread:
-            return f"it sent {connection.unread >> 20} MiB more than can be read of it"
+            return f"it sent over {self._most_unread >> 20} MiB more than can be read of it"
         return ""
 
     def _unread(self, connection: Connection, now: float) -> int:

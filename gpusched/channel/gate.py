@@ -39,7 +39,7 @@ _FAILED: Final = {
     int(zmq.EVENT_HANDSHAKE_FAILED_AUTH),
 }
 _EVENTS: Final = sum(_FAILED) | int(zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-_MANY: Final = 256
+_MANY: Final = 4096  # more than may wait: all that happened before a question is known when it is answered
 _OTHERS_KEY: Final = 0x11000001  # zmq.h, ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
 
@@ -58,6 +58,7 @@ class Gate:
         self._pace: dict[str, tuple[float, float]] = {}
         self._connections = Connections(limits)
         self.heard: Final = self._connections.heard
+        self._entries = 0
         self._named: set[tuple[str, str]] = set()
         self._failure: str | None = None
         self._look_at = 0.0
@@ -100,7 +101,7 @@ class Gate:
                 ready = dict(poller.poll(math.ceil(1000 * max(0.0, self._look_at - time.monotonic()))))
                 if self._wake.descriptor in ready:
                     self._wake.clear()
-                if self._monitor in ready:  # before the questions: whose address is asked about is known by then
+                if self._monitor in ready or self._zap in ready:  # first: who is asked about must be known by then
                     self._hear_events()
                 if self._zap in ready:
                     self._answer()
@@ -130,9 +131,14 @@ class Gate:
         elif self._too_often(public):
             self._turn_away(where, f"its key {name!r} connects too often")
             self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
+        elif self._connections.talks_too_much(where):
+            self._turn_away(where, "it said more than a handshake takes")
+            self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it may be another from there
         else:
             self._users[public] = name
-            self._zap.send_multipart([version, request, b"200", b"OK", public.encode(), b""])
+            self._entries += 1
+            user = f"{self._entries}:{public}".encode()  # see Connections.heard
+            self._zap.send_multipart([version, request, b"200", b"OK", user, b""])
 
     def _too_often(self, public: str) -> bool:
         """Return whether that key connects more often than one should: each time it may guess a route (see Link)."""
@@ -158,9 +164,9 @@ class Gate:
             self._connections.freeze(value)
         elif event == zmq.EVENT_ACCEPTED:
             now = time.monotonic()
-            gone = self._connections.accepted(value, now)
+            gone = self._connections.accepted(value, now, self._entries)
             if gone is not None:
-                self._turn_away(gone.address, f"there are {len(self._connections)} connections: see `ulimit -n`")
+                self._turn_away(gone[0].address, gone[1])
             self._look_at = min(self._look_at, now + _LOOK_CLOSELY_S)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             self._failure = ""  # said already, when its key was asked about
@@ -173,6 +179,7 @@ class Gate:
                 self._turn_away("an address that it did not stay to tell" if ended is None else ended.address, why)
 
     def _turn_away(self, address: str, why: str) -> None:
+        """Say once who was turned away for what: a reason must hold no number that is another one each time."""
         if (address, why) in self._named:
             return
         if len(self._named) >= _MOST_NAMED:
@@ -182,9 +189,11 @@ class Gate:
 
     def _look(self) -> None:
         """See to the keys that were revoked and to the connections that go too far."""
-        for user, name in [(user, name) for user, name in self._users.items() if self._allowed.name_of(user) is None]:
+        revoked = [(user, name) for user, name in self._users.items() if self._allowed.name_of(user) is None]
+        for user, _ in revoked:
             del self._users[user]
-            self._connections.shut_all(user)
+        self._connections.shut_others(self._users)  # at each look: whose it is may show after the key was revoked
+        for user, name in revoked:
             self.revoked.append(user)
             self._changed()
             log.warning("put out whoever has the key %r: %s", name, self._allowed.why_not(user))

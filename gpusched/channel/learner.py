@@ -105,7 +105,10 @@ class Learner:
 
     @property
     def actors(self) -> tuple[ActorStatus, ...]:
-        """All actors that ever said hello to this learner, in that order."""
+        """All actors that ever said hello to this learner, in that order.
+
+        But where there are very many, new ones take the place of those of the same key that have been gone for long.
+        """
         return self._loop.status()
 
     @property

@@ -49,7 +49,8 @@ __all__ = ["LearnerTalk"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
-_USER: Final = "User-Id"  # what the gate said of whoever has that key
+_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of who speaks CURVE, libzmq takes longer ones too
+_USER: Final = "User-Id"  # what the gate said of whoever has that key: ENTRY:KEY, see Connections.heard
 
 
 class LearnerTalk:
@@ -101,6 +102,9 @@ class LearnerTalk:
             self._link.wake.set()  # more may be there
 
     def _hear(self, parts: list[zmq.Frame]) -> None:
+        if len(parts[0]) > _LONGEST_ROUTE:
+            self._put_out(parts)
+            return
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
         if self._gate is not None:
@@ -132,10 +136,18 @@ class LearnerTalk:
         if self._roster.is_local(route):
             return
         try:
-            self._key = str(parts[-1].get(_USER))
+            entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = gate.heard(parts, self._link.unkept, self._key)
+        self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
+
+    def _put_out(self, parts: list[zmq.Frame]) -> None:
+        """Hear nothing of one with a long name, which libzmq copies for each message, and see that it goes."""
+        self.dropped["route"] += 1
+        if self._gate is not None:
+            self._see_who(self._gate, b"", parts)
+            if self._connection is not None:
+                self._connection.trouble = f"it calls itself by a name of over {_LONGEST_ROUTE} bytes"
 
     def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
@@ -155,6 +167,8 @@ class LearnerTalk:
             self._reply(route, Bye())
             return
         refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address())
+        if refused is None and (gone := self._roster.make_room(hello.name, self._key, now)) is not None:
+            self._hosts.forgotten(gone)
         answer = refused or self._roster.hello(route, hello, now, self._key)
         if isinstance(answer, Refused):
             self._refuse(route, answer)

@@ -21,6 +21,7 @@ import zmq
 from gpusched.channel.messages import MAX_FRAMES
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
+from gpusched.joining import only_ipv6
 from gpusched.keys import JoinKey, ServerKey, secure_client, secure_server
 
 __all__ = ["Link", "Wake", "frames_of", "start_thread", "thread_ended"]
@@ -38,6 +39,7 @@ _CONNECT_MS: Final = 3000
 _MONITORED: Final = struct.Struct("=Hi")
 _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
+_FRAMES_A_TURN: Final = 10_000  # some milliseconds
 _MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
@@ -75,7 +77,7 @@ class Link:
     """One socket in a context of its own, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
 
     libzmq tells of a message once, to whoever uses the socket next, in whatever way: so each turn at the socket, of any
-    thread, ends with a receive() that returns None.
+    thread, ends with a receive() that returns None. Amid a message that means: another turn is due.
 
     The own thread of a side waits in poll(), for messages, `wake` and the time. A thread of the application that waits
     for messages too stands in for it: it waits in follow(), for messages and `nudge`, and until it stands back, a
@@ -121,7 +123,7 @@ class Link:
 
     def listen(self, endpoint: str, key: ServerKey | None) -> str:
         """Bind this tcp endpoint, beside others; with a key only for those whom the gate lets in. Errors as of bind."""
-        self._reach_out(endpoint)
+        self._reach_out(ipv6="[" in endpoint)
         if key is not None:
             self._socket.setsockopt(zmq.AFFINITY, _NETWORK_THREAD)
             self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.longest(key.public) + _FRAME_OVERHEAD)
@@ -132,8 +134,9 @@ class Link:
     def connect(self, endpoint: str, key: JoinKey | None = None) -> None:
         """Connect, now or when somebody binds there. Raises UsageError for an endpoint that cannot be."""
         if endpoint.startswith("tcp:"):
-            self._reach_out(endpoint)
+            self._reach_out(ipv6=only_ipv6(endpoint))
         if key is not None:
+            self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message + _FRAME_OVERHEAD)
             secure_client(self._socket, key)
             self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
             self._endpoint = endpoint
@@ -190,14 +193,19 @@ class Link:
                 self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped."""
-        self.unkept = 0
+        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped.
+
+        One of very many frames takes several calls, so that others have their turn: until its end each returns None,
+        and sets `wake` for the next.
+        """
         if self._parts:
             if not self._socket.get(zmq.RCVMORE):
                 return self._whole()
-        elif not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
-            return None
-        while True:
+        else:
+            self.unkept = 0
+            if not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
+                return None
+        for _ in range(_FRAMES_A_TURN):
             frame = self._socket.recv(_NOW, copy=False)
             if len(self._parts) <= _MOST_PARTS:
                 self._parts.append(frame)
@@ -205,6 +213,8 @@ class Link:
                 self.unkept += len(frame)
             if not frame.more:
                 return self._whole()
+        self.wake.set()
+        return None
 
     def writable(self) -> bool:
         """Return whether there is room and a connection; a receive() that heard nothing may have taken that news."""
@@ -258,10 +268,10 @@ class Link:
                 f"{endpoint}: {error.strerror}", "use ipc:///absolute/path or tcp://127.0.0.1:PORT"
             ) from None
 
-    def _reach_out(self, endpoint: str) -> None:
+    def _reach_out(self, *, ipv6: bool) -> None:
         """Set what a network asks for: to hear that it failed, and not to be forgotten by a NAT on the way."""
         for option, value in (
-            (zmq.IPV6, int("[" in endpoint)),
+            (zmq.IPV6, int(ipv6)),
             (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.TCP_KEEPALIVE_IDLE, 30),

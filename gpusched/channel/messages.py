@@ -165,7 +165,8 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     """The answer to Hello. `seq`: the last batch of this process that came; `held`: those of them that still wait here.
 
     Batches in flight after `seq` never came to this learner; those up to `seq` and not in `held` are used up. `host` as
-    in Hello; `lent`: the batches of this process whose segments are still in use here.
+    in Hello; `lent`: the batches of this process whose segments are still in use here. `max_message`: bytes that a
+    batch of this actor may have, `longest`: that weights and answers may.
     """
 
     protocol: int
@@ -179,6 +180,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     held: tuple[Number, ...]
     host: Token = ""
     lent: tuple[Number, ...] = ()
+    longest: Number = 0
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):

@@ -1,7 +1,8 @@
 """Who the actors are, by name: which process speaks for each now, and what of it waits for the application.
 
 Pure bookkeeping of the learner's side: messages and times in, answers out. It must not know sockets or threads.
-A name outlives its processes: a new process takes the name over, and what the old one still says is not heard.
+A name outlives its processes: a new process takes the name over, and what the old one still says is not heard. Where a
+key has as many names as it may, one whose process has been gone for long gives way to a new one.
 """
 
 from collections import deque
@@ -17,14 +18,20 @@ __all__ = ["Peer", "Roster", "Waiting", "other_protocol"]
 
 _MOST_ACTORS: Final = 10_000
 _MOST_OF_A_KEY: Final = 512
+_GONE_S: Final = 120.0  # as of hosts (hosts.py): longer than links are down as a rule
 _REMEMBERED_PROCESSES: Final = 16
+_REMEMBERED_OF_A_KEY: Final = 4096
 
 
 class User(msgspec.Struct, eq=False):
-    """Who has one key, by its public half; "" is for all on this host. `waiting`: bytes of theirs that wait here."""
+    """Who has one key, by its public half; "" is for all on this host. `waiting`: bytes of theirs that wait here.
+
+    `actors` by name; `gone`: by the nonce of each process whose name was forgotten, the last batch that it sent.
+    """
 
     key: str
-    actors: int = 0
+    actors: dict[str, "Peer"] = {}
+    gone: dict[str, int] = {}
     waiting: int = 0
 
 
@@ -93,11 +100,12 @@ class Roster:
         peer = self._by_name.get(hello.name)
         if peer is None:
             user = self._users.setdefault(key, User(key))
-            if len(self._by_name) >= _MOST_ACTORS or (key and user.actors >= _MOST_OF_A_KEY):
-                return Refused("full", f"there are {len(self._by_name)} actors already, {user.actors} with this key")
+            if self._is_full(user):
+                number = len(user.actors)
+                return Refused("full", f"there are {len(self._by_name)} actors already, {number} with this key")
             peer = Peer(name=hello.name, user=user, nonce=hello.nonce, attempt=hello.attempt, seen=now, called=now)
-            self._by_name[hello.name] = peer
-            user.actors += 1
+            peer.seq = user.gone.pop(hello.nonce, 0)
+            self._by_name[hello.name] = user.actors[hello.name] = peer
         elif peer.user.key != key:
             return Refused("identity", f"{hello.name} is another's")
         elif hello.nonce != peer.nonce:
@@ -110,6 +118,27 @@ class Roster:
         peer.shares = bool(self._host) and not key and hello.host == self._host
         peer.offered.clear()
         return peer
+
+    def make_room(self, name: str, key: str, now: float) -> ActorStatus | None:
+        """If there is no room for this name, forget the one of this key that has been gone longest; return it.
+
+        None is forgotten of which there was somebody within two minutes, or of which batches wait.
+        """
+        user = self._users.get(key)
+        if user is None or name in self._by_name or not self._is_full(user):
+            return None
+        latest = now - max(_GONE_S, self._limits.silence_s)
+        gone = [peer for peer in user.actors.values() if peer.seen < latest and not peer.waiting]
+        if not gone:
+            return None
+        peer = min(gone, key=lambda each: each.seen)
+        told = self._status(peer, now)
+        self.lost(peer)
+        del self._by_name[peer.name], user.actors[peer.name]
+        user.gone[peer.nonce] = peer.seq  # should it come back all the same, it must not send again what was used
+        if len(user.gone) > _REMEMBERED_OF_A_KEY:
+            del user.gone[next(iter(user.gone))]
+        return told
 
     def welcome(self, peer: Peer, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
         """Return the answer to hello `number`, with the batches of that process that still wait."""
@@ -125,6 +154,7 @@ class Roster:
             held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
             host="" if peer.user.key else self._host,
             lent=lent,
+            longest=self._limits.max_message,
         )
 
     def speaker(self, route: bytes, now: float, key: str = "") -> Peer | None:
@@ -203,21 +233,24 @@ class Roster:
         return [peer for peer in self._by_name.values() if self._connected(peer, now)]
 
     def status(self, now: float) -> tuple[ActorStatus, ...]:
-        """Return all actors ever seen, in the order of their first Hello."""
-        return tuple(
-            ActorStatus(
-                name=peer.name,
-                connected=self._connected(peer, now),
-                alive=self._connected(peer, now) and now - peer.called <= self._limits.stuck_s,
-                batches=peer.batches,
-                bytes=peer.bytes,
-                waiting=len(peer.waiting),
-                seen_s=max(0.0, now - peer.seen),
-                version=peer.version,
-                attempt=peer.attempt,
-            )
-            for peer in self._by_name.values()
+        """Return all actors, in the order of their first Hello."""
+        return tuple(self._status(peer, now) for peer in self._by_name.values())
+
+    def _status(self, peer: Peer, now: float) -> ActorStatus:
+        return ActorStatus(
+            name=peer.name,
+            connected=self._connected(peer, now),
+            alive=self._connected(peer, now) and now - peer.called <= self._limits.stuck_s,
+            batches=peer.batches,
+            bytes=peer.bytes,
+            waiting=len(peer.waiting),
+            seen_s=max(0.0, now - peer.seen),
+            version=peer.version,
+            attempt=peer.attempt,
         )
+
+    def _is_full(self, user: User) -> bool:
+        return len(self._by_name) >= _MOST_ACTORS or (bool(user.key) and len(user.actors) >= _MOST_OF_A_KEY)
 
     def _connected(self, peer: Peer, now: float) -> bool:
         return peer.route is not None and now - peer.seen <= self._limits.silence_s

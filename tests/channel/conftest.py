@@ -33,6 +33,11 @@ def network(learner: Learner) -> str:
     return learner.listening
 
 
+def turned_away(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged of those whom a learner did not let in, or put out."""
+    return [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
+
+
 @pytest.fixture
 def directory() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))

@@ -24,7 +24,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.errors import UsageError
 from gpusched.keys import AllowList, JoinKey, make_server_key, new_key, read_join_key, revoke, secure_client
-from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network
+from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network, turned_away
 
 ONE = {"x": np.zeros(1, np.uint8)}
 WEIGHTS = {"w": np.frombuffer(b"these are the weights " * 10_000, np.uint8)}
@@ -40,10 +40,6 @@ def _strangers_answer_no_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
 def learner(endpoint: str, keys: Path) -> Iterator[Learner]:
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=Limits(heartbeat_s=0.2)) as learner:
         yield learner
-
-
-def turned_away(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
 
 
 def intruder(kind: str, keys: Path, elsewhere: Path) -> JoinKey | None:

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
+from gpusched.channel.messages import BatchHeader
 from gpusched.errors import NotFound, UsageError
-from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, write_invitation
+from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, only_ipv6, write_invitation
 from gpusched.keys import make_server_key, new_key, read_join_key, revoke
 from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
 
@@ -165,6 +166,37 @@ def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_un
 
 
 @pytest.mark.usefixtures("listening")
+def test_of_a_key_with_very_many_actors_new_ones_take_the_place_of_those_long_gone(
+    keys: Path, run_dir: Path, dealer: MakeDealer, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusched.channel.roster._MOST_OF_A_KEY", 2)
+    monkeypatch.setattr("gpusched.channel.roster._GONE_S", 3600.0)
+
+    def greet(name: str) -> Dealer:
+        peer = dealer(network(learner), read_join_key(keys / "lab.key"))
+        peer.greet(name)
+        return peer
+
+    with Learner(limits=Limits(heartbeat_s=0.05, silence_s=0.5)) as learner:
+        for name in ("actor.0@node", "actor.1@node"):
+            peer = greet(name)
+            peer.hear("welcome")
+            peer.say(BatchHeader(1, 0, (), {}))
+            if name == "actor.0@node":
+                assert learner.get(timeout=10) is not None
+        wait_until(lambda: learner.actors[1].waiting == 1)
+        assert greet("actor.2@node").hear("refused")[1] == "full"
+        monkeypatch.setattr("gpusched.channel.roster._GONE_S", 0.1)
+        wait_until(lambda: all(each.seen_s > 0.5 for each in learner.actors))
+        greet("actor.2@node").hear("welcome")
+        assert [each.name for each in learner.actors] == ["actor.1@node", "actor.2@node"]
+        batch = learner.get(timeout=10)
+        assert batch is not None
+        assert batch.actor == "actor.1@node", "what waited is not lost"
+        wait_until(lambda: joined(run_dir).get("node", {}).get("batches") == 2, "nor is what was counted")
+
+
+@pytest.mark.usefixtures("listening")
 def test_after_a_restart_names_and_ranks_are_whose_they_were(
     endpoint: str, keys: Path, run_dir: Path, wait_until: WaitUntil
 ) -> None:
@@ -202,6 +234,30 @@ def test_a_learner_that_knows_nothing_of_a_host_gives_its_name_to_the_key_that_s
             pytest.raises(ChannelError, match="the host node has another key"),
         ):
             thief.weights(timeout=10)
+
+
+def test_an_actor_elsewhere_takes_weights_as_large_as_its_limit(endpoint: str, keys: Path) -> None:
+    limits = Limits(max_message=LARGE.nbytes)
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab", limits=limits) as actor,
+    ):
+        learner.publish({"w": LARGE})
+        found = actor.weights(timeout=10)
+        assert found is not None
+        assert (found.arrays["w"] == LARGE).all()
+
+
+def test_an_actor_elsewhere_that_takes_less_than_the_weights_may_have_says_so(endpoint: str, keys: Path) -> None:
+    limits = Limits(max_message=LARGE.nbytes, max_remote=1 << 20)
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab", limits=Limits(max_message=2 << 20)) as actor,
+    ):
+        learner.publish({"w": LARGE})
+        with pytest.raises(ChannelError, match=f"sends up to {LARGE.nbytes} bytes, this actor takes {2 << 20}") as told:
+            actor.weights(timeout=10)
+        assert "same limits" in told.value.hint
 
 
 def test_a_replica_that_joined_says_where_it_is(
@@ -263,17 +319,53 @@ def test_an_actor_gets_over_somebody_else_who_had_the_learners_port(endpoint: st
                 assert actor.weights(timeout=20) is not None
 
 
-def test_where_there_is_ipv6_a_learner_may_listen_there(endpoint: str, keys: Path) -> None:
+@pytest.fixture
+def ipv6(endpoint: str, keys: Path) -> Iterator[str]:
+    """Where a learner with weights listens."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         pytest.skip(f"no IPv6: {error}")
-    with (
-        Learner(endpoint, listen="tcp://[::1]:0", keys=keys / "server.key") as learner,
-        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor,
-    ):
+    with Learner(endpoint, listen="tcp://[::1]:0", keys=keys / "server.key") as learner:
         learner.publish(ONE)
+        yield network(learner)
+
+
+def test_where_there_is_ipv6_a_learner_may_listen_there(ipv6: str, keys: Path) -> None:
+    with Actor(ipv6, keys=keys / "lab.key", name="actor.0@lab") as actor:
         assert actor.weights(timeout=10) is not None
+
+
+def test_who_has_ipv6_only_is_reached_without_its_brackets_too(ipv6: str, keys: Path) -> None:
+    """An address without brackets goes the way of a name: whoever looks it up finds IPv6, and nothing else."""
+    bare = ipv6.replace("[", "").replace("]", "")
+    with pytest.raises(ChannelError, match="it was not launched"):
+        ask_to_join(bare, read_join_key(keys / "lab.key"), "node", 10)
+    with Actor(bare, keys=keys / "lab.key", name="actor.0@lab") as actor:
+        assert actor.weights(timeout=10) is not None
+
+
+@pytest.mark.parametrize(
+    ("found", "only"),
+    [
+        ([socket.AF_INET6, socket.AF_INET6], True),
+        ([socket.AF_INET6, socket.AF_INET], False),
+        ([socket.AF_INET], False),
+        (socket.gaierror("no such name"), False),
+    ],
+)
+def test_a_name_that_has_ipv4_too_is_reached_there(
+    found: list[socket.AddressFamily] | Exception, *, only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(host: str, *_: object, **__: object) -> list[tuple[socket.AddressFamily]]:
+        assert host == "lab1"
+        if isinstance(found, Exception):
+            raise found
+        return [(family,) for family in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert only_ipv6("tcp://lab1:5555") == only
+    assert only_ipv6("tcp://[::1]:5555")
 
 
 def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(

@@ -1,5 +1,6 @@
 """Who speaks for a name, what waits, and that no name ever holds more than was agreed."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,33 @@ def test_silence_is_not_the_end_of_a_connection() -> None:
     assert not roster.status(11)[0].connected
     assert roster.speaker(b"1", 12) is peer
     assert roster.within_reach(12) == [peer]
+
+
+def test_a_name_that_was_gone_for_long_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greet(name: str, now: float, nonce: str = "n", key: str = "k") -> Peer | Refused:
+        roster.make_room(name, key, now)
+        return roster.hello(name.encode(), hello(nonce, name=name), now, key)
+
+    monkeypatch.setattr("gpusched.channel.roster._MOST_OF_A_KEY", 3)
+    roster = Roster(LIMITS, "me")
+    first, second = greet("actor.0@lab", 0, "a"), greet("actor.1@lab", 1)
+    greet("actor.2@lab", 2)
+    assert isinstance(first, Peer)
+    assert isinstance(second, Peer)
+    left = keep(roster, first, 7)
+    assert isinstance(greet("actor.3@lab", 100), Refused), "a link may be down"
+    assert isinstance(greet("actor.0@other", 100, key="another"), Peer)
+    assert isinstance(greet("actor.3@lab", 122, "b"), Peer)
+    assert [each.name for each in roster.status(122)] == ["actor.0@lab", "actor.2@lab", "actor.0@other", "actor.3@lab"]
+    assert roster.speaker(b"actor.1@lab", 122, "k") is None
+    assert roster.taken(left)
+    assert isinstance(greet("actor.4@lab", 123), Peer)
+    assert roster.status(123)[0].name == "actor.2@lab"
+    assert isinstance(greet("actor.5@lab", 200), Peer)
+    assert isinstance(greet("actor.6@lab", 200), Refused), "the others were here lately"
+    again = greet("actor.0@lab", 400, "a")
+    assert isinstance(again, Peer)
+    assert roster.welcome(again, 1, 0).seq == 7, "it was used, and is not to be sent again"
 
 
 @given(
