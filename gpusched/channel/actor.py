@@ -105,7 +105,7 @@ class Actor:
         """
 
         def there() -> bool:
-            has = self._loop.weights
+            has = self._loop.fetching.weights
             return has is not None and (newer_than is None or has.version > newer_than)
 
         with self._call():
@@ -113,8 +113,8 @@ class Actor:
                 self._loop.hurry()
             if not self._wait(there, timeout):
                 return None
-            weights = self._loop.weights
-            self._loop.took_weights(time.monotonic())
+            weights = self._loop.fetching.weights
+            self._loop.took_weights()
         if weights is not None:
             self._playing = weights.version
         return weights

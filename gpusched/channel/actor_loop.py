@@ -47,8 +47,14 @@ class ActorLoop(ActorTalk):
 
     def hurry(self) -> None:
         """Fetch newer weights as soon as there are any: the application waits for them."""
-        self._waited_for = True
+        self.fetching.waited_for = True
         self._guarded_turn()
+
+    def took_weights(self) -> None:
+        """Note that the application has taken those that are here."""
+        self.fetching.taken(time.monotonic())
+        if self.fetching.due() < math.inf:
+            self._link.wake.set()  # the thread may wait for other things, and longer
 
     def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
         """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
@@ -127,7 +133,7 @@ class ActorLoop(ActorTalk):
             return not rest or time.monotonic() >= self.closing_at
 
     def _until_due(self) -> float:
-        due = min(self._ping_at, self._weights_due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
+        due = min(self._ping_at, self.fetching.due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
         if self._blocked:
             due = math.inf  # nothing can be said before there is room, and that ends the wait
         if self.closing_at is not None:

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from gpusched.channel.framing import extent, split, unpack_arrays, unpack_block
+from gpusched.channel.fetching import Fetching
+from gpusched.channel.framing import split, unpack_arrays
 from gpusched.channel.lending import Lent
 from gpusched.channel.link import Link, frames_of, log
 from gpusched.channel.messages import (
@@ -25,15 +26,12 @@ from gpusched.channel.messages import (
     Dropped,
     FromActor,
     FromLearner,
-    GetWeights,
-    GotWeights,
     Hello,
     Leaving,
     News,
     Parted,
     Ping,
     Refused,
-    Segment,
     Taken,
     WeightsHeader,
     Welcome,
@@ -42,8 +40,7 @@ from gpusched.channel.messages import (
     encode_header,
 )
 from gpusched.channel.shared import ReusableSegment, host_token
-from gpusched.channel.shelf import Views, most_offers
-from gpusched.channel.values import Array, Limits, Meta, Weights
+from gpusched.channel.values import Array, Limits, Meta
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
 __all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question"]
@@ -89,7 +86,6 @@ class ActorTalk:
     def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside | None = None) -> None:
         self.gone: GpuschedError | None = None
         self.over = False
-        self.weights: Weights | None = None
         self.outbox: deque[Outgoing] = deque()
         self.in_flight: dict[int, Outgoing] = {}
         self.questions: weakref.WeakValueDictionary[int, Question] = weakref.WeakValueDictionary()
@@ -105,18 +101,11 @@ class ActorTalk:
         self._link = link
         self._host = host_token() if limits.share_memory else ""
         self._shares = False
-        self._views = Views()
-        self._got: GotWeights | None = None
-        self._unanswered, self._answer_after = 0, 1
         self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
         self._heartbeat_s = limits.heartbeat_s
         self._longest = limits.max_message  # libzmq ends a connection that brings more, again and again
+        self.fetching = Fetching(limits.max_message)
         self._learner = ""
-        self._weights_of = ""
-        self._newest = 0
-        self._asked = False
-        self._took_at = self._fetch_at = -math.inf
-        self._waited_for = False
         self._number = 0
         self._welcomed = False
         self._hello_at = float("-inf")
@@ -124,7 +113,6 @@ class ActorTalk:
         self._blocked = False
         self._leaving = False
         self._parted = False
-        self._ticket = 0
         self._outside = outside or Outside()
         self._began = time.monotonic()
         self._look_at = math.inf if outside is None else self._began + _LOOK_S
@@ -143,36 +131,24 @@ class ActorTalk:
         """Let all who wait look again."""
         raise NotImplementedError
 
-    def took_weights(self, now: float) -> None:
-        """Note that the application has taken weights: the next are fetched, over a socket, halfway to the next time.
-
-        A learner may publish for every batch, an actor uses one version for each of its own: to fetch all of them would
-        take more of both hosts, and of what is between, than the batches.
-        """
-        self._fetch_at = now + (now - self._took_at) / 2 if math.isfinite(self._took_at) else now
-        self._took_at, self._waited_for = now, False
-        if self._weights_due() < math.inf:
-            self._link.wake.set()  # the thread may wait for other things, and longer
-
     # What the learner says
 
     def _hear(self, parts: list[zmq.Frame]) -> None:
         try:
             message = decode_from_learner(parts[0].buffer)
             if isinstance(message, WeightsHeader):
-                self._ticket = message.ticket
-                self._take_weights(message, parts[1:])
+                self.fetching.receive(message, parts[1:], self._learner)
             elif isinstance(message, AnswerHeader):
                 self._conclude(message.seq, self._unpack(message.arrays, parts[1:]))
         except ProtocolError as error:
             self._count("malformed", error.message)
-            self._asked = False
+            self.fetching.ask_again()  # it may have been the answer
             return
         self.heard = time.monotonic()
         if isinstance(message, Taken):
             self._taken(message)
         elif isinstance(message, News):
-            self._newest = max(self._newest, message.version)
+            self.fetching.hear_of(message.version)
         elif isinstance(message, Welcome):
             self._begin(message)
         elif isinstance(message, WhoAreYou):
@@ -188,7 +164,7 @@ class ActorTalk:
             self.in_flight.pop(seq, None)
         for seq in message.freed:
             self.lent.free(seq)
-        self._newest = max(self._newest, message.version)
+        self.fetching.hear_of(message.version)
 
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
@@ -198,14 +174,12 @@ class ActorTalk:
             self._end(ChannelError(reason, "give Actor the same limits as Learner"))
             return
         same, self._learner = welcome.learner == self._learner, welcome.learner
-        self._welcomed, self._asked, self._newest = True, False, welcome.version
-        self._fetch_at = -math.inf
+        self._welcomed = True
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
         self._link.wake.set()  # the thread may wait for what was due before
         self._shares = bool(self._host) and welcome.host == self._host
-        self._got, self._unanswered = None, 0
-        self._views.begin(same=same)
+        self.fetching.begin(welcome.version, same=same)
         for seq in self.in_flight.keys() - set(welcome.held):
             outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
             if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
@@ -251,27 +225,6 @@ class ActorTalk:
     def _unpack(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> dict[str, Array]:
         return unpack_arrays(specs, [frame.buffer for frame in frames], self._longest)
 
-    def _take_weights(self, header: WeightsHeader, frames: list[zmq.Frame]) -> None:
-        if header.segment is None:
-            arrays = self._unpack(header.arrays, frames)
-            for array in arrays.values():
-                array.flags.writeable = False
-            self._asked = False
-        else:
-            self._got = GotWeights(header.version, opened=False)
-            arrays = self._map(header, header.segment)
-            self._got = GotWeights(header.version, opened=True)
-            self._unanswered, self._answer_after = self._unanswered + 1, (most_offers(header.segment.size) + 1) // 2
-        if self.weights is None or header.version > self.weights.version:
-            self.weights = Weights(version=header.version, arrays=arrays)
-            self._weights_of = self._learner
-            self._newest = max(self._newest, header.version)
-
-    def _map(self, header: WeightsHeader, segment: Segment) -> dict[str, Array]:
-        if segment.size != extent(header.arrays):
-            raise ProtocolError(f"weights of {extent(header.arrays)} bytes in a segment of {segment.size}")
-        return unpack_block(header.arrays, self._views.take(segment, header.version), self._longest)
-
     def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
         question = self.questions.pop(seq, None)
         if question is not None:
@@ -305,10 +258,11 @@ class ActorTalk:
         if not self._welcomed:
             self._greet(now)
             return
-        if self._got is not None and self._has_to_answer(self._got, now):
-            self._answer_offers(self._got)
-        if now >= self._weights_due() and self._say(GetWeights(self._have(), self._ticket)):
-            self._asked, self._fetch_at = True, math.inf
+        got = self.fetching.answer(speaking=bool(self.outbox) or now >= self._ping_at)
+        if got is not None and self._say(got):
+            self.fetching.answered()
+        if now >= self.fetching.due() and self._say(self.fetching.request()):
+            self.fetching.requested()
         while self.outbox and not self._blocked:
             self._send_batch(self.outbox[0])
         if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
@@ -327,24 +281,6 @@ class ActorTalk:
             told = f"nothing was heard of the learner for {patience:.0f} s"
             self._end(LearnerGone(told, "end this process; join again when the job runs"))
 
-    def _has_to_answer(self, got: GotWeights, now: float) -> bool:
-        """Return whether the learner is to hear of its offers now: if it can wait, that goes with what is said next."""
-        return not got.opened or self._unanswered >= self._answer_after or bool(self.outbox) or now >= self._ping_at
-
-    def _have(self) -> int:
-        return 0 if self.weights is None else self.weights.version
-
-    def _weights_due(self) -> float:
-        """Return when to ask for the newest weights."""
-        if self._asked or self._newest <= self._have():
-            return math.inf
-        return -math.inf if self._waited_for else self._fetch_at
-
-    def _answer_offers(self, got: GotWeights) -> None:
-        if self._say(msgspec.structs.replace(got, freed=self._views.let_go())):
-            self._views.told()
-            self._got, self._unanswered = None, 0
-
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:
             return
@@ -354,8 +290,8 @@ class ActorTalk:
             attempt=self._attempt,
             nonce=self._nonce,
             number=self._number + 1,
-            learner=self._weights_of,
-            version=self._have(),
+            learner=self.fetching.learner,
+            version=self.fetching.have,
             host=self._host,
         )
         if self._say(hello):

@@ -491,7 +491,7 @@ def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_applicatio
         give(route, 2)
         assert actor.weights(newer_than=1, timeout=10) is not None
         with actor._loop.changed:
-            actor._loop._took_at -= 3600
+            actor._loop.fetching._took_at -= 3600
         assert actor.weights().version == 2, "an hour after the time before"
         router.say([route, encode_header(News(3))])
         actor.send(ONE)
@@ -503,7 +503,7 @@ def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_applicatio
         assert found is not None
         assert found.version == 3
         with actor._loop.changed:
-            actor._loop._took_at = time.monotonic()
+            actor._loop.fetching._took_at = time.monotonic()
         actor.weights()
         router.say([route, encode_header(News(4))])
         assert router.hear("get-weights")[1][1] == 3, "soon after it took some, as it does so often"
