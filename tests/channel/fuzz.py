@@ -218,11 +218,16 @@ class Hostile:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._mutations = Mutations(seed)
         self._squatters: list[zmq.Socket[bytes]] = []
-        self._socket = self._context.socket(zmq.DEALER)
-        for option, value in ((zmq.LINGER, 0), (zmq.IMMEDIATE, 1), (zmq.RECONNECT_IVL, 10), (zmq.SNDTIMEO, 20_000)):
-            self._socket.setsockopt(option, value)
-        secure_client(self._socket, read_join_key(key))
-        self._socket.connect(endpoint)
+        self._endpoint, self._key = endpoint, read_join_key(key)
+        self._socket = self._connected()
+
+    def _connected(self) -> "zmq.Socket[bytes]":
+        peer = self._context.socket(zmq.DEALER)
+        for option, value in ((zmq.LINGER, 0), (zmq.IMMEDIATE, 1), (zmq.RECONNECT_IVL, 10), (zmq.SNDTIMEO, 5000)):
+            peer.setsockopt(option, value)
+        secure_client(peer, self._key)
+        peer.connect(self._endpoint)
+        return peer
 
     def squat(self, endpoint: str, key: Path) -> None:
         """Take the routes that libzmq would give first: it ends a process in which it gives one twice."""
@@ -253,7 +258,13 @@ class Hostile:
     def send(self, count: int) -> None:
         """Send so many; raises zmq.Again if nobody takes them any more."""
         for number in range(count):
-            self._socket.send_multipart(self._mutations.next())
+            message = self._mutations.next()
+            try:
+                self._socket.send_multipart(message)
+            except zmq.Again:  # now and then this libzmq does not connect again; a new socket does
+                self._socket.close()
+                self._socket = self._connected()
+                self._socket.send_multipart(message)
             while number % 50 == 0 and self._socket.poll(0):
                 self._socket.recv_multipart()
 
