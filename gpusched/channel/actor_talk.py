@@ -47,6 +47,7 @@ __all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question"]
 
 HELLO_AGAIN_S: Final = 2.0
 _LOOK_S: Final = 1.0
+_CONNECT_ANEW_S: Final = 30.0  # a handshake has 10 s; libzmq, which connects again by itself, was seen to give up
 
 
 class Outgoing(msgspec.Struct, eq=False, kw_only=True):
@@ -114,7 +115,7 @@ class ActorTalk:
         self._leaving = False
         self._parted = False
         self._outside = outside or Outside()
-        self._began = time.monotonic()
+        self._began = self._connected_at = time.monotonic()
         self._look_at = math.inf if outside is None else self._began + _LOOK_S
 
     def _turn(self) -> None:
@@ -280,6 +281,9 @@ class ActorTalk:
         elif patience is not None and now - max(self.heard, self._began) > patience:
             told = f"nothing was heard of the learner for {patience:.0f} s"
             self._end(LearnerGone(told, "end this process; join again when the job runs"))
+        elif now - max(self.heard, self._connected_at) > _CONNECT_ANEW_S:
+            self._connected_at = now
+            self._link.connect_anew()
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:

@@ -139,8 +139,8 @@ class Link:
             self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message + _FRAME_OVERHEAD)
             secure_client(self._socket, key)
             self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
-            self._endpoint = endpoint
         self._at(endpoint, self._socket.connect)
+        self._endpoint = endpoint
 
     def monitor(self, events: int) -> "zmq.Socket[bytes]":
         """Return a socket that tells of these events, for one thread. As long as it is not read, libzmq may wait."""
@@ -165,10 +165,14 @@ class Link:
             told = told or event == zmq.EVENT_HANDSHAKE_FAILED_AUTH
             again = again or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         if again and not told:
-            with suppress(zmq.ZMQError):
-                self._socket.disconnect(self._endpoint)
-            self._socket.connect(self._endpoint)
+            self.connect_anew()
         return told
+
+    def connect_anew(self) -> None:
+        """Give the connection up, whatever state it is in, and begin another."""
+        with suppress(zmq.ZMQError):
+            self._socket.disconnect(self._endpoint)
+        self._socket.connect(self._endpoint)
 
     def poll(self, timeout_s: float) -> None:
         """Wait until a message may be there, or room to write, the wake-up was set, or `timeout_s` passed."""

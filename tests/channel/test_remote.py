@@ -400,3 +400,20 @@ def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
             if batch is not None:
                 used.append(int(batch.arrays["n"][0]))
         assert sorted(used) == sent
+
+
+def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
+    endpoint: str, keys: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    monkeypatch.setattr("gpusched.channel.actor_talk._CONNECT_ANEW_S", 1.0)
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=QUICK) as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor,
+    ):
+        assert actor.send(ONE, timeout=10)
+        assert learner.get(timeout=10) is not None
+        with actor._loop.changed:
+            actor._loop._link._socket.disconnect(network(learner))  # as libzmq may, for reasons of its own
+        wait_until(lambda: not learner.actors[0].connected)
+        assert actor.send(ONE, timeout=15)
+        assert learner.get(timeout=15) is not None
