@@ -33,7 +33,9 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="What it is to be called: lower-case letters, digits and _.")],
+    name: Annotated[
+        str, typer.Argument(help="What it is to be called: lower-case letters, digits and _.", metavar="NAME")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Write a workload of your own into ./workloads/NAME, as an example that runs at once and needs NumPy only.

@@ -6,6 +6,7 @@ It saves weights.npz in the directory of the job. When it is killed and started 
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,17 +76,20 @@ def main() -> None:
 
 def learn(channel: Learner, model: Model, updates: int, saved: Path) -> None:
     """Learn from batches in the order in which they come, whoever sent them."""
-    progress, before, then = Progress(), model.updates, time.monotonic()
+    progress, since, came = Progress(), time.monotonic(), Counter[str]()
     channel.publish(model.weights())
     while model.updates < updates and (batch := channel.get()) is not None:  # None: stop() was called
         model.learn(batch.arrays)
         channel.publish(model.weights())
+        came[batch.actor] += 1
         now = time.monotonic()
-        if now - then >= EVERY_S or model.updates in (1, updates):
-            speed = (model.updates - before) / (now - then)
-            progress.report(step=model.updates, steps_per_s=speed, score=model.score)
+        if now - since >= EVERY_S or model.updates in (1, updates):
+            speeds = {actor: {"steps_per_s": count / (now - since)} for actor, count in came.items()}
+            speed = came.total() / (now - since)
+            progress.report(step=model.updates, steps_per_s=speed, score=model.score, replicas=speeds)
             model.save(saved)
-            before, then = model.updates, now
+            came.clear()
+            since = now
 
 
 if __name__ == "__main__":
