@@ -152,7 +152,7 @@ SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
         (("ps", "--json"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.cli.render_ps"}),
         (("ps", "--why", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor"}),
         (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
-        (("new", "snake"), {"rich", "pynvml", "zmq", "numpy", "psutil", "subprocess"}),
+        (("new", "snake"), {"rich", "pynvml", "zmq", "numpy", "psutil", "hashlib"}),
         (("keys", "list"), {"rich", "pynvml", "zmq", "numpy", "psutil", "hashlib"}),
         (("join", "tcp://127.0.0.1:5555"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
     ],
