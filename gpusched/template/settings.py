@@ -1,0 +1,18 @@
+"""The options of the workload: `gpusched launch` makes a command-line option of each field, and checks it.
+
+Learner and actors read them with `contract.settings(Settings)`.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["Settings"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one run of the workload can be told."""
+
+    updates: Annotated[int, Meta(description="end after so many updates of the model", ge=1)] = 6000
+    arms: Annotated[int, Meta(description="how many arms the bandit has", ge=2, le=1000)] = 20
