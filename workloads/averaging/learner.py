@@ -94,8 +94,8 @@ class Averaging:
         """Save and report for the last time. Raises OSError if something cannot be written."""
         self._save()
         self.record.report(self.counts)
-        counts = self.counts
-        self.record.tell(counts, f"{counts.rounds:,} rounds of {counts.samples:,} samples: {self.training.score:.4f}")
+        done = f"{self.counts.rounds:,} rounds, {self.counts.samples:,} samples"
+        self.record.tell(self.counts, f"{done}, score {self.training.score:.4f}")
         self.record.close()
 
     def _save(self) -> None:
