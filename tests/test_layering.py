@@ -82,6 +82,11 @@ def test_workloads_import_only_what_is_public_to_them(path: Path) -> None:
     assert rooms(imports(path)) - {"template"} <= FOR_WORKLOADS
 
 
+@pytest.mark.parametrize("path", sources("workloads/common"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_workloads_share_knows_none_of_them(path: Path) -> None:
+    assert {name.split(".")[1] for name in imports(path) if name.startswith("workloads.")} <= {"common"}
+
+
 @pytest.mark.parametrize("path", sources("gpusched"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_gpusched_knows_no_workload(path: Path) -> None:
     assert "workloads" not in {name.split(".")[0] for name in imports(path)}

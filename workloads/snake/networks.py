@@ -12,6 +12,7 @@ import numpy as np
 from keras import layers, ops
 from numpy.typing import NDArray
 
+from workloads.common.weights import Arrays, Weights
 from workloads.snake.convolution import OneTileConvolution
 from workloads.snake.rules import FRUIT, HEAD, MOVES, SIDE, Frames
 from workloads.snake.settings import Network
@@ -129,16 +130,11 @@ def judge(model: keras.Model, frames: Frames) -> tuple[NDArray[np.float32], NDAr
     return np.asarray(logits), np.asarray(values)[:, 0]
 
 
-def named_weights(model: keras.Model) -> dict[str, NDArray[np.float32]]:
+def named_weights(model: keras.Model) -> Arrays:
     """Return copies of the weights, by the name of layer and weight."""
-    return {weight.path: weight.numpy() for weight in model.trainable_variables}
+    return Weights(model).get()
 
 
 def take_weights(model: keras.Model, arrays: Mapping[str, NDArray[np.float32]]) -> None:
     """Put `arrays` into the model. Raises ValueError if they are another network's."""
-    for weight in model.trainable_variables:
-        if weight.path not in arrays or arrays[weight.path].shape != weight.shape:
-            raise ValueError(
-                f"these weights are not of the network {model.name!r}: {weight.path} is missing or has another shape"
-            )
-        weight.assign(arrays[weight.path])
+    Weights(model).set(arrays)

@@ -3,17 +3,14 @@
 Counts what happens between two reports; knows no network.
 """
 
-import csv
-import os
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from tensorboardX import SummaryWriter
 
-from gpusched.channel import Progress
+from workloads.common.journal import Journal, read_lines
 from workloads.snake.checkpoint import Counts
 from workloads.snake.rollout import Rollout
 
@@ -28,18 +25,11 @@ _MEAN_OVER_OF_ACTOR: Final = 200
 
 
 class Record:
-    """The record of one run in `run_dir`; `clock` gives seconds. It goes on where `counts` says that the run is.
-
-    Lines of scores.csv that a killed learner wrote after it last saved its weights are dropped: they will come again.
-    """
+    """The record of one run in `run_dir`; `clock` gives seconds. It goes on where `counts` says that the run is."""
 
     def __init__(self, run_dir: Path, counts: Counts, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._path = run_dir / "scores.csv"
-        rows = [row for row in read_rows(self._path) if row[1] <= counts.steps]
-        _write_rows(self._path, rows)
-        self._board = SummaryWriter(str(run_dir / "tensorboard"), purge_step=counts.steps, flush_secs=10)
-        self._progress = Progress()
+        self._journal = Journal(run_dir / "scores.csv", _COLUMNS, counts.steps)
         self._scores: deque[int] = deque(maxlen=_MEAN_OVER)
         self._scores_of: dict[str, deque[int]] = {}
         self._steps_of: Counter[str] = Counter()
@@ -67,24 +57,22 @@ class Record:
         speed = self._steps_of.total() / seconds
         score = self.mean_score
         replicas = {actor: self._numbers_of(actor, seconds) for actor in self._scores_of}
-        self._progress.report(step=counts.steps, steps_per_s=speed, score=score, replicas=replicas)
+        self._journal.progress.report(step=counts.steps, steps_per_s=speed, score=score, replicas=replicas)
         if score is not None and self._steps_of:
-            with self._path.open("a", newline="") as file:
-                row = (f"{counts.seconds:.1f}", counts.steps, counts.games, f"{score:.3f}", f"{speed:.0f}")
-                csv.writer(file).writerow(row)
-            self._board.add_scalar("snake/mean_score", score, counts.steps)
-            self._board.add_scalar("snake/steps_per_s", speed, counts.steps)
+            line = (f"{counts.seconds:.1f}", counts.steps, counts.games, f"{score:.3f}", f"{speed:.0f}")
+            self._journal.add([line])
+            self._journal.board.add_scalar("snake/mean_score", score, counts.steps)
+            self._journal.board.add_scalar("snake/steps_per_s", speed, counts.steps)
         self._steps_of.clear()
         self._since = self._clock()
 
     def tell(self, counts: Counts, note: str) -> None:
         """Tell in words what happens when no more steps are counted."""
-        print(note, flush=True)
-        self._progress.report(step=counts.steps, score=self.mean_score, note=note)
+        self._journal.tell(note, step=counts.steps, score=self.mean_score)
 
     def close(self) -> None:
         """Write out what TensorBoard's writer still holds."""
-        self._board.close()
+        self._journal.close()
 
     def _numbers_of(self, actor: str, seconds: float) -> dict[str, float]:
         numbers = {"steps_per_s": self._steps_of[actor] / seconds}
@@ -97,19 +85,5 @@ def read_rows(path: Path) -> list[Row]:
 
     A line that a crash cut short is left out.
     """
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        lines = [
-            line for line in csv.reader(file) if len(line) == len(_COLUMNS) and all(line) and line[0] != _COLUMNS[0]
-        ]
+    lines = read_lines(path, _COLUMNS)
     return [(float(line[0]), int(line[1]), int(line[2]), float(line[3]), float(line[4])) for line in lines]
-
-
-def _write_rows(path: Path, rows: list[Row]) -> None:
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("w", newline="") as file:
-        csv.writer(file).writerows([_COLUMNS, *rows])
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -1,0 +1,65 @@
+"""What the learner tells of a round that does not end, and what it saves and goes on from."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpusched.channel import Batch
+from workloads.averaging.learner import Averaging
+from workloads.averaging.record import Counts, read_rows
+from workloads.averaging.rounds import packed
+from workloads.averaging.settings import Settings
+from workloads.averaging.training import Contribution
+from workloads.common.checkpoint import UnusableWeights, write_checkpoint
+
+
+def contribution(number: int, rank: int, slope: float = 1.0) -> Batch:
+    part = Contribution(np.array([slope, 0], np.float32), 10, 0.5)
+    arrays, meta = packed(part, number, rank, 2)
+    return Batch(arrays=arrays, actor=f"actor.{rank}", version=number, meta=dict(meta), seq=1)
+
+
+def test_a_round_that_does_not_end_says_whom_it_waits_for(tmp_path: Path) -> None:
+    averaging = Averaging(Settings(), tmp_path)
+    later = time.monotonic() + 60
+    assert averaging._waits_for(later) == "round 1 waits for the first actor"
+    assert not averaging.take(contribution(1, 0))
+    assert averaging._waits_for(later) == "round 1 waits for actor.1"
+    assert averaging._waits_for(time.monotonic()) is None
+
+
+def test_a_round_begins_when_the_last_actor_has_contributed_from_the_average(tmp_path: Path) -> None:
+    averaging = Averaging(Settings(), tmp_path)
+    assert int(averaging.published()["round"]) == 1
+    assert [averaging.take(contribution(1, 1, slope=3)), averaging.take(contribution(1, 0))] == [False, True]
+    assert int(averaging.published()["round"]) == 2
+    np.testing.assert_array_equal(averaging.published()["weights"], [2, 0])
+
+
+def test_a_learner_goes_on_from_what_was_saved_and_drops_what_was_written_after_it(tmp_path: Path) -> None:
+    former = Averaging(Settings(), tmp_path)
+    for number in (1, 2, 3):
+        for rank in (0, 1):
+            former.take(contribution(number, rank, slope=number))
+        if number == 2:
+            former.keep()
+    former.record.write()
+    former.record.close()
+    assert [row[1] for row in read_rows(tmp_path / "curve.csv")] == [1, 2, 3]
+
+    later = Averaging(Settings(), tmp_path)
+    later.record.close()
+    assert int(later.published()["round"]) == 3
+    np.testing.assert_array_equal(later.published()["weights"], [2, 0])
+    assert [row[1:4] for row in read_rows(tmp_path / "curve.csv")] == [(1, 20, 0.5), (2, 40, 0.5)]
+
+
+def test_saved_weights_that_are_damaged_or_of_another_task_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.npz").write_text("weights")
+    with pytest.raises(UnusableWeights, match="holds no weights that this workload has saved"):
+        Averaging(Settings(), tmp_path)
+    write_checkpoint(tmp_path / "weights.npz", {"logits/bias": np.zeros(10)}, Counts())
+    with pytest.raises(UnusableWeights, match="not of the network 'line'"):
+        Averaging(Settings(), tmp_path)

@@ -1,0 +1,51 @@
+"""An actor: trains on its share of the data and sends what came of it. `gpusched launch averaging` starts it."""
+
+import sys
+
+from gpusched import contract
+from gpusched.channel import Actor, ChannelError, LearnerGone
+from gpusched.frameworks import limit_memory
+from workloads.averaging.rounds import packed
+from workloads.averaging.settings import Settings
+from workloads.averaging.share import Share
+from workloads.averaging.training import Training
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Contribute to round after round until the learner says that the job is over."""
+    try:
+        me, settings = contract.replica(), contract.settings(Settings)
+    except ChannelError as error:
+        sys.exit(str(error))
+    if me.joined:
+        sys.exit("the actors of one launch share the data: averaging takes none of other hosts")
+    limit_memory()
+    try:
+        training = Training(settings)
+        share = Share(len(training.data.inputs), me.rank, me.role_count, settings.batch, settings.seed)
+        with Actor() as channel:
+            contribute(channel, training, share)
+    except LearnerGone:
+        return
+    except (ChannelError, ValueError) as error:
+        sys.exit(str(error))
+
+
+def contribute(channel: Actor, training: Training, share: Share) -> None:
+    """Contribute for ever, once for each version of the weights. Raises LearnerGone when the job is over.
+
+    The round comes with the weights: versions are raised when a learner is restarted, rounds are not.
+    """
+    version = 0
+    while True:
+        weights = channel.weights(newer_than=version)
+        version, number = weights.version, int(weights.arrays["round"])
+        training.weights.set_flat(weights.arrays["weights"])
+        arrays, meta = packed(training.contribution(share, number), number, share.rank, share.actors)
+        channel.send(arrays, version=version, meta=meta)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The learner: averages what all actors contribute, round by round. `gpusched launch averaging` starts it.
+
+Owns what is in the run's directory: weights.npz, curve.csv and tensorboard/.
+"""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusched import contract
+from gpusched.channel import Batch, ChannelError, Learner, Limits
+from gpusched.frameworks import limit_memory
+from workloads.averaging.record import Counts, Record
+from workloads.averaging.rounds import Round
+from workloads.averaging.settings import Settings
+from workloads.averaging.training import Training
+from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
+
+__all__ = ["main"]
+
+_WEIGHTS: Final = "weights.npz"
+_REPORT_EVERY_S: Final = 2.0
+_SAVE_EVERY_S: Final = 10.0
+_LOOK_UP_EVERY_S: Final = 0.5
+_PATIENCE_S: Final = 5.0
+"""How long a round may take before it is told whom it waits for."""
+
+
+class Averaging:
+    """The rounds of a run, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
+
+    def __init__(self, settings: Settings, run_dir: Path) -> None:
+        """Raises UnusableWeights if there are weights to go on from that cannot be used, ValueError without data."""
+        self.training = Training(settings)
+        self.counts = Counts()
+        self.stop_asked = False
+        self._most = settings.rounds
+        self._path = run_dir / _WEIGHTS
+        if self._path.exists():
+            self._go_on()
+        self._round = self._next_round()
+        self._began = time.monotonic()
+        self._started = self._began - self.counts.seconds
+        self.record = Record(run_dir, self.counts, time.monotonic)
+        self._next_report = self._next_save = 0.0
+
+    def published(self) -> dict[str, NDArray[Any]]:
+        """Return what actors need for the present round: its number, and the weights [size] that it begins from."""
+        return {"round": np.array(self._round.number), "weights": self.training.weights.get_flat()}
+
+    def take(self, batch: Batch) -> bool:
+        """Take a contribution; return whether the next round begins by it. Raises ValueError as Round.add does."""
+        self._round.add(batch)
+        if not self._round.whole:
+            return False
+        self.training.take(self._round.average())
+        self.counts.rounds = self._round.number
+        self.counts.samples += sum(self._round.samples_of.values())
+        self._began = time.monotonic()
+        self.counts.seconds = self._began - self._started
+        self.record.count(self.counts, self._round, self.training.score)
+        self._round = self._next_round()
+        return True
+
+    def keep(self) -> None:
+        """Report and save, each when it is time. A full disk costs what was to be written, not the training."""
+        now = time.monotonic()
+        try:
+            if now >= self._next_report:
+                self._next_report = now + _REPORT_EVERY_S
+                self.record.report(self.counts, self._waits_for(now))
+                self.record.write()
+            if now >= self._next_save:
+                self._next_save = now + _SAVE_EVERY_S
+                self._save()
+        except OSError as error:
+            print(f"not written: {error}", file=sys.stderr, flush=True)
+
+    def ask_to_stop(self) -> None:
+        """End soon. Safe in a signal handler."""
+        self.stop_asked = True
+
+    @property
+    def done(self) -> bool:
+        """Whether somebody asked for the end or the last round is over."""
+        return self.stop_asked or 0 < self._most <= self.counts.rounds
+
+    def finish(self) -> None:
+        """Save and report for the last time. Raises OSError if something cannot be written."""
+        self._save()
+        self.record.report(self.counts)
+        done = f"{self.counts.rounds:,} rounds, {self.counts.samples:,} samples"
+        self.record.tell(self.counts, f"{done}, score {self.training.score:.4f}")
+        self.record.close()
+
+    def _save(self) -> None:
+        self.record.write()  # no line of curve.csv may be missing of what the weights have behind them
+        write_checkpoint(self._path, self.training.weights.get(), self.counts)
+
+    def _go_on(self) -> None:
+        arrays, self.counts = read_checkpoint(self._path, Counts)
+        try:
+            self.training.weights.set(arrays)
+        except ValueError as error:
+            raise UnusableWeights(f"{self._path}: {error}") from None
+        print(f"going on from {self._path} after {self.counts.rounds:,} rounds", flush=True)
+
+    def _next_round(self) -> Round:
+        return Round(self.counts.rounds + 1, self.training.weights.size)
+
+    def _waits_for(self, now: float) -> str | None:
+        if now - self._began < _PATIENCE_S:
+            return None
+        missing = ", ".join(f"actor.{rank}" for rank in self._round.missing) or "the first actor"
+        return f"round {self._round.number:,} waits for {missing}"
+
+
+def main() -> None:
+    """Average until the last round is over or SIGTERM comes; leave weights and curve."""
+    try:
+        me, settings = contract.replica(), contract.settings(Settings)
+        limit_memory()
+        averaging = Averaging(settings, me.run_dir)
+    except (ChannelError, UnusableWeights, ValueError) as error:
+        sys.exit(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: averaging.ask_to_stop())
+    try:
+        with Learner(limits=Limits(in_flight=1)) as channel:
+            run(averaging, channel)
+        averaging.finish()
+    except (ChannelError, ValueError) as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"not written: {error}")
+
+
+def run(averaging: Averaging, channel: Learner) -> None:
+    """Hold one round after the other until it is done. Raises ValueError for a batch that is no contribution."""
+    if not averaging.done:
+        channel.publish(averaging.published())
+    while not averaging.done:
+        batch = channel.get(_LOOK_UP_EVERY_S)
+        if batch is not None and averaging.take(batch) and not averaging.done:
+            channel.publish(averaging.published())
+        averaging.keep()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A round: what the learner waits for, and the average of what came. Knows no network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusched.channel import Batch
+from workloads.averaging.training import Contribution
+from workloads.common.weights import Vector
+
+__all__ = ["Round", "packed"]
+
+Meta = Mapping[str, int | float]
+
+
+def packed(part: Contribution, number: int, rank: int, actors: int) -> tuple[dict[str, NDArray[Any]], Meta]:
+    """Return what an actor sends of its part of round `number`: arrays, and what is said beside them."""
+    meta = {"round": number, "rank": rank, "actors": actors, "samples": part.samples, "loss": part.loss}
+    return {"vector": part.vector}, meta
+
+
+class Round:
+    """One round, `number` from 1, of the contributions [size] of all actors. The average is that of ranks in order.
+
+    How many actors there are each of them says: the launch tells it them, and not the learner.
+    """
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self._size = size
+        self._actors = 0
+        self._parts: dict[int, Contribution] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Take a contribution; one for another round, and a second one of an actor, is left out.
+
+        Raises ValueError for a batch that is none, or one of an actor that is of another launch: without it the round
+        would never be whole.
+        """
+        number, rank, actors, part = _unpacked(batch, self._size)
+        if not 0 <= rank < actors or self._actors not in {0, actors}:
+            raise ValueError(f"{batch.actor} says that it is actor {rank} of {actors}, not of {self._actors}")
+        self._actors = actors
+        if number == self.number:
+            self._parts.setdefault(rank, part)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all have contributed."""
+        return 0 < self._actors == len(self._parts)
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks of the actors that have not contributed; empty before the first has said how many there are."""
+        return [rank for rank in range(self._actors) if rank not in self._parts]
+
+    @property
+    def samples_of(self) -> dict[int, int]:
+        """How many samples came of each actor, by rank."""
+        return {rank: self._parts[rank].samples for rank in sorted(self._parts)}
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of all samples."""
+        return float(np.average([part.loss for part in self._in_order()], weights=[*self.samples_of.values()]))
+
+    def average(self) -> Vector:
+        """Return the mean [size] of the contributions, each weighted by its samples."""
+        vectors = np.stack([part.vector for part in self._in_order()])
+        return np.average(vectors.astype(np.float64), axis=0, weights=[*self.samples_of.values()]).astype(np.float32)
+
+    def _in_order(self) -> list[Contribution]:
+        return [self._parts[rank] for rank in sorted(self._parts)]
+
+
+def _unpacked(batch: Batch, size: int) -> tuple[int, int, int, Contribution]:
+    """Return round, rank, actors and contribution. Raises ValueError."""
+    try:
+        number, rank, actors, samples = (int(batch.meta[name]) for name in ("round", "rank", "actors", "samples"))
+        vector, loss = batch.arrays["vector"], float(batch.meta["loss"])
+    except KeyError as error:
+        raise ValueError(f"a batch of {batch.actor} is no contribution: it has no {error.args[0]!r}") from None
+    if vector.shape != (size,) or vector.dtype != np.float32 or samples < 1:
+        told = f"{vector.dtype} {vector.shape} of {samples} samples"
+        raise ValueError(f"a batch of {batch.actor} is no contribution: {told}, not float32 ({size},)")
+    return number, rank, actors, Contribution(vector, samples, loss)

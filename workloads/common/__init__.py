@@ -1,0 +1,1 @@
+"""What several workloads share. It knows none of them."""
