@@ -51,6 +51,7 @@ INVITATION: Final = "invitation.json"
 RANKS_PER_HOST: Final = 1000
 """A replica of a host that joined has a rank that no other has, on whatever host: seeds depend on it."""
 
+_SHARED: Final = "common"
 _MOST_FILES: Final = 400  # so that the answer stays a header
 _COMPARED: Final = ("numpy", "tensorflow", "keras")
 _BROKEN_OFTEN: Final = 3
@@ -280,9 +281,13 @@ def _understood(data: bytes, endpoint: str) -> Invited:
 
 
 def _digests(workload: Path) -> Iterator[tuple[str, str]]:
-    """Yield a workload's file and the sources in its folder, each with a digest; of very many, one of them all."""
+    """Yield a workload's file and the sources in its folder, and in `common` beside it, which workloads may share.
+
+    Each with a digest; of very many, one of them all.
+    """
     folder, every = workload.parent, hashlib.blake2s(digest_size=8)
-    names = sorted({workload.name, *_sources(folder)})
+    shared = (f"../{_SHARED}/{name}" for name in _sources(folder.parent / _SHARED))
+    names = sorted({workload.name, *_sources(folder), *shared})
     for number, name in enumerate(names):
         with suppress(OSError):  # it was removed just now, or may not be read
             content = (folder / name).read_bytes()

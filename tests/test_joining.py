@@ -37,6 +37,16 @@ def test_the_same_code_has_no_differences(tmp_path: Path) -> None:
     assert differences(told, ours) == ["parts/play.py differs"]
 
 
+def test_what_workloads_share_is_compared_too(tmp_path: Path) -> None:
+    for where in ("a", "b"):
+        for name in ("snake", "common"):
+            (tmp_path / where / name).mkdir(parents=True)
+        (tmp_path / where / "snake" / "workload.toml").write_text("x")
+        (tmp_path / where / "common" / "weights.py").write_text(where)
+    told, ours = (invitation("job", "snake", tmp_path / where / "snake" / "workload.toml", b"{}") for where in "ab")
+    assert differences(told, ours) == ["../common/weights.py differs"]
+
+
 def test_each_difference_is_named() -> None:
     assert differences(HERE, changed(versions={"python": "3.11"})) == ["python is 3.12 there and 3.11 here"]
     assert differences(HERE, changed(versions={"python": "3.12", "keras": "3"})) == [

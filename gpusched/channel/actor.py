@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, overload
@@ -108,9 +108,7 @@ class Actor:
             has = self._loop.fetching.weights
             return has is not None and (newer_than is None or has.version > newer_than)
 
-        with self._call():
-            if not there():
-                self._loop.hurry()
+        with self._call(), nullcontext() if there() else self._loop.hurry():
             if not self._wait(there, timeout):
                 return None
             weights = self._loop.fetching.weights

@@ -7,7 +7,8 @@ condition, which goes with the socket, and takes a turn at it in its own thread 
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gpusched import contract
@@ -45,10 +46,15 @@ class ActorLoop(ActorTalk):
         self.outbox.append(outgoing)
         self._guarded_turn()
 
-    def hurry(self) -> None:
-        """Fetch newer weights as soon as there are any: the application waits for them."""
-        self.fetching.waited_for = True
-        self._guarded_turn()
+    @contextmanager
+    def hurry(self) -> Iterator[None]:
+        """Meanwhile fetch newer weights as soon as there are any: the application waits for them."""
+        self.fetching.waited_for += 1
+        try:
+            self._guarded_turn()
+            yield
+        finally:
+            self.fetching.waited_for -= 1
 
     def took_weights(self) -> None:
         """Note that the application has taken those that are here."""
@@ -134,7 +140,7 @@ class ActorLoop(ActorTalk):
 
     def _until_due(self) -> float:
         due = min(self._ping_at, self.fetching.due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
-        if self._blocked:
+        if self._blocked or self._leaving:
             due = math.inf  # nothing can be said before there is room, and that ends the wait
         if self.closing_at is not None:
             due = min(due, self.closing_at)

@@ -149,7 +149,7 @@ class ActorTalk:
         if isinstance(message, Taken):
             self._taken(message)
         elif isinstance(message, News):
-            self.fetching.hear_of(message.version)
+            self._hear_of(message.version)
         elif isinstance(message, Welcome):
             self._begin(message)
         elif isinstance(message, WhoAreYou):
@@ -165,7 +165,12 @@ class ActorTalk:
             self.in_flight.pop(seq, None)
         for seq in message.freed:
             self.lent.free(seq)
-        self.fetching.hear_of(message.version)
+        self._hear_of(message.version)
+
+    def _hear_of(self, version: int) -> None:
+        self.fetching.hear_of(version)
+        if time.monotonic() < self.fetching.due() < math.inf:
+            self._link.wake.set()  # the thread may wait for other things, and longer
 
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
@@ -264,10 +269,10 @@ class ActorTalk:
             self.fetching.answered()
         if now >= self.fetching.due() and self._say(self.fetching.request()):
             self.fetching.requested()
-        while self.outbox and not self._blocked:
-            self._send_batch(self.outbox[0])
         if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
             self._ping_at = now + self._heartbeat_s
+        while self.outbox and not self._blocked:
+            self._send_batch(self.outbox[0])
         if self.closing_at is not None and not self.outbox:
             self._leaving = self._say(Leaving())
 
@@ -281,7 +286,7 @@ class ActorTalk:
         elif patience is not None and now - max(self.heard, self._began) > patience:
             told = f"nothing was heard of the learner for {patience:.0f} s"
             self._end(LearnerGone(told, "end this process; join again when the job runs"))
-        elif now - max(self.heard, self._connected_at) > _CONNECT_ANEW_S:
+        elif now - max(self.heard, self._connected_at) > _CONNECT_ANEW_S and not self._link.writable():
             self._connected_at = now
             self._link.connect_anew()
 
@@ -309,7 +314,9 @@ class ActorTalk:
 
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])
-        self._blocked = self._blocked or not done
+        if not done:
+            self._blocked = True
+            self._ping_at = -math.inf  # a learner wants to know soon who has connected: the first word is a short one
         return done
 
     def _end(self, reason: GpuschedError) -> None:

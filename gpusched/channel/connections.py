@@ -22,7 +22,7 @@ from gpusched.channel.values import Limits
 
 __all__ = ["Connection", "Connections"]
 
-_MOST_SILENT: Final = 256
+_MOST_SILENT: Final = 1024  # all actors of two keys may come back at once, after a restart
 _MOST_OF_A_KEY: Final = 512
 _FIRST_WORD_S: Final = 20.0  # libzmq gives up a handshake after 10
 _KERNEL_KEEPS: Final = 16 << 20  # bytes that came and that libzmq has not read: the most of a usual tcp_rmem is 6 MiB

@@ -21,15 +21,16 @@ __all__ = ["Fetching"]
 class Fetching:
     """What one actor knows of weights. `longest`: bytes that a set may have.
 
-    `waited_for`: the application waits for newer ones; else the next are fetched, over a socket, halfway to when it is
-    likely to take some again. A learner may publish for every batch, and an actor uses one version for each of its own:
-    to fetch all of them would take more of both hosts, and of what is between, than the batches.
+    `waited_for`: in so many calls the application waits for newer ones. In none, the next are fetched, over a socket,
+    halfway to when it is likely to take some again. A learner may publish for every batch, and an actor uses one
+    version for each of its own: to fetch all of them would take more of both hosts, and of what is between, than the
+    batches.
     """
 
     def __init__(self, longest: int) -> None:
         self.weights: Weights | None = None
         self.learner = ""
-        self.waited_for = False
+        self.waited_for = 0
         self._longest: Final = longest
         self._newest = 0
         self._asked = False
@@ -57,7 +58,7 @@ class Fetching:
     def taken(self, now: float) -> None:
         """Note that the application has taken what is here."""
         self._fetch_at = now + (now - self._took_at) / 2 if math.isfinite(self._took_at) else now
-        self._took_at, self.waited_for = now, False
+        self._took_at = now
 
     def due(self) -> float:
         """Return when to ask for the newest: a time of time.monotonic(), or never."""

@@ -123,7 +123,7 @@ class Gate:
     def _answer(self) -> None:
         version, request, _, address, _, mechanism, *credentials = self._zap.recv_multipart()
         public = z85.encode(credentials[0]).decode() if mechanism == _CURVE and credentials else ""
-        where = address.decode(errors="replace").removeprefix("::ffff:")
+        where = address.decode(errors="replace").removeprefix("::ffff:").partition("%")[0]
         name = self._allowed.name_of(public)
         if name is None:
             self._turn_away(where, self._allowed.why_not(public))

@@ -17,6 +17,7 @@ from gpusched.channel.hosts import Hosts
 from gpusched.channel.lending import Borrowed, Owner
 from gpusched.channel.link import Link, log
 from gpusched.channel.messages import (
+    PROTOCOL,
     AnswerHeader,
     BatchHeader,
     Bye,
@@ -167,7 +168,11 @@ class LearnerTalk:
             self._reply(route, Bye())
             return
         refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address())
-        if refused is None and (gone := self._roster.make_room(hello.name, self._key, now)) is not None:
+        if (
+            refused is None
+            and hello.protocol == PROTOCOL
+            and (gone := self._roster.make_room(hello.name, self._key, now)) is not None
+        ):
             self._hosts.forgotten(gone)
         answer = refused or self._roster.hello(route, hello, now, self._key)
         if isinstance(answer, Refused):

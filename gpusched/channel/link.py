@@ -172,6 +172,7 @@ class Link:
         """Give the connection up, whatever state it is in, and begin another."""
         with suppress(zmq.ZMQError):
             self._socket.disconnect(self._endpoint)
+        self._socket.setsockopt(zmq.IPV6, int(only_ipv6(self._endpoint)))  # a name may be known only now
         self._socket.connect(self._endpoint)
 
     def poll(self, timeout_s: float) -> None:

@@ -26,12 +26,13 @@ _REMEMBERED_OF_A_KEY: Final = 4096
 class User(msgspec.Struct, eq=False):
     """Who has one key, by its public half; "" is for all on this host. `waiting`: bytes of theirs that wait here.
 
-    `actors` by name; `gone`: by the nonce of each process whose name was forgotten, the last batch that it sent.
+    `actors` by name; `gone`: by the nonce of each process whose name was forgotten, the last batch that it sent, None
+    for one that another had replaced.
     """
 
     key: str
     actors: dict[str, "Peer"] = {}
-    gone: dict[str, int] = {}
+    gone: dict[str, int | None] = {}
     waiting: int = 0
 
 
@@ -82,6 +83,10 @@ def other_protocol(protocol: int) -> Refused:
     return Refused("protocol", f"the learner speaks protocol {PROTOCOL}, this actor {protocol}")
 
 
+def _replaced(hello: Hello) -> Refused:
+    return Refused("replaced", f"another process is {hello.name} now")
+
+
 class Roster:
     """All actors of one learner. `learner` is the nonce of its process, `host` its token, "" to share no memory."""
 
@@ -100,17 +105,19 @@ class Roster:
         peer = self._by_name.get(hello.name)
         if peer is None:
             user = self._users.setdefault(key, User(key))
+            if user.gone.get(hello.nonce, 0) is None:
+                return _replaced(hello)
             if self._is_full(user):
                 number = len(user.actors)
                 return Refused("full", f"there are {len(self._by_name)} actors already, {number} with this key")
             peer = Peer(name=hello.name, user=user, nonce=hello.nonce, attempt=hello.attempt, seen=now, called=now)
-            peer.seq = user.gone.pop(hello.nonce, 0)
+            peer.seq = user.gone.pop(hello.nonce, 0) or 0
             self._by_name[hello.name] = user.actors[hello.name] = peer
         elif peer.user.key != key:
             return Refused("identity", f"{hello.name} is another's")
         elif hello.nonce != peer.nonce:
             if hello.nonce in peer.retired or (hello.attempt < peer.attempt and self._connected(peer, now)):
-                return Refused("replaced", f"another process is {hello.name} now")
+                return _replaced(hello)
             peer.retired.append(peer.nonce)
             peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
         self._move(peer, route)
@@ -135,8 +142,9 @@ class Roster:
         told = self._status(peer, now)
         self.lost(peer)
         del self._by_name[peer.name], user.actors[peer.name]
-        user.gone[peer.nonce] = peer.seq  # should it come back all the same, it must not send again what was used
-        if len(user.gone) > _REMEMBERED_OF_A_KEY:
+        # Should they come back all the same, they must not send again what was used.
+        user.gone |= {**dict.fromkeys(peer.retired), peer.nonce: peer.seq}
+        while len(user.gone) > _REMEMBERED_OF_A_KEY:
             del user.gone[next(iter(user.gone))]
         return told
 

@@ -133,6 +133,8 @@ class Relay:
         self.down: list[bytes] = []
         self.up: list[bytes] = []
         self.ended = 0
+        self.opened = 0
+        self.pause_s = 0.0  # after each 64 KiB: a slow link
         self._ends: list[socket.socket] = []
         self._door = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tcp://127.0.0.1:{self._door.getsockname()[1]}"
@@ -156,6 +158,7 @@ class Relay:
                 near, _ = self._door.accept()
                 far = socket.create_connection(self._to)
                 self._ends += [near, far]
+                self.opened += 1
                 for source, target, kept in ((near, far, self.up), (far, near, self.down)):
                     threading.Thread(target=self._carry, args=(source, target, kept), daemon=True).start()
 
@@ -164,6 +167,7 @@ class Relay:
             while data := source.recv(1 << 16):
                 kept.append(data)
                 target.sendall(data)
+                time.sleep(self.pause_s)
         self.ended += 1
         for each in (source, target):
             with suppress(OSError):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
-from gpusched.channel.messages import BatchHeader
+from gpusched.channel.messages import BatchHeader, Welcome, encode_header
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, only_ipv6, write_invitation
 from gpusched.keys import make_server_key, new_key, read_join_key, revoke
-from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, WaitUntil, network
+from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, Router, WaitUntil, network
 
 ONE = {"x": np.zeros(1, np.uint8)}
 LARGE = np.arange(1 << 20, dtype=np.uint32)
@@ -417,3 +417,45 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
         wait_until(lambda: not learner.actors[0].connected)
         assert actor.send(ONE, timeout=15)
         assert learner.get(timeout=15) is not None
+
+
+def test_weights_that_take_long_to_come_are_waited_for(
+    endpoint: str, keys: Path, relay: Callable[[str], Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusched.channel.actor_talk._CONNECT_ANEW_S", 0.5)
+    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
+        slow = relay(network(learner))
+        slow.pause_s = 0.03
+        learner.publish({"w": LARGE})
+        with Actor(slow.endpoint, keys=keys / "lab.key", name="actor.0@lab") as actor:
+            found = actor.weights(timeout=18)
+            assert found is not None
+            assert (found.arrays["w"] == LARGE).all()
+        assert slow.opened == 1
+
+
+def test_the_first_word_after_an_outage_is_a_short_one(
+    endpoint: str, router: Router, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    with Actor(endpoint, name="actor.0") as actor:
+        route, hello = router.hear("hello")
+        hour_ms = 3_600_000
+        welcome = Welcome(PROTOCOL, "a", int(str(hello[5])), 2, 0, hour_ms, 1 << 20, 0, ())
+        router.say([route, encode_header(welcome)])
+        router.hear("ping")
+        with monkeypatch.context() as down:
+            down.setattr("gpusched.channel.link.Link.send", lambda *_: False)
+            down.setattr("gpusched.channel.link.Link.writable", lambda _: False)
+            assert actor.send(ONE)
+            wait_until(lambda: actor._loop.outbox)
+        with actor._loop.changed:
+            actor._loop._guarded_turn()
+        assert router.hear("ping", but_not="batch")
+        assert router.hear("batch")
+
+
+def test_a_wait_for_weights_that_was_in_vain_hurries_nobody_afterwards(endpoint: str) -> None:
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        learner.publish(ONE)
+        assert actor.weights(newer_than=5, timeout=0.2) is None
+        assert actor._loop.fetching.waited_for == 0

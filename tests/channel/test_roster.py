@@ -101,6 +101,14 @@ def test_a_name_that_was_gone_for_long_makes_room_for_a_new_one(monkeypatch: pyt
     again = greet("actor.0@lab", 400, "a")
     assert isinstance(again, Peer)
     assert roster.welcome(again, 1, 0).seq == 7, "it was used, and is not to be sent again"
+    assert isinstance(greet("actor.0@lab", 401, "later"), Peer)
+    assert isinstance(greet("actor.7@lab", 800), Peer)
+    assert isinstance(greet("actor.8@lab", 801), Peer)
+    assert isinstance(greet("actor.9@lab", 802), Peer)
+    assert "actor.0@lab" not in {each.name for each in roster.status(802)}
+    replaced = greet("actor.0@lab", 1200, "a")
+    assert isinstance(replaced, Refused)
+    assert replaced.kind == "replaced", "also when nobody knows the name any more"
 
 
 @given(
