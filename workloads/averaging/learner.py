@@ -35,7 +35,7 @@ class Averaging:
     """The rounds of a run, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
 
     def __init__(self, settings: Settings, run_dir: Path) -> None:
-        """Raises UnusableWeights if there are weights to go on from that cannot be used, ValueError without data."""
+        """Raises UnusableWeights if there are weights to go on from that cannot be used."""
         self.training = Training(settings)
         self.counts = Counts()
         self.stop_asked = False
@@ -126,7 +126,7 @@ def main() -> None:
         me, settings = contract.replica(), contract.settings(Settings)
         limit_memory()
         averaging = Averaging(settings, me.run_dir)
-    except (ChannelError, UnusableWeights, ValueError) as error:
+    except (ChannelError, UnusableWeights) as error:
         sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: averaging.ask_to_stop())
     try:

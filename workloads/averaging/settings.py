@@ -31,10 +31,3 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch: Annotated[int, Meta(description="samples that an actor takes for one gradient", ge=1, le=65536)] = 32
     learning_rate: Annotated[float, Meta(description="step size of gradient descent", gt=0, le=10)] = 0.5
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
-
-    def check(self) -> None:
-        """Raise ValueError for what can be seen to be wrong before anything starts; `gpusched launch` asks."""
-        if self.task == "digits":
-            from workloads.common.digits import require
-
-            require()

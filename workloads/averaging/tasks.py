@@ -29,7 +29,7 @@ class Data(msgspec.Struct, frozen=True, eq=False):
 
 
 def load(task: Task, seed: int) -> Data:
-    """Return the data, the same in every process. Raises ValueError, which says what to install, if it is not there."""
+    """Return the data, the same in every process."""
     if task == "digits":
         train, test = digits.load()
         return Data(train.images, train.labels, test.images, test.labels)

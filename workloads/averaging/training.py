@@ -28,7 +28,7 @@ class Contribution(msgspec.Struct, frozen=True, eq=False):
 
 
 class Training:
-    """What `settings` say is to be learnt. Raises ValueError if its data is not there."""
+    """What `settings` say is to be learnt."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -3,9 +3,9 @@
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +64,15 @@ class Run:
 
 
 @pytest.fixture
-def runs() -> Iterator[list[Run]]:
+def home() -> Iterator[Path]:
+    """A directory with a short path: sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="gs-", dir="/tmp") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def runs(home: Path) -> Iterator[list[Run]]:  # after `home`, so that they end before it goes
+    del home
     made: list[Run] = []
     yield made
     for run in made:
@@ -77,10 +85,8 @@ def started(runs: list[Run], home: Path, settings: Settings) -> Run:
 
 
 @pytest.mark.parametrize("scheme", ["weights", "gradients"])
-def test_a_launch_ends_where_one_process_ends_and_leaves_its_files(
-    runs: list[Run], tmp_path: Path, scheme: Scheme
-) -> None:
-    run = started(runs, tmp_path, Settings(scheme=scheme, rounds=60, seed=3))
+def test_a_launch_ends_where_one_process_ends_and_leaves_its_files(runs: list[Run], home: Path, scheme: Scheme) -> None:
+    run = started(runs, home, Settings(scheme=scheme, rounds=60, seed=3))
     run.succeeds()
     run.is_as_in_one_process()
     curve = run.curve()
@@ -92,8 +98,8 @@ def test_a_launch_ends_where_one_process_ends_and_leaves_its_files(
     assert {"actor.0", "actor.1"} <= {name for line in told for name in line.get("replicas", {})}
 
 
-def test_an_actor_that_is_killed_amid_the_run_changes_no_number_of_the_outcome(runs: list[Run], tmp_path: Path) -> None:
-    run = started(runs, tmp_path, Settings(scheme="weights", rounds=300, local_steps=2, learning_rate=0.05))
+def test_an_actor_that_is_killed_amid_the_run_changes_no_number_of_the_outcome(runs: list[Run], home: Path) -> None:
+    run = started(runs, home, Settings(scheme="weights", rounds=300, local_steps=2, learning_rate=0.05))
     run.kill("actor.1")
     run.succeeds()
     assert run.replica("actor.1")["restarts"] == 1
@@ -102,9 +108,9 @@ def test_an_actor_that_is_killed_amid_the_run_changes_no_number_of_the_outcome(r
 
 
 def test_a_learner_that_is_killed_goes_on_from_its_weights_with_no_gap_in_the_curve(
-    runs: list[Run], tmp_path: Path
+    runs: list[Run], home: Path
 ) -> None:
-    run = started(runs, tmp_path, Settings(scheme="gradients", rounds=300, learning_rate=0.05))
+    run = started(runs, home, Settings(scheme="gradients", rounds=300, learning_rate=0.05))
     run.waits_for(run.folder / "weights.npz")
     run.kill("learner.0")
     run.succeeds()
@@ -114,11 +120,10 @@ def test_a_learner_that_is_killed_goes_on_from_its_weights_with_no_gap_in_the_cu
     run.is_as_in_one_process()
 
 
-@pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
-def test_one_seed_and_one_number_of_actors_give_one_curve(runs: list[Run], tmp_path: Path) -> None:
+def test_one_seed_and_one_number_of_actors_give_one_curve(runs: list[Run], home: Path) -> None:
     settings = Settings(task="digits", scheme="weights", rounds=15, local_steps=2, seed=8)
     for _ in range(2):
-        started(runs, tmp_path, settings).succeeds()
+        started(runs, home, settings).succeeds()
     one, other = (run.curve() for run in runs)
     np.testing.assert_allclose(one, other, atol=1e-6, rtol=0)
     runs[0].is_as_in_one_process()

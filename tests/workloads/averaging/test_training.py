@@ -1,7 +1,5 @@
 """Both schemes beside one process that takes the same steps, and what an average promises."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ from workloads.common.weights import Vector
 ACTORS = 3
 TASKS = [
     "line",
-    pytest.param("digits", marks=pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")),
+    "digits",
 ]
 
 
@@ -59,7 +57,6 @@ def test_the_line_is_found_to_a_hundredth(scheme: Scheme) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["weights", "gradients"])
-@pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 def test_nine_of_ten_digits_that_were_never_seen_are_known(scheme: Scheme) -> None:
     training = Training(Settings(task="digits"))
     assert training.score < 0.3
