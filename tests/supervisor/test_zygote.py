@@ -111,6 +111,7 @@ def test_a_replica_that_is_started_again_is_forked_again(place: Preloading) -> N
     place.write("wait", WAIT)
     one = place.start(place.python("part.0", "-m", "wait"))
     first = one.wait_running("part.0")
+    one.wait_output("part.0", "here True")
     os.kill(first, signal.SIGKILL)
     one.wait_running("part.0", restarts=1)
     one.wait_output("part.0", "here True", times=2)
