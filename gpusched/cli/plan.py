@@ -5,7 +5,7 @@ import sys
 from typing import Annotated, Final
 
 from gpusched.cli.options import Context, Option
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
 from gpusched.cli.workload_options import configured_to_plan
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings

@@ -7,7 +7,7 @@ import msgspec
 from gpusched.model.plan import Request
 from gpusched.model.workload import Workload
 
-__all__ = ["CommandNeed", "Joining", "Listening", "Network", "ProcessIdentity", "Submission"]
+__all__ = ["CommandNeed", "Joining", "Listening", "Network", "Part", "ProcessIdentity", "Spread", "Submission", "Text"]
 
 Share = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Amount = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
@@ -61,8 +61,27 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True, tag="joining"):
     patience_s: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 900
 
 
-Network = Listening | Joining
+class Spread(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
+    """A job whose replicas run on the hosts of a cluster: what runs here only has to do with that `engine`."""
+
+    engine: Text
+
+
+Network = Listening | Joining | Spread
 """How a job has to do with other hosts."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Which replicas of the `job` of several hosts one of them runs, each role's by its name.
+
+    `first`: the rank of the first of them here; `counts`: how many there are on all hosts together. `attempt`: how
+    often this part of the job was started before.
+    """
+
+    job: Text
+    first: dict[str, int]
+    counts: dict[str, int]
+    attempt: int = 0
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

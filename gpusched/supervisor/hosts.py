@@ -8,7 +8,7 @@ import msgspec
 from gpusched.contract import JOINED_HOSTS
 from gpusched.errors import UsageError
 from gpusched.keys import SERVER
-from gpusched.model.job import Joining, Listening, Network
+from gpusched.model.job import Joining, Listening, Network, Spread
 from gpusched.model.plan import Replica
 from gpusched.model.status import JobStatus, JoinedHost, JoinedJob
 from gpusched.model.workload import Workload
@@ -86,6 +86,8 @@ def with_network(status: JobStatus, network: Network | None) -> JobStatus:
         case Joining():
             joins = JoinedJob(endpoint=network.endpoint, job=network.job, host=network.host)
             return msgspec.structs.replace(status, joins=joins)
+        case Spread():
+            return msgspec.structs.replace(status, engine=network.engine)
         case _:
             return status
 

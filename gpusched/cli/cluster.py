@@ -1,0 +1,203 @@
+"""`launch --engine slurm|ray`: a workload on a cluster becomes a job of this host whose one process sees to it there."""
+
+import os
+import sys
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+import typer
+
+from gpusched.engines.base import LOCAL
+from gpusched.engines.wish import Wish
+from gpusched.errors import UsageError
+from gpusched.model.group import Group, NodeShare
+from gpusched.model.workload import Restart, Role, Workload
+from gpusched.settings import ENGINES, Settings
+
+__all__ = [
+    "Address",
+    "ClusterWish",
+    "DeviceMemory",
+    "Engine",
+    "GpusPerNode",
+    "Nodes",
+    "Site",
+    "engine_of",
+    "group_of",
+    "layout_words",
+    "seen_to_here",
+    "show_group",
+]
+
+_MOST_NODES: Final = 1024
+_MOST_GPUS: Final = 64
+_RESTARTS: Final = 1_000_000
+_CLEARING_UP_S: Final = 60.0
+
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="What runs the processes: local (this host), slurm or ray. [default: what the workload or the "
+        "configuration says, else local]",
+        metavar="ENGINE",
+        autocompletion=lambda begun: [name for name in ENGINES if name.startswith(begun)],
+    ),
+]
+Nodes = Annotated[
+    int | None, typer.Option(min=1, max=_MOST_NODES, help="On a cluster: on how many nodes.", metavar="N")
+]
+GpusPerNode = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=_MOST_GPUS, help="On a cluster: whole GPUs of each node. [default: all that a node has]", metavar="K"
+    ),
+]
+DeviceMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="On a cluster: the memory of one of its GPUs, by which processes are given to nodes. [default: 16GiB]",
+        metavar="AMOUNT",
+    ),
+]
+Site = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="On Slurm: a further option for sbatch; may be given several times: --site=--partition=gpu", metavar="WORD"
+    ),
+]
+Address = Annotated[
+    str | None, typer.Option(help="On Ray: where the cluster is. [default: $RAY_ADDRESS]", metavar="HOST:PORT")
+]
+
+
+class ClusterWish(NamedTuple):
+    """What a person typed about a cluster, as it was typed."""
+
+    engine: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    device_memory: str | None = None
+    site: tuple[str, ...] = ()
+    address: str | None = None
+
+    def given(self) -> list[str]:
+        """Return the options that were used, but for --engine."""
+        return [
+            f"--{field.replace('_', '-')}"
+            for field, value in self._asdict().items()
+            if field != "engine" and value != self._field_defaults[field]
+        ]
+
+
+def engine_of(wish: ClusterWish, workload: Workload, settings: Settings) -> str:
+    """Return the engine: as typed, else as the workload's file says, else the configuration. Raises UsageError."""
+    name = wish.engine or workload.engine or settings.engine
+    if name not in ENGINES:
+        raise UsageError(f"--engine: there is no engine {name!r}", f"there is: {', '.join(ENGINES)}")
+    if name == LOCAL and wish.given():
+        raise UsageError(
+            f"{' and '.join(wish.given())} belongs to a cluster", "add --engine slurm or ray, or leave it out"
+        )
+    return name
+
+
+def group_of(
+    engine: str, workload: Workload, options: bytes, wish: Wish, cluster: ClusterWish, settings: Settings
+) -> Group:
+    """Return the workload spread over the cluster's nodes. Raises UsageError, NeverFits, HostFault."""
+    from gpusched.engines.layout import lay_out
+    from gpusched.planner import Rules
+    from gpusched.supervisor.hosts import learner_role
+    from gpusched.units import parse_mib
+
+    _require_possible(engine, wish, cluster)
+    gpus = _gpus(engine, cluster) if any(role.memory is not None for role in workload.roles) else 0
+    memory = parse_mib(cluster.device_memory or "16GiB", "--device-memory")
+    rules = Rules(policy=wish.policy, context_mib=settings.context_mib, headroom=settings.headroom)
+    nodes = lay_out(wish.request(workload), learner_role(workload), cluster.nodes or 1, gpus, memory, rules)
+    return Group(
+        engine=engine,
+        workload=msgspec.structs.replace(workload, path=None),
+        options=options.decode(),
+        nodes=nodes,
+        gpus=gpus,
+        learner_memory=wish.learner_memory,
+        actor_memory=wish.actor_memory,
+        policy=wish.policy,
+        site=cluster.site,
+        address=cluster.address,
+        python=sys.executable,
+        cwd=os.getcwd(),  # noqa: PTH109 (a text is wanted)
+    )
+
+
+def seen_to_here(group: Group) -> Workload:
+    """Return what this host runs for the group: the process that has the cluster do it, for as long as that takes.
+
+    Killed, it is started again, and finds what the one before it began.
+    """
+    role = Role(
+        name=group.engine,
+        command=("{python}", "-m", f"gpusched.engines.{group.engine}"),
+        restart=Restart(policy="on-signal", max=_RESTARTS),
+        light=True,
+    )
+    grace = group.workload.stop_grace_s + _CLEARING_UP_S
+    return Workload(name=group.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
+
+
+def layout_words(group: Group) -> str:
+    """Return where what will run: `25 processes on 3 nodes of slurm, 2 GPUs each: learner.0 actor.0-6, actor.7-15, …`."""
+    total = sum(group.counts.values())
+    gpus = f", {group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else ""
+    nodes = f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}"
+    return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_words, group.nodes))}"
+
+
+def show_group(group: Group, *, as_json: bool) -> None:
+    """Print what would be submitted, as --dry-run does; a batch script can be submitted by hand. Raises UsageError."""
+    from gpusched.engines.slurm_words import HeadOrder, batch_script
+
+    script = None
+    if group.engine == "slurm":
+        script = batch_script(HeadOrder(group=group), f"gpusched-{group.workload.name}", "slurm-%j.log")
+    if as_json:
+        told: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        return
+    print(f"# would submit {layout_words(group)}\n# nothing has been submitted")
+    if script is not None:
+        print(script, end="")
+
+
+def _share_words(share: NodeShare) -> str:
+    return " ".join(_range_words(role, share.first[role], count) for role, count in share.counts.items() if count)
+
+
+def _range_words(role: str, first: int, count: int) -> str:
+    return f"{role}.{first}" if count == 1 else f"{role}.{first}-{first + count - 1}"
+
+
+def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
+    """Raise UsageError for what no cluster, or this one, can do: told before anything is submitted."""
+    for option, value in (("--machine", wish.machine), ("--gpus", wish.gpus), ("--exclude-gpus", wish.exclude_gpus)):
+        if value is not None:
+            raise UsageError(f"{option} chooses devices of this host, and {engine} its own", f"leave {option} out")
+    if wish.procs == "max":
+        raise UsageError(f"--procs max: how many fit, only the nodes of {engine} know", "give a number")
+    if engine != "slurm" and cluster.site:
+        raise UsageError(f"--site is for sbatch, and {engine} has none", "leave it out")
+    if engine != "ray" and cluster.address:
+        raise UsageError(f"--address is where Ray is, and {engine} finds itself", "leave it out")
+
+
+def _gpus(engine: str, cluster: ClusterWish) -> int:
+    """Return how many GPUs a node gives; all where nothing was typed. Raises HostFault."""
+    if cluster.gpus_per_node is not None:
+        return cluster.gpus_per_node
+    if engine != "slurm":
+        return 0
+    from gpusched.engines.slurm_commands import gpus_of_site
+    from gpusched.engines.slurm_words import read_gpus
+
+    return read_gpus(gpus_of_site())

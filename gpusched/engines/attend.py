@@ -1,0 +1,45 @@
+"""Wait for the end of a job that an engine runs, and pass on who wants it ended."""
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gpusched.engines.base import Engine, Seen
+
+__all__ = ["Requests", "attend"]
+
+LOOK_EVERY_S: Final = 0.2
+
+
+class Requests:
+    """How often this process was asked to end, from here on; the signal handler only counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._count)
+
+    def _count(self, *_: object) -> None:
+        self.count += 1
+
+
+def attend(
+    engine: Engine, requests: Requests, wanted: Callable[[Seen], bool], *, every_s: float = LOOK_EVERY_S
+) -> Seen:
+    """Return how the job ended. Looked at each time, `wanted` says whether it is to go on; once it is not, it stays so.
+
+    The first request ends the job in order, a second one at once.
+    """
+    passed_on = 0
+    while True:
+        seen = engine.look()
+        goes_on = wanted(seen)
+        if seen.over:
+            return seen
+        if passed_on < requests.count or (not goes_on and not passed_on):
+            engine.cancel(kill=passed_on > 0)
+            passed_on += 1
+        deadline = time.monotonic() + every_s
+        while passed_on >= requests.count and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_EVERY_S))

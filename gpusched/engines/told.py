@@ -1,0 +1,84 @@
+"""What the nodes of a job tell, kept in the job's directory on the host that submitted it, where a local job has it.
+
+JOBDIR/nodes/2.json       the part of node 2 as its supervisor shows it (NodeStatus)
+JOBDIR/logs/actor.9.log   what the replicas write, wherever they run
+JOBDIR/progress.jsonl     what the leader reports
+"""
+
+import contextlib
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from gpusched.files import make_private, replace_file
+from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.status import JobState
+from gpusched.supervisor.jobdir import JobDirectory, lost
+from gpusched.supervisor.nodes import node_file
+
+__all__ = ["Ledger"]
+
+_MOST_LINE: Final = 1 << 24
+
+_decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+
+
+class Ledger:
+    """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost."""
+
+    def __init__(self, job: Path, number: int) -> None:
+        self._directory, self._path = JobDirectory(job), node_file(job, number)
+        self.refused: str | None = None
+        self._last: NodeStatus | None = None
+        make_private(self._path.parent)
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # the first attempt of this node
+            self._last = msgspec.json.decode(self._path.read_bytes(), type=NodeStatus)
+
+    def __enter__(self) -> "Ledger":
+        self._lose("begins anew")
+        self._last = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lose("is gone")
+
+    @property
+    def state(self) -> JobState | None:
+        """How the part is as the node told last, None if it told nothing."""
+        return None if self._last is None else self._last.status.state
+
+    def hear(self, node: IO[bytes]) -> None:
+        """Take all that a node tells until it closes its output. What is no such line is passed over."""
+        while line := node.readline(_MOST_LINE):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                self.take(_decoder.decode(line))
+
+    def take(self, told: Told) -> None:
+        """Write one thing down. What cannot be written is left out: a full disk costs what was to be seen of the job."""
+        with contextlib.suppress(OSError):
+            match told:
+                case NodeStatus():
+                    self._write(told)
+                case LogPart():
+                    with self._directory.log(Path(told.replica).name).open("a") as file:
+                        file.write(told.text)
+                case ProgressLine():
+                    with self._directory.progress.open("a") as file:
+                        file.write(f"{told.line}\n")
+                case Refused():
+                    self.refused = told.words
+
+    def _write(self, told: NodeStatus) -> None:
+        replicas = tuple(
+            msgspec.structs.replace(one, node=told.host, log=str(self._directory.log(one.name)))
+            for one in told.status.replicas
+        )
+        status = msgspec.structs.replace(told.status, replicas=replicas)
+        self._last = msgspec.structs.replace(told, status=status)
+        replace_file(self._path, msgspec.json.encode(self._last))
+
+    def _lose(self, what: str) -> None:
+        if self._last is not None:
+            with contextlib.suppress(OSError):
+                self._write(msgspec.structs.replace(self._last, status=lost(self._last.status, f"its node {what}")))

@@ -1,0 +1,69 @@
+"""A job on a cluster as people see it: what its nodes have told, joined into one status. See engines/told.py."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.model.group import NodeStatus
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+
+__all__ = ["node_file", "tell_engine", "with_nodes"]
+
+_NODES: Final = "nodes"
+_WORDS: Final = "engine.txt"
+
+
+def node_file(job: Path, number: int) -> Path:
+    """Return the file of what node `number` of the job in the directory `job` has told last."""
+    return job / _NODES / f"{number}.json"
+
+
+def tell_engine(job: Path, words: str) -> None:
+    """Leave what the cluster says of the job, such as what it waits for, for with_nodes. Raises OSError."""
+    from gpusched.files import replace_file
+
+    replace_file(job / _WORDS, words.encode())
+
+
+def with_nodes(status: JobStatus) -> JobStatus:
+    """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
+
+    Until a node has told something, the job is one that starts, and `note` says what its cluster says of it. Processes
+    of the engine itself are shown only where they failed.
+    """
+    if status.engine is None:
+        return status
+    job = Path(status.run_dir)
+    told = [one for one in map(_read, _files(job)) if one is not None]
+    own = tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
+    replicas = tuple(replica for one in told for replica in one.status.replicas)
+    counts = tuple(count for one in told for count in one.status.counts)
+    joined = msgspec.structs.replace(status, replicas=own + replicas if replicas else status.replicas, counts=counts)
+    if status.state in JOB_TERMINAL:
+        return joined
+    if replicas:
+        notes = [one.status.note for one in told if one.status.note]
+        return msgspec.structs.replace(joined, note=notes[0] if notes else None)
+    waiting = JobState.STARTING if status.state is JobState.RUNNING else status.state
+    return msgspec.structs.replace(joined, state=waiting, note=_words(job))
+
+
+def _files(job: Path) -> list[Path]:
+    try:
+        return sorted((job / _NODES).glob("*.json"), key=lambda path: (len(path.name), path.name))
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> NodeStatus | None:
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=NodeStatus)
+    return None
+
+
+def _words(job: Path) -> str | None:
+    with suppress(OSError):
+        return (job / _WORDS).read_text(errors="replace") or None
+    return None
