@@ -65,7 +65,7 @@ class Actor:
         path = check_endpoint(endpoint, secured=keys is not None)
         key = read_join_key(keys) if keys is not None and path is None else None
         known = _identity()
-        self.name: Final = _full_name(name or known.name, known.host if path is None else "", key)
+        self.name: Final = _full_name(name or known.name, known, key) if path is None else name or known.name
         _check_name(self.name)
         self._process = os.getpid()
         self._closed = False
@@ -248,22 +248,26 @@ class _Identity(NamedTuple):
     attempt: int
     host: str
     patience_s: float | None
+    incarnation: int
 
 
 def _identity() -> _Identity:
     try:
         replica = contract.replica()
     except NotLaunched:
-        return _Identity(f"actor-{os.getpid()}", 0, "", None)
-    patience = (replica.patience_s or _PATIENCE_S) if replica.joined else None
-    return _Identity(replica.name, replica.attempt, replica.joined, patience)
+        return _Identity(f"actor-{os.getpid()}", 0, "", None, 0)
+    patience = (replica.patience_s or _PATIENCE_S) if replica.elsewhere else None
+    return _Identity(replica.name, replica.attempt, replica.joined, patience, replica.incarnation)
 
 
-def _full_name(name: str, host: str, key: JoinKey | None) -> str:
-    """Return what the learner calls it: with a key, or on a host that joined, it says where it is."""
-    if "@" in name or not (host or key):
+def _full_name(name: str, known: _Identity, key: JoinKey | None) -> str:
+    """Return what the learner calls it: with a key, or on a host that joined, it says where it is.
+
+    But not on the nodes of a cluster: their names are those of one launch already.
+    """
+    if "@" in name or known.incarnation or not (known.host or key):
         return name
-    return f"{name}@{host or _NOT_IN_A_HOSTS_NAME.sub('-', socket.gethostname()).strip('-._')[:32] or 'host'}"
+    return f"{name}@{known.host or _NOT_IN_A_HOSTS_NAME.sub('-', socket.gethostname()).strip('-._')[:32] or 'host'}"
 
 
 def _check_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""`launch --engine slurm|ray`: a workload on a cluster becomes a job of this host whose one process sees to it there."""
+"""`launch --engine slurm|ray`: a workload on a cluster is a job of this host whose one process sees to it there."""
 
 import os
 import sys
@@ -34,13 +34,18 @@ _MOST_GPUS: Final = 64
 _RESTARTS: Final = 1_000_000
 _CLEARING_UP_S: Final = 60.0
 
+
+def _complete_engine(incomplete: str) -> list[str]:
+    return [name for name in ENGINES if name.startswith(incomplete)]
+
+
 Engine = Annotated[
     str | None,
     typer.Option(
         help="What runs the processes: local (this host), slurm or ray. [default: what the workload or the "
         "configuration says, else local]",
         metavar="ENGINE",
-        autocompletion=lambda begun: [name for name in ENGINES if name.startswith(begun)],
+        autocompletion=_complete_engine,
     ),
 ]
 Nodes = Annotated[
@@ -147,7 +152,7 @@ def seen_to_here(group: Group) -> Workload:
 
 
 def layout_words(group: Group) -> str:
-    """Return where what will run: `25 processes on 3 nodes of slurm, 2 GPUs each: learner.0 actor.0-6, actor.7-15, …`."""
+    """Return what will run where: `9 processes on 2 nodes of slurm, 2 GPUs each: learner.0 actor.0-3, actor.4-7`."""
     total = sum(group.counts.values())
     gpus = f", {group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else ""
     nodes = f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}"

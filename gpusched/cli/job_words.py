@@ -78,7 +78,8 @@ def network_words(job: JobStatus) -> str:
     """Return what a job has to do with other hosts: `joins snake-4 at tcp://lab1:5555 as lab2`; empty for nothing."""
     if job.joins is not None:
         verb = "joined" if job.state in JOB_TERMINAL else "joins"
-        return printable(f"{verb} {job.joins.job} at {job.joins.endpoint} as {job.joins.host}")
+        named = f" as {job.joins.host}" if job.joins.host else ""
+        return printable(f"{verb} {job.joins.job} at {job.joins.endpoint}{named}")
     if job.listen is None:
         return ""
     if not job.joined:

@@ -1,15 +1,18 @@
 """One node's part of a job on a cluster: `python -m gpusched.engines.node`, which the cluster starts, one a node.
 
-It is told on its standard input what to run (NodeOrder), runs it as a job of this host, with a plan, leases, a
-supervisor and restarts like any other, and tells on its standard output how that goes (Told). SIGTERM ends it in order,
-a second one at once. Exit code: 0 the part succeeded, 1 it did not, else that of the error (errors.py).
+The first line of its standard input tells what to run (NodeOrder). It runs it as a job of this host, with a plan,
+leases, a supervisor and restarts like any other, and tells on its standard output how that goes (Told). Each further
+line, the end of its input, and SIGTERM ask it to end: the first in order, the next at once. Exit code: 0 the part
+succeeded, 1 it did not, else that of the error (errors.py).
 """
 
 import hashlib
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +44,9 @@ def main() -> int:
     """Run the part that is told; see the module."""
     requests = Requests()
     try:
-        order = msgspec.json.decode(sys.stdin.buffer.read(), type=NodeOrder)
+        words = os.fdopen(os.dup(0), "rb", buffering=0)  # unbuffered: a thread that reads it must not hold up the end
+        order = msgspec.json.decode(words.readline(), type=NodeOrder)
+        threading.Thread(target=_hear, args=(words, requests), daemon=True).start()
         return _run(order, load_settings(os.environ), requests)
     except msgspec.MsgspecError as error:
         print(f"this is no order to a node: {error}", file=sys.stderr)
@@ -131,6 +136,13 @@ def _place(order: NodeOrder, settings: Settings) -> Path:
     return settings.runtime_dir / "nodes" / f"{mark}.{order.number}.{order.incarnation}" / order.job
 
 
+def _hear(words: RawIOBase, requests: Requests) -> None:
+    """Count what further asks for an end. Nobody at the other end of the pipe is one who asks."""
+    while words.readline():
+        requests.count += 1
+    requests.count += 1
+
+
 def _say(told: Iterator[Told]) -> bool:
     """Write lines; return whether anybody can read them. Who tells nobody any more belongs to no job."""
     try:
@@ -143,7 +155,7 @@ def _say(told: Iterator[Told]) -> bool:
 
 
 class _News:
-    """What has come since it was asked last: the status if it changed, what the logs and the progress file have more."""
+    """What is new since it was asked last: the status if it changed, and what was added to logs and progress file."""
 
     def __init__(self, directory: JobDirectory) -> None:
         self._directory, self._host = directory, host_name()

@@ -19,7 +19,7 @@ import msgspec
 from gpusched import contract
 from gpusched.engines.attend import Requests, attend
 from gpusched.engines.base import Seen
-from gpusched.engines.slurm_commands import look_up, scancel, submit
+from gpusched.engines.slurm_commands import look_up, scancel, submit, without_slurm
 from gpusched.engines.slurm_words import FORMAT, HeadOrder, batch_script, extra_name, job_name, seen
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import replace_file
@@ -42,8 +42,8 @@ class Slurm:
         self._directory, self._group = directory, group
         self._environ = {
             name: value
-            for name, value in environ.items()
-            if name not in _OURS and not name.startswith(("GPUSCHED_", "SLURM_", "SBATCH_", "TF_NUM_"))
+            for name, value in without_slurm(environ).items()
+            if name not in _OURS and not name.startswith(("GPUSCHED_", "TF_NUM_"))
         }
         self._name = job_name(_token(directory.path / "slurm.token"))
         self._id = ""

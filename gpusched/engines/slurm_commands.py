@@ -79,5 +79,9 @@ def gpus_of_site() -> list[str]:
 
 
 def without_slurm(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which srun does not take itself for a part of the job that it is called in."""
-    return {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+    """Return an environment in which sbatch and srun are no part of the job that they are called in."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))
+    }

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import msgspec
 
@@ -27,16 +28,21 @@ def main() -> None:
         words, env = _command(order, os.environ["SLURM_JOB_ID"])
     except GpuschedError as error:
         sys.exit(str(error))
-    process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    try:
-        process.stdin.write(msgspec.json.encode(order))
-        process.stdin.close()
-    except BrokenPipeError:  # srun has ended, and said why
-        pass
+    # In a session of its own, because a SIGTERM for this process is one for its group, and srun kills all at its first.
+    process = subprocess.Popen(words, env=env, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if process.stdin is None or process.stdout is None:  # they are pipes
+        return
+    node = process.stdin.fileno()
+    signal.signal(signal.SIGTERM, lambda *_: _write(node, b"stop\n"))
+    _write(node, msgspec.json.encode(order) + b"\n")
     end_like(order, process.stdout)
+
+
+def _write(node: int, line: bytes) -> None:
+    """Write to the node. A srun that has ended says why."""
+    with suppress(BrokenPipeError):
+        while line:
+            line = line[os.write(node, line) :]
 
 
 def _command(order: NodeOrder, job_id: str) -> tuple[list[str], dict[str, str]]:

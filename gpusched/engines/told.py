@@ -7,7 +7,7 @@ JOBDIR/progress.jsonl     what the leader reports
 
 import contextlib
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Self
 
 import msgspec
 
@@ -35,7 +35,7 @@ class Ledger:
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # the first attempt of this node
             self._last = msgspec.json.decode(self._path.read_bytes(), type=NodeStatus)
 
-    def __enter__(self) -> "Ledger":
+    def __enter__(self) -> Self:
         self._lose("begins anew")
         self._last = None
         return self
@@ -55,7 +55,7 @@ class Ledger:
                 self.take(_decoder.decode(line))
 
     def take(self, told: Told) -> None:
-        """Write one thing down. What cannot be written is left out: a full disk costs what was to be seen of the job."""
+        """Write one thing down. What cannot be is left out: a full disk costs what was to be seen of the job."""
         with contextlib.suppress(OSError):
             match told:
                 case NodeStatus():

@@ -118,11 +118,14 @@ class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job works for whose replicas are actors of a `job` elsewhere, which calls them those of `host`."""
+    """What a job works for whose replicas are actors of a `job` elsewhere, which calls them those of `host`.
+
+    `host` is empty where both are nodes of one launch.
+    """
 
     endpoint: str
     job: str
-    host: str
+    host: str = ""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
