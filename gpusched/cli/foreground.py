@@ -22,6 +22,7 @@ from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
 from gpusched.supervisor.jobdir import JobDirectory, last_lines
+from gpusched.supervisor.nodes import learner_directory
 
 __all__ = ["Words", "require_modules", "require_no_queue", "run_here"]
 
@@ -161,7 +162,8 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
         print(f"  {replica.name}: {exit_text(replica.exit) if replica.exit else 'failed'}")
         for line in last_lines(Path(replica.log or ""), 6):
             print(f"    | {line[:_LONGEST_LINE]}")
-    found = sorted({path.name for pattern in _RESULTS for path in directory.path.glob(pattern)})
+    place = directory.path if status.engine is None else learner_directory(directory.path)
+    found = sorted({path.name for pattern in _RESULTS for path in place.glob(pattern)})
     if found:
-        print(f"results: {directory.path}: {', '.join(found)}")
+        print(f"results: {place}: {', '.join(found)}")
     print(f"logs:    {directory.logs}")

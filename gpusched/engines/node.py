@@ -31,6 +31,7 @@ from gpusched.probe.host import host_name
 from gpusched.settings import Settings, load_settings
 from gpusched.supervisor.hosts import FIRST_KEY, KEYS
 from gpusched.supervisor.jobdir import JobDirectory, complete
+from gpusched.supervisor.nodes import learner_directory
 from gpusched.supervisor.tcp import Tcp
 
 __all__ = ["asked_of", "main", "workload_of"]
@@ -131,7 +132,7 @@ def _place(order: NodeOrder, settings: Settings) -> Path:
     by whoever does. The others must be able to end when the file server cannot be reached.
     """
     if order.number == 0:
-        return Path(order.directory) / "learner" / order.job
+        return learner_directory(Path(order.directory))
     mark = hashlib.sha256(os.fsencode(order.directory)).hexdigest()[:8]
     return settings.runtime_dir / "nodes" / f"{mark}.{order.number}.{order.incarnation}" / order.job
 

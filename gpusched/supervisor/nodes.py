@@ -9,7 +9,7 @@ import msgspec
 from gpusched.model.group import NodeStatus
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 
-__all__ = ["node_file", "tell_engine", "with_nodes"]
+__all__ = ["learner_directory", "node_file", "tell_engine", "with_nodes"]
 
 _NODES: Final = "nodes"
 _WORDS: Final = "engine.txt"
@@ -18,6 +18,11 @@ _WORDS: Final = "engine.txt"
 def node_file(job: Path, number: int) -> Path:
     """Return the file of what node `number` of the job in the directory `job` has told last."""
     return job / _NODES / f"{number}.json"
+
+
+def learner_directory(job: Path) -> Path:
+    """Return where the learner of the job in the directory `job` leaves its results, on whatever node it runs."""
+    return job / "learner" / job.name
 
 
 def tell_engine(job: Path, words: str) -> None:

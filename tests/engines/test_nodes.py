@@ -1,0 +1,102 @@
+"""What nodes tell, written down and shown as one job."""
+
+import io
+from pathlib import Path
+
+import msgspec
+
+from gpusched.engines.told import Ledger
+from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.supervisor.jobdir import JobDirectory, complete
+from gpusched.supervisor.nodes import tell_engine, with_nodes
+
+
+def a_node(*names: str, state: JobState = JobState.RUNNING) -> JobStatus:
+    replicas = tuple(ReplicaStatus(name=name, role="actor", state=ReplicaState.RUNNING, pid=7) for name in names)
+    return JobStatus(id="toy-1", workload="toy", state=state, counts=(), replicas=replicas, run_dir="/elsewhere")
+
+
+def a_job(path: Path, state: JobState = JobState.RUNNING, engine: str | None = "slurm") -> JobStatus:
+    own = ReplicaStatus(name="slurm.0", role="slurm", state=ReplicaState.RUNNING)
+    return JobStatus(
+        id="toy-1", workload="toy", state=state, counts=(), replicas=(own,), run_dir=str(path), engine=engine
+    )
+
+
+def lines(*told: Told) -> io.BytesIO:
+    return io.BytesIO(b"".join(msgspec.json.encode(one) + b"\n" for one in told))
+
+
+def a_directory(tmp_path: Path) -> Path:
+    complete(JobDirectory(tmp_path))
+    return tmp_path
+
+
+def test_the_replicas_of_all_nodes_are_those_of_the_job(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as one, Ledger(job, 1) as other:
+        one.hear(lines(NodeStatus(host="n1", status=a_node("learner.0", "actor.0"))))
+        other.hear(lines(NodeStatus(host="n2", status=a_node("actor.1"))))
+        shown = with_nodes(a_job(job))
+    assert [(one.name, one.node) for one in shown.replicas] == [
+        ("learner.0", "n1"),
+        ("actor.0", "n1"),
+        ("actor.1", "n2"),
+    ]
+    assert shown.replicas[0].log == str(job / "logs" / "learner.0.log")
+
+
+def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        ledger.hear(lines(LogPart(replica="actor.3", text="a\n"), LogPart(replica="actor.3", text="b\n")))
+        ledger.hear(lines(ProgressLine(line='{"step": 1}')))
+    assert (job / "logs" / "actor.3.log").read_text() == "a\nb\n"
+    assert (job / "progress.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    job = a_directory(tmp_path / "job")
+    with Ledger(job, 0) as ledger:
+        ledger.hear(lines(LogPart(replica="../../evil", text="a\n")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
+    assert (job / "logs" / "evil.log").exists()
+
+
+def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        ledger.hear(io.BytesIO(b'slurmstepd: hello\n{"type": 3}\n\xff\n' + lines(Refused(words="no GPU")).read()))
+        assert ledger.refused == "no GPU"
+
+
+def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 1) as ledger:
+        ledger.hear(lines(NodeStatus(host="n2", status=a_node("actor.1"))))
+    shown = with_nodes(a_job(job)).replicas[0]
+    assert (shown.state, shown.exit, shown.pid) == (ReplicaState.EXITED, ExitReason(kind="lost"), None)
+
+
+def test_a_last_word_of_a_node_is_kept(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        ledger.hear(lines(NodeStatus(host="n1", status=a_node("learner.0", state=JobState.SUCCEEDED))))
+        assert ledger.state is JobState.SUCCEEDED
+    assert with_nodes(a_job(job)).replicas[0].state is ReplicaState.RUNNING
+
+
+def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cluster_says(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    tell_engine(job, "Slurm job 3 is PENDING (Resources)")
+    shown = with_nodes(a_job(job))
+    assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
+
+
+def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        ledger.hear(lines(NodeStatus(host="n1", status=a_node("learner.0"))))
+        assert with_nodes(a_job(job, engine=None)) == a_job(job, engine=None)
