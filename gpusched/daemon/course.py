@@ -273,7 +273,8 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
 
 def _runs_again(job: Job, status: JobStatus) -> bool:
     asked = job.submission
-    from_outside = status.state in (JobState.LOST, JobState.CANCELLED) and not job.stop_asked
+    again = (JobState.LOST, JobState.CANCELLED) if status.engine is None else (JobState.LOST,)  # scancel means it
+    from_outside = status.state in again and not job.stop_asked
     return from_outside and asked is not None and asked.requeue and asked.launcher is None
 
 

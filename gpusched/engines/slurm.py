@@ -45,7 +45,8 @@ class Slurm:
             for name, value in without_slurm(environ).items()
             if name not in _OURS and not name.startswith(("GPUSCHED_", "TF_NUM_"))
         }
-        self._name = job_name(_token(directory.path / "slurm.token"))
+        self._token = directory.path / "slurm.token"
+        self._name = job_name(_read_or_draw(self._token))
         self._id = ""
         self._last = Seen(stage="waiting")
 
@@ -74,9 +75,11 @@ class Slurm:
             scancel(["--signal=TERM", "--batch", self._id] if gently else [self._id])
 
     def clear_up(self) -> None:
-        """Take away what may still wait in Slurm's queue for it."""
+        """Take away what may still wait in Slurm's queue for it. A further attempt has a job of its own."""
         with suppress(HostFault):
             scancel([f"--name={extra_name(self._id)}"])
+        with suppress(OSError):
+            self._token.unlink()
 
 
 def main() -> int:
@@ -121,7 +124,7 @@ def _cancel_job(directory: JobDirectory, requests: Requests) -> None:
             time.sleep(0.05)
 
 
-def _token(path: Path) -> str:
+def _read_or_draw(path: Path) -> str:
     """Return what the job is found by, the same in each process of it. Raises HostFault."""
     try:
         if not path.exists():

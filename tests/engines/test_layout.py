@@ -57,5 +57,5 @@ def test_more_nodes_than_processes_are_refused() -> None:
 
 
 def test_what_never_fits_is_told_before_anything_is_submitted() -> None:
-    with pytest.raises(NeverFits, match="on 2 nodes with 1 GPU of 16.0 GiB each: .* can never fit"):
+    with pytest.raises(NeverFits, match=r"on 2 nodes with 1 GPU of 16\.0 GiB each: .* can never fit"):
         spread(request_for(a_workload(500, memory=True)), 2, gpus=1)
