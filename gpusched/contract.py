@@ -231,7 +231,8 @@ def tell_ready(environ: Mapping[str, str] | None = None) -> None:
 def tell_learner_gone(*, lost: bool, environ: Mapping[str, str] | None = None) -> None:
     """Say that the learner elsewhere is over, or `lost` to this host's actors; gpusched.channel does.
 
-    On the learner's own host, outside a launch, and where the run directory cannot be written, nothing happens.
+    It is lost if nothing is heard of it for as long as they have patience, and if newer actors have their places. On
+    the learner's own host, outside a launch, and where the run directory cannot be written, nothing happens.
     """
     with suppress(NotLaunched, OSError, ValueError):
         me = replica(environ)

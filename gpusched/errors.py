@@ -125,7 +125,7 @@ class NotLaunched(ChannelError):
 
 
 class LearnerGone(ChannelError):
-    """The learner has said that the job is over; an actor ends when it sees this."""
+    """The job is over, or goes on without this actor, or its learner is silent: an actor ends when it sees this."""
 
     code = "learner-gone"
 

@@ -17,7 +17,7 @@ import zmq
 
 from gpusched import contract
 from gpusched.channel.actor_loop import ActorLoop
-from gpusched.channel.actor_talk import Outgoing, Outside, Question
+from gpusched.channel.actor_talk import Outgoing, Outside, Question, Speaker
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import launched_replica
@@ -78,7 +78,8 @@ class Actor:
             self._link.close()
             raise
         outside = None if path is not None else Outside(None if key is None else key.name, known.patience_s)
-        self._loop = ActorLoop(self._link, self.name, known.attempt, self._limits, outside)
+        speaker = Speaker(self.name, known.attempt, known.incarnation)
+        self._loop = ActorLoop(self._link, speaker, self._limits, outside)
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
     def __enter__(self) -> Self:

@@ -64,21 +64,14 @@ def join_key(job: Path) -> Path:
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
     """Return where the others of `replica` are; `socket` is the job's own, and `learner` the role that may listen."""
     match network:
-        case Joining():
-            return Addresses(
-                endpoint=network.endpoint,
-                keys=None if network.key is None else str(join_key(directory)),
-                joined=network.host,
-                first_rank=network.first_rank,
-                patience_s=network.patience_s,
-            )
-        case Member():
-            return Addresses(
-                endpoint=network.endpoint,
-                keys=None if network.key is None else str(join_key(directory)),
-                patience_s=network.patience_s,
-                incarnation=network.incarnation,
-            )
+        case Joining() | Member():
+            keys = None if network.key is None else str(join_key(directory))
+            there = Addresses(endpoint=network.endpoint, keys=keys, patience_s=network.patience_s)
+            if isinstance(network, Member):
+                there["incarnation"] = network.incarnation
+            else:
+                there["joined"], there["first_rank"] = network.host, network.first_rank
+            return there
         case Listening():
             here = Addresses(endpoint=f"ipc://{socket}", incarnation=network.incarnation)
             if replica.role == learner:
