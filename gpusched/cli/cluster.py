@@ -21,6 +21,7 @@ __all__ = [
     "Engine",
     "GpusPerNode",
     "Nodes",
+    "Patience",
     "Site",
     "engine_of",
     "group_of",
@@ -31,6 +32,7 @@ __all__ = [
 
 _MOST_NODES: Final = 1024
 _MOST_GPUS: Final = 64
+_DAY_S: Final = 86_400
 _RESTARTS: Final = 1_000_000
 _CLEARING_UP_S: Final = 60.0
 
@@ -75,6 +77,16 @@ Address = Annotated[
 ]
 
 
+Patience = Annotated[
+    str | None,
+    typer.Option(
+        help="On a cluster: a node that hears nothing of the others for so long ends its processes, which are started "
+        "again, there or elsewhere. [default: 45s]",
+        metavar="SPAN",
+    ),
+]
+
+
 class ClusterWish(NamedTuple):
     """What a person typed about a cluster, as it was typed."""
 
@@ -84,6 +96,7 @@ class ClusterWish(NamedTuple):
     device_memory: str | None = None
     site: tuple[str, ...] = ()
     address: str | None = None
+    patience: str | None = None
 
     def given(self) -> list[str]:
         """Return the options that were used, but for --engine."""
@@ -131,6 +144,7 @@ def group_of(
         policy=wish.policy,
         site=cluster.site,
         address=cluster.address,
+        patience_s=_patience_s(cluster.patience or "45s"),
         python=sys.executable,
         cwd=os.getcwd(),  # noqa: PTH109 (a text is wanted)
     )
@@ -194,6 +208,12 @@ def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
         raise UsageError(f"--site is for sbatch, and {engine} has none", "leave it out")
     if engine != "ray" and cluster.address:
         raise UsageError(f"--address is where Ray is, and {engine} finds itself", "leave it out")
+
+
+def _patience_s(text: str) -> int:
+    from gpusched.cli.times import parse_span
+
+    return max(1, min(round(parse_span(text, "--patience")), _DAY_S))
 
 
 def _gpus(engine: str, cluster: ClusterWish) -> int:

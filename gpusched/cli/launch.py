@@ -13,6 +13,7 @@ from gpusched.cli.cluster import (
     Engine,
     GpusPerNode,
     Nodes,
+    Patience,
     Site,
     engine_of,
     group_of,
@@ -83,6 +84,7 @@ def launch(
     device_memory: DeviceMemory = None,
     site: Site = None,
     address: Address = None,
+    patience: Patience = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -105,7 +107,7 @@ def launch(
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
     settings = load_settings(os.environ)
-    cluster = ClusterWish(engine, nodes, gpus_per_node, device_memory, tuple(site or ()), address)
+    cluster = ClusterWish(engine, nodes, gpus_per_node, device_memory, tuple(site or ()), address, patience)
     chosen = engine_of(cluster, loaded, settings)
     if chosen != LOCAL:
         _require_no_network(chosen, listen=listen, watch=watch)

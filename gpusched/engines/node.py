@@ -145,10 +145,11 @@ def _hear(words: RawIOBase, requests: Requests) -> None:
 
 
 def _say(told: Iterator[Told]) -> bool:
-    """Write lines; return whether anybody can read them. Who tells nobody any more belongs to no job."""
+    """Write lines, an empty one at the end; return whether anybody can read them: else this node belongs to no job."""
     try:
         for one in told:
             sys.stdout.buffer.write(msgspec.json.encode(one) + b"\n")
+        sys.stdout.buffer.write(b"\n")
         sys.stdout.buffer.flush()
     except (BrokenPipeError, ValueError):
         return False

@@ -35,7 +35,7 @@ def main() -> None:
     node = process.stdin.fileno()
     signal.signal(signal.SIGTERM, lambda *_: _write(node, b"stop\n"))
     _write(node, msgspec.json.encode(order) + b"\n")
-    end_like(order, process.stdout)
+    end_like(order, process.stdout.fileno())
 
 
 def _write(node: int, line: bytes) -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final, NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -71,19 +71,23 @@ def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
     return msgspec.structs.replace(order, number=number, incarnation=order.incarnation + me.attempt + 1)
 
 
-def end_like(order: NodeOrder, node: IO[bytes]) -> NoReturn:
-    """Write down what the node tells until it closes `node`, and end as it did: by SIGKILL if it left no last word.
+def end_like(order: NodeOrder, node: int) -> NoReturn:
+    """Write down what the node tells in the pipe `node` until it ends, and end as it did.
+
+    By SIGKILL if it left no last word, or has not been heard for as long as it would wait for the learner.
 
     The exit code of whatever started it there says nothing: srun's is 0 after a failure of the node.
     """
     with Ledger(Path(order.directory), order.number) as ledger:
-        ledger.hear(node)
+        heard = ledger.hear(node, order.group.patience_s)
         state = ledger.state
+    if not heard:
+        print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
     if ledger.refused is not None:
         sys.exit(ledger.refused)
-    if state is JobState.SUCCEEDED:
+    if heard and state is JobState.SUCCEEDED:
         sys.exit(0)
-    if state in (JobState.FAILED, JobState.CANCELLED):
+    if heard and state in (JobState.FAILED, JobState.CANCELLED):
         sys.exit(GpuschedError.exit_code)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")

@@ -6,8 +6,10 @@ JOBDIR/progress.jsonl     what the leader reports
 """
 
 import contextlib
+import os
+import select
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -20,6 +22,7 @@ from gpusched.supervisor.nodes import node_file
 __all__ = ["Ledger"]
 
 _MOST_LINE: Final = 1 << 24
+_CHUNK: Final = 1 << 16
 
 _decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
@@ -48,11 +51,22 @@ class Ledger:
         """How the part is as the node told last, None if it told nothing."""
         return None if self._last is None else self._last.status.state
 
-    def hear(self, node: IO[bytes]) -> None:
-        """Take all that a node tells until it closes its output. What is no such line is passed over."""
-        while line := node.readline(_MOST_LINE):
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                self.take(_decoder.decode(line))
+    def hear(self, node: int, silence_s: float) -> bool:
+        """Take all that a node tells in the pipe `node` until it closes it; False if it says nothing for `silence_s`.
+
+        A line that is no such thing is passed over, as is an empty one, by which a node only says that it is there.
+        """
+        rest = b""
+        while select.select([node], [], [], silence_s)[0]:
+            chunk = os.read(node, _CHUNK)
+            if not chunk:
+                return True
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in filter(None, lines):
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    self.take(_decoder.decode(line))
+            rest = rest if len(rest) < _MOST_LINE else b""
+        return False
 
     def take(self, told: Told) -> None:
         """Write one thing down. What cannot be is left out: a full disk costs what was to be seen of the job."""

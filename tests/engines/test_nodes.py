@@ -1,6 +1,6 @@
 """What nodes tell, written down and shown as one job."""
 
-import io
+import os
 from pathlib import Path
 
 import msgspec
@@ -24,8 +24,15 @@ def a_job(path: Path, state: JobState = JobState.RUNNING, engine: str | None = "
     )
 
 
-def lines(*told: Told) -> io.BytesIO:
-    return io.BytesIO(b"".join(msgspec.json.encode(one) + b"\n" for one in told))
+def hear(ledger: Ledger, *told: Told, before: bytes = b"") -> bool:
+    """Have the ledger hear a node that says this and ends."""
+    reader, writer = os.pipe()
+    os.write(writer, before + b"".join(msgspec.json.encode(one) + b"\n" for one in told))
+    os.close(writer)
+    try:
+        return ledger.hear(reader, 5)
+    finally:
+        os.close(reader)
 
 
 def a_directory(tmp_path: Path) -> Path:
@@ -36,8 +43,8 @@ def a_directory(tmp_path: Path) -> Path:
 def test_the_replicas_of_all_nodes_are_those_of_the_job(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as one, Ledger(job, 1) as other:
-        one.hear(lines(NodeStatus(host="n1", status=a_node("learner.0", "actor.0"))))
-        other.hear(lines(NodeStatus(host="n2", status=a_node("actor.1"))))
+        hear(one, NodeStatus(host="n1", status=a_node("learner.0", "actor.0")))
+        hear(other, NodeStatus(host="n2", status=a_node("actor.1")))
         shown = with_nodes(a_job(job))
     assert [(one.name, one.node) for one in shown.replicas] == [
         ("learner.0", "n1"),
@@ -50,8 +57,8 @@ def test_the_replicas_of_all_nodes_are_those_of_the_job(tmp_path: Path) -> None:
 def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:
-        ledger.hear(lines(LogPart(replica="actor.3", text="a\n"), LogPart(replica="actor.3", text="b\n")))
-        ledger.hear(lines(ProgressLine(line='{"step": 1}')))
+        hear(ledger, LogPart(replica="actor.3", text="a\n"), LogPart(replica="actor.3", text="b\n"))
+        hear(ledger, ProgressLine(line='{"step": 1}'))
     assert (job / "logs" / "actor.3.log").read_text() == "a\nb\n"
     assert (job / "progress.jsonl").read_text() == '{"step": 1}\n'
 
@@ -60,7 +67,7 @@ def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     job = a_directory(tmp_path / "job")
     with Ledger(job, 0) as ledger:
-        ledger.hear(lines(LogPart(replica="../../evil", text="a\n")))
+        hear(ledger, LogPart(replica="../../evil", text="a\n"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
     assert (job / "logs" / "evil.log").exists()
 
@@ -68,14 +75,14 @@ def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
 def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:
-        ledger.hear(io.BytesIO(b'slurmstepd: hello\n{"type": 3}\n\xff\n' + lines(Refused(words="no GPU")).read()))
+        hear(ledger, Refused(words="no GPU"), before=b'slurmstepd: hello\n{"type": 3}\n\n\xff\n')
         assert ledger.refused == "no GPU"
 
 
 def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 1) as ledger:
-        ledger.hear(lines(NodeStatus(host="n2", status=a_node("actor.1"))))
+        hear(ledger, NodeStatus(host="n2", status=a_node("actor.1")))
     shown = with_nodes(a_job(job)).replicas[0]
     assert (shown.state, shown.exit, shown.pid) == (ReplicaState.EXITED, ExitReason(kind="lost"), None)
 
@@ -83,7 +90,7 @@ def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
 def test_a_last_word_of_a_node_is_kept(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:
-        ledger.hear(lines(NodeStatus(host="n1", status=a_node("learner.0", state=JobState.SUCCEEDED))))
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0", state=JobState.SUCCEEDED)))
         assert ledger.state is JobState.SUCCEEDED
     assert with_nodes(a_job(job)).replicas[0].state is ReplicaState.RUNNING
 
@@ -98,5 +105,13 @@ def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cl
 def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:
-        ledger.hear(lines(NodeStatus(host="n1", status=a_node("learner.0"))))
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
         assert with_nodes(a_job(job, engine=None)) == a_job(job, engine=None)
+
+
+def test_a_node_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with Ledger(a_directory(tmp_path), 0) as ledger:
+        assert not ledger.hear(reader, 0.05)
+    os.close(reader)
+    os.close(writer)
