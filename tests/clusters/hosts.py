@@ -1,9 +1,10 @@
 """Three hosts and a login host on one machine: network namespaces on a bridge, with names and addresses of their own.
 
-It needs root and `ip` (Debian: iproute2). One set of hosts at a time: they have fixed addresses.
+It needs root and `ip` (Debian: iproute2). One set of hosts at a time, because they have fixed addresses: others wait.
 """
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ __all__ = ["LOGIN", "NODES", "Node", "nodes_on_a_bridge"]
 NODES: Final = ("n1", "n2", "n3")
 LOGIN: Final = "10.78.0.1"
 _BRIDGE: Final = "gpscluster"
+_LOCK: Final = Path("/run/gpusched-test-cluster.lock")
 
 
 class Node:
@@ -87,7 +89,8 @@ def nodes_on_a_bridge() -> Iterator[Sequence[Node]]:
     why = reason_for_no_hosts()
     if why is not None:
         pytest.skip(why)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, _LOCK.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
         hosts = Path(directory) / "hosts"
         nodes = [Node(number, hosts) for number in (1, 2, 3)]
         lines = ["127.0.0.1 localhost", f"{LOGIN} {os.uname().nodename}"]

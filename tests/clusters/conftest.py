@@ -1,0 +1,38 @@
+"""Real clusters on this machine, and a person at their login host."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.clusters.person import Person
+from tests.clusters.slurm import Slurm, slurm_of_three
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a short path: sockets lie in it."""
+    path = Path(tempfile.mkdtemp(prefix="gpsc"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def slurm(short: Path) -> Iterator[Slurm]:
+    base = short / "slurm"
+    base.mkdir()
+    with slurm_of_three(base) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def person(short: Path, slurm: Slurm) -> Iterator[Person]:
+    (short / "home").mkdir()
+    command = Command(short / "home", env={**slurm.environ, "XDG_RUNTIME_DIR": str(short)})
+    try:
+        yield Person(command)
+    finally:
+        command.end()
