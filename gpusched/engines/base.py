@@ -30,7 +30,7 @@ class Engine(Protocol):
     """
 
     def submit(self) -> None:
-        """Have the processes started, unless they were already: who submitted may have died before it knew."""
+        """Have the processes started. Who submitted to a cluster may have died before it knew: it is not done twice."""
         ...
 
     def look(self) -> Seen:

@@ -68,11 +68,8 @@ class Local:
         self._directory, self._asked, self._settings = directory, asked, settings
 
     def submit(self) -> None:
-        """Start it now or not at all. Raises what planning raises, and HostFault."""
-        from gpusched.supervisor.start import guard_alive
-
-        if not guard_alive(self._directory):
-            start_committed(commit(self._asked, self._settings, lambda: self._directory), self._asked, self._settings)
+        """Start it now or not at all. Raises what planning raises, and HostFault, too if it still runs, on any host."""
+        start_committed(commit(self._asked, self._settings, lambda: self._directory), self._asked, self._settings)
 
     def look(self) -> Seen:
         """Return how it is."""

@@ -7,7 +7,6 @@ this host (engines/steps.py), so that a node which fails is started again, with 
 import os
 import socket
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ import msgspec
 
 from gpusched.engines.attend import Requests, attend
 from gpusched.engines.base import Seen
+from gpusched.engines.keyring import fresh_keys
 from gpusched.engines.local import Asked, Local
 from gpusched.engines.slurm_commands import address_of, host_names
 from gpusched.engines.slurm_words import HeadOrder
@@ -23,15 +23,13 @@ from gpusched.engines.steps import PER_ATTEMPT, StepSettings, steps_workload, wr
 from gpusched.engines.wish import Wish
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import make_private
-from gpusched.keys import ALLOWED, SERVER, make_server_key, new_key
 from gpusched.model.group import NodeOrder
 from gpusched.model.status import JOB_TERMINAL
 from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.hosts import FIRST_KEY
 from gpusched.supervisor.jobdir import JobDirectory, complete, create
 from gpusched.supervisor.tcp import Tcp
 
-__all__ = ["fresh_keys", "main"]
+__all__ = ["main"]
 
 _STEP: Final = "gpusched.engines.slurm_step"
 
@@ -45,15 +43,6 @@ def main() -> int:
     except (GpuschedError, msgspec.MsgspecError) as error:
         print(error, file=sys.stderr)
         return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
-
-
-def fresh_keys(job: str) -> dict[str, str]:
-    """Return a learner's key files and one for its actors, by name with what they hold. Raises HostFault."""
-    with tempfile.TemporaryDirectory() as made:
-        keys = Path(made) / "keys"
-        make_server_key(keys, job)
-        new_key(keys, FIRST_KEY)
-        return {name: (keys / name).read_text() for name in (SERVER, ALLOWED, f"{FIRST_KEY}.key")}
 
 
 def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
