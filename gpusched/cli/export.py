@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
+from gpusched.cli.planning import (
+    ActorMemory,
+    ExcludeGpus,
+    Gpus,
+    LearnerMemory,
+    Machine,
+    Policy,
+    Procs,
+    Wish,
+    xla_variable,
+)
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.errors import HostFault, UsageError
@@ -42,14 +52,7 @@ def export(
         ),
     ] = None,
     procs: Procs = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            help="The machine to plan for, if it is not this one: p3.8xlarge, 4x16GiB, cpu, or a file saved by "
-            "gpusched status --json.",
-            metavar="NAME|4x16GiB|FILE",
-        ),
-    ] = None,
+    machine: Machine = None,
     gpus: Gpus = None,
     exclude_gpus: ExcludeGpus = None,
     learner_memory: LearnerMemory = None,
