@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,6 @@ import pytest
 
 from gpusched.export import compose, kubernetes
 from gpusched.supervisor.network import make_keys
-from tests.cli.command import until
 from tests.export.exporting import exported, literal, only
 
 ACTORS = 3
@@ -79,10 +79,19 @@ class Containers:
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         base = {"PATH": path, "PYTHONPATH": os.environ.get("PYTHONPATH", "."), "HOME": "/nonexistent"}
-        process = subprocess.Popen(argv, env=base | env)
+        process = subprocess.Popen(argv, env={**base, **env})
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         self._processes.append(process)
+
+    def said(self, file: Path) -> str:
+        """What one of them wrote into a file, once it has; they must live meanwhile."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (file.exists() and file.read_text()):
+            assert {process.poll() for process in self._processes} == {None}
+            assert time.monotonic() < deadline, f"waited {PATIENCE_S} s in vain for {file}"
+            time.sleep(0.02)
+        return file.read_text()
 
     def codes(self) -> list[int]:
         return [process.wait(PATIENCE_S) for process in self._processes]
@@ -106,14 +115,11 @@ def pods(job: Any, changed: Mapping[str, str], root: Path, keys: Path) -> Iterat
         yield [literal(word) for word in container["command"]], env | {"JOB_COMPLETION_INDEX": str(index)}
 
 
-@pytest.mark.parametrize("share", ["none", "nvidia"])
-def test_pods_find_the_learner_by_its_service_and_have_the_ranks_of_the_plan(
-    share: Any, workload: str, place: Path
-) -> None:
+def test_pods_find_the_learner_by_its_service_and_have_the_ranks_of_the_plan(workload: str, place: Path) -> None:
     keys = place / "keys"
     make_keys(keys, "toy")
     learner, *actors = only(
-        kubernetes(exported(workload, machine="2x16GiB", procs=str(ACTORS)), share, str(keys)).documents, "Job"
+        kubernetes(exported(workload, machine="2x16GiB", procs=str(ACTORS)), "none", str(keys)).documents, "Job"
     )
     changed = {"tcp://0.0.0.0:5555": "tcp://127.0.0.1:0", "/tmp/gpusched": f"{place}/sockets"}
     run = place / "toy-learner-0" / "run"
@@ -122,16 +128,14 @@ def test_pods_find_the_learner_by_its_service_and_have_the_ranks_of_the_plan(
         containers = Containers(stack)
         for argv, env in pods(learner, changed, place, keys):
             containers.start(argv, env)
-        until((run / "endpoint").exists, "the learner listens")
-        until((run / "endpoint").read_text, "it says where")
-        service = {"tcp://toy-learner:5555": (run / "endpoint").read_text()}
+        service = {"tcp://toy-learner:5555": containers.said(run / "endpoint")}
         for job in actors:
             for argv, env in pods(job, service, place, keys):
                 containers.start(argv, env)
         assert containers.codes() == [0] * (1 + ACTORS)
 
     assert json.loads((run / "heard.json").read_text()) == HEARD
-    assert len(actors) == {"none": 2, "nvidia": 1}[share], "where ranks begin is tried, too"
+    assert len(actors) == 2, "one Job begins with a rank that is not 0"
 
 
 def test_services_find_the_learner_by_its_socket_and_have_the_ranks_of_the_plan(workload: str, place: Path) -> None:
