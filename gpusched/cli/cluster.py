@@ -28,6 +28,7 @@ __all__ = [
     "layout_words",
     "seen_to_here",
     "show_group",
+    "submitted_words",
 ]
 
 _MOST_NODES: Final = 1024
@@ -173,20 +174,24 @@ def layout_words(group: Group) -> str:
     return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_words, group.nodes))}"
 
 
-def show_group(group: Group, *, as_json: bool) -> None:
-    """Print what would be submitted, as --dry-run does; a batch script can be submitted by hand. Raises UsageError."""
+def submitted_words(group: Group, *, as_json: bool) -> str:
+    """Return what would be submitted, a batch script of Slurm, which can be submitted by hand; or JSON about it."""
     from gpusched.engines.slurm_words import HeadOrder, batch_script
 
-    script = None
+    script = ""
     if group.engine == "slurm":
         script = batch_script(HeadOrder(group=group), f"gpusched-{group.workload.name}", "slurm-%j.log")
-    if as_json:
-        told: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
-        return
-    print(f"# would submit {layout_words(group)}\n# nothing has been submitted")
-    if script is not None:
-        print(script, end="")
+    if not as_json:
+        return script
+    told: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
+    return msgspec.json.format(msgspec.json.encode(told)).decode() + "\n"
+
+
+def show_group(group: Group, *, as_json: bool) -> None:
+    """Print what would be submitted, as --dry-run does."""
+    if not as_json:
+        print(f"# would submit {layout_words(group)}\n# nothing has been submitted")
+    sys.stdout.write(submitted_words(group, as_json=as_json))
 
 
 def _share_words(share: NodeShare) -> str:

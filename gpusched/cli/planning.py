@@ -9,6 +9,7 @@ __all__ = [
     "ExcludeGpus",
     "Gpus",
     "LearnerMemory",
+    "Machine",
     "Policy",
     "Procs",
 ]
@@ -23,6 +24,14 @@ def _complete_policy(incomplete: str) -> list[str]:
 Procs = Annotated[
     str | None,
     Option("How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
+]
+Machine = Annotated[
+    str | None,
+    Option(
+        "Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
+        "gpusched status --json, or cpu.",
+        metavar="NAME|4x16GiB|FILE",
+    ),
 ]
 Gpus = Annotated[
     str | None,

@@ -21,7 +21,7 @@ from gpusched.supervisor.hosts import FIRST_KEY, KEYS, join_key, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.tcp import Tcp
 
-__all__ = ["check_network", "keep_key", "prepare_network", "require_keys_or_loopback"]
+__all__ = ["check_network", "keep_key", "make_keys", "prepare_network", "require_keys_or_loopback"]
 
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
@@ -62,7 +62,7 @@ def prepare_network(directory: JobDirectory, workload: str, options: bytes, netw
             from gpusched.joining import invitation, write_invitation  # most jobs stay on one host
 
             if not network.insecure:
-                _make_keys(directory)
+                make_keys(directory.path / KEYS, directory.path.name)
             told = invitation(
                 directory.path.name, workload, None if network.path is None else Path(network.path), options
             )
@@ -86,11 +86,11 @@ def keep_key(state_dir: Path, key: JoinKey) -> Path:
     return path
 
 
-def _make_keys(directory: JobDirectory) -> None:
-    keys = directory.path / KEYS
-    make_server_key(keys, directory.path.name)
-    if all(one.name != FIRST_KEY for one in listed(keys)):
-        new_key(keys, FIRST_KEY)
+def make_keys(directory: Path, job: str) -> None:
+    """Make the key of a job's learner and the first one for whoever joins, if they are not there. Raises HostFault."""
+    make_server_key(directory, job)
+    if all(one.name != FIRST_KEY for one in listed(directory)):
+        new_key(directory, FIRST_KEY)
 
 
 def _write_key(key: JoinKey, path: Path) -> None:
