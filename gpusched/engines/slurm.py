@@ -19,8 +19,9 @@ import msgspec
 from gpusched import contract
 from gpusched.engines.attend import Requests, attend
 from gpusched.engines.base import Seen
-from gpusched.engines.slurm_commands import look_up, scancel, submit, without_slurm
-from gpusched.engines.slurm_words import FORMAT, HeadOrder, batch_script, extra_name, job_name, seen
+from gpusched.engines.slurm_commands import host_names, look_up, run, scancel, submit, without_slurm
+from gpusched.engines.slurm_words import FORMAT, HeadOrder, batch_script, extra_name, job_name, places, seen
+from gpusched.engines.told import Ledger
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import replace_file
 from gpusched.model.group import Group
@@ -48,6 +49,7 @@ class Slurm:
         self._token = directory.path / "slurm.token"
         self._name = job_name(_read_or_draw(self._token))
         self._id = ""
+        self._places = ("", "")
         self._last = Seen(stage="waiting")
 
     def submit(self) -> None:
@@ -66,7 +68,31 @@ class Slurm:
             return msgspec.structs.replace(self._last, words=f"{self._last.words}; {error.message}")
         gone = Seen(stage="lost", words=f"Slurm knows no job {self._id} any more")
         self._last = seen(lines[-1]) if lines else gone
+        if lines and self._has_lost_its_script(*places(lines[-1])):
+            self._last = self._queue_again()
         return self._last
+
+    def _has_lost_its_script(self, nodes: str, batch: str) -> bool:
+        """Return whether the job goes on without its first node: `--no-kill` lets it, with nobody left to end it."""
+        if (nodes, batch) == self._places:
+            return False
+        names = host_names(nodes) if nodes else [batch]
+        self._places = (nodes, batch)
+        return batch not in names
+
+    def _queue_again(self) -> Seen:
+        """Have Slurm begin the job anew, at once and not after the two minutes that it would wait."""
+        self._places = ("", "")
+        try:
+            run(["scontrol", "requeue", self._id])
+            run(["scontrol", "update", f"JobId={self._id}", "StartTime=now"])
+        except HostFault as error:
+            return msgspec.structs.replace(self._last, words=f"its first node is lost; {error.message}")
+        print("its first node is lost: it is queued again", flush=True)
+        for number in range(len(self._group.nodes)):
+            with Ledger(self._directory.path, number):
+                pass  # whoever wrote there is gone, and its node's part with it
+        return Seen(stage="waiting", words=f"Slurm job {self._id} has lost its first node and is queued again")
 
     def cancel(self, *, kill: bool) -> None:
         """Have its batch script end it in order, or Slurm at once if `kill` or if it has not begun."""

@@ -14,10 +14,21 @@ from gpusched.engines.base import Seen, Stage
 from gpusched.model.group import Group
 from gpusched.model.job import Text
 
-__all__ = ["FORMAT", "HeadOrder", "batch_script", "extra_name", "inside", "job_name", "outside", "read_gpus", "seen"]
+__all__ = [
+    "FORMAT",
+    "HeadOrder",
+    "batch_script",
+    "extra_name",
+    "inside",
+    "job_name",
+    "outside",
+    "places",
+    "read_gpus",
+    "seen",
+]
 
-FORMAT: Final = "%i|%T|%r|%N"
-"""Of squeue: id, state, reason, nodes (squeue(1))."""
+FORMAT: Final = "%i|%T|%r|%N|%B"
+"""Of squeue: id, state, reason, nodes, the node of the batch script (squeue(1))."""
 
 _GRACE_S: Final = 60
 _END: Final = "GPUSCHED_ORDER"
@@ -106,17 +117,27 @@ def outside(group: Group, job_id: str) -> list[str]:
 
 def seen(line: str) -> Seen:
     """Return what a line of squeue in FORMAT says of a job."""
-    job, state, reason, nodes = (*line.strip().split("|", 3), "", "", "", "")[:4]
+    job, state, reason, nodes, _ = _fields(line)
     stage = _STAGES.get(state, "running")
     where = f" on {nodes}" if nodes and stage == "running" else ""
     why = f" ({reason})" if reason not in ("", "None") else ""
     return Seen(stage=stage, words=f"Slurm job {job} is {state}{where}{why}")
 
 
+def places(line: str) -> tuple[str, str]:
+    """Return the nodes of a job that runs, and which of them has the batch script, of a line of squeue in FORMAT."""
+    _, state, _, nodes, batch = _fields(line)
+    return (nodes, batch) if state == "RUNNING" else ("", "")
+
+
 def read_gpus(gres: Sequence[str]) -> int:
     """Return the least number of GPUs that a node with some has, of lines as of `sinfo -h -o %G`; 0 if none has any."""
     found = [sum(map(_gpus, line.split(","))) for line in gres]
     return min([count for count in found if count], default=0)
+
+
+def _fields(line: str) -> list[str]:
+    return [*line.strip().split("|", 4), "", "", "", "", ""][:5]
 
 
 def _gpus(word: str) -> int:

@@ -26,9 +26,9 @@ class Person:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def launch(self, engine: str, *words: str) -> str:
-        """Queue the workload on three nodes of the cluster, with 8 actors, and return the job's id."""
-        spread = ("--engine", engine, "--nodes", "3", "--procs", "8", "--patience", "10s")
+    def launch(self, engine: str, *words: str, nodes: int = 3) -> str:
+        """Queue the workload on nodes of the cluster, with 8 actors, and return the job's id."""
+        spread = ("--engine", engine, "--nodes", str(nodes), "--procs", "8", "--patience", "10s")
         return self.run("launch", "-d", "mine", *spread, *words).split()[0]
 
     def job(self, name: str) -> dict[str, Any]:

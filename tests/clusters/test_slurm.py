@@ -84,3 +84,18 @@ def test_who_cancels_in_slurm_has_cancelled_the_job(slurm: Slurm, person: Person
     until(lambda: person.job(job)["state"] == "cancelled", "it is cancelled here")
     assert person.job(job)["message"] == "cancelled in Slurm (scancel)"
     until(lambda: not workers(list(slurm.nodes)), "nothing is left on any node")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_when_the_learners_node_is_lost_the_job_begins_anew_and_goes_on_from_its_weights(
+    slurm: Slurm, person: Person
+) -> None:
+    job = person.launch("slurm", "--gpus-per-node", "0", "--updates", "100000000", nodes=2)
+    weights = person.directory(job) / "learner" / job / "weights.npz"
+    until(lambda: person.running(job).keys() == ALL and weights.exists(), "it has saved something")
+    submitted = slurm.run("squeue", "-h", "-o", "%i")
+    slurm.kill_node(slurm.nodes[0])
+    until(lambda: set(person.running(job).values()) == {"n2", "n3"}, "it runs on the other two nodes")
+    assert "going on after" in (person.directory(job) / "logs" / "learner.0.log").read_text()
+    assert slurm.run("squeue", "-h", "-o", "%i") == submitted

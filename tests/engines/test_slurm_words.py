@@ -6,25 +6,30 @@ import msgspec
 import pytest
 
 from gpusched.engines.base import Stage
-from gpusched.engines.slurm_words import HeadOrder, batch_script, inside, outside, read_gpus, seen
+from gpusched.engines.slurm_words import HeadOrder, batch_script, inside, outside, places, read_gpus, seen
 from tests.engines.groups import a_group
 
 
 @pytest.mark.parametrize(
     ("line", "stage", "words"),
     [
-        ("12|PENDING|Resources|", "waiting", "Slurm job 12 is PENDING (Resources)"),
-        ("12|RUNNING|None|n[1-3]", "running", "Slurm job 12 is RUNNING on n[1-3]"),
-        ("12|COMPLETING|None|n1", "running", "Slurm job 12 is COMPLETING on n1"),
-        ("12|CANCELLED|None|n1", "cancelled", "Slurm job 12 is CANCELLED"),
-        ("12|TIMEOUT|TimeLimit|n1", "failed", "Slurm job 12 is TIMEOUT (TimeLimit)"),
-        ("12|COMPLETED|None|n1", "succeeded", "Slurm job 12 is COMPLETED"),
-        ("12|A_NEW_ONE|None|n1", "running", "Slurm job 12 is A_NEW_ONE on n1"),
+        ("12|PENDING|Resources||", "waiting", "Slurm job 12 is PENDING (Resources)"),
+        ("12|RUNNING|None|n[1-3]|n1", "running", "Slurm job 12 is RUNNING on n[1-3]"),
+        ("12|COMPLETING|None|n1|n1", "running", "Slurm job 12 is COMPLETING on n1"),
+        ("12|CANCELLED|None|n1|n1", "cancelled", "Slurm job 12 is CANCELLED"),
+        ("12|TIMEOUT|TimeLimit|n1|n1", "failed", "Slurm job 12 is TIMEOUT (TimeLimit)"),
+        ("12|COMPLETED|None|n1|n1", "succeeded", "Slurm job 12 is COMPLETED"),
+        ("12|A_NEW_ONE|None|n1|n1", "running", "Slurm job 12 is A_NEW_ONE on n1"),
     ],
 )
 def test_a_job_is_what_squeue_says(line: str, stage: Stage, words: str) -> None:
     told = seen(line)
     assert (told.stage, told.words) == (stage, words)
+
+
+def test_where_a_job_runs_is_told_while_it_runs() -> None:
+    assert places("12|RUNNING|None|n[2-3]|n1") == ("n[2-3]", "n1")
+    assert places("12|PENDING|Resources||n/a") == ("", "")
 
 
 @pytest.mark.parametrize(
