@@ -47,8 +47,9 @@ class Actor:
 
     `name`: by default this replica's, and `actor-PID` outside a launch; of two living processes with one name the later
     one counts. `keys`: the key file of whoever joins, for a tcp endpoint, by default this launch's; the name then says
-    where it is, `actor.0@HOST`. One thread calls weights() and send(); any may call close(). Raises NotLaunched without
-    an endpoint outside a launch; UsageError for an endpoint or a key that cannot be, NotFound without the key file.
+    where it is, `actor.0@HOST`, but for nodes of one launch. One thread calls weights() and send(); any may call
+    close(). Raises NotLaunched without an endpoint outside a launch; UsageError for an endpoint or a key that cannot
+    be, NotFound without the key file.
     """
 
     def __init__(

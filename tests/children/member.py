@@ -1,5 +1,8 @@
-"""An actor of a learner on another node: it sends one batch, and waits until it is told that the learner is gone."""
+"""An actor of a learner on another node: it sends a batch and waits; with `hang` it is stopped for good instead."""
 
+import os
+import signal
+import sys
 from contextlib import suppress
 
 import numpy as np
@@ -8,4 +11,6 @@ from gpusched.channel import Actor, LearnerGone
 
 with Actor() as actor, suppress(LearnerGone):
     actor.send({"x": np.zeros(1, np.uint8)})
+    if "hang" in sys.argv:
+        os.kill(os.getpid(), signal.SIGSTOP)
     actor.weights()
