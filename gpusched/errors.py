@@ -12,6 +12,7 @@ It owns what an error *is*; it must not know where errors come from. Every other
     ├── NotFound                  4   no such job
     │   └── NoDaemon              4   no daemon, one of another version, or one that does not answer
     ├── HostFault                 5   driver, permissions, a missing package
+    │   └── StillRuns             5   an earlier attempt of a job has not ended yet
     ├── JobFailed                 1
     └── ChannelError              1
         ├── NotLaunched           1   a replica's API was used outside a launch
@@ -34,6 +35,7 @@ __all__ = [
     "NotLaunched",
     "NotNow",
     "ProtocolError",
+    "StillRuns",
     "UsageError",
     "WorkloadError",
 ]
@@ -104,6 +106,10 @@ class HostFault(GpuschedError):
 
     exit_code = 5
     code = "host-fault"
+
+
+class StillRuns(HostFault):
+    """A job that is to start, and of which an earlier attempt has not ended yet."""
 
 
 class JobFailed(GpuschedError):

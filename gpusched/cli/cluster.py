@@ -17,6 +17,7 @@ from gpusched.settings import ENGINES, Settings
 __all__ = [
     "Address",
     "ClusterWish",
+    "CpusPerNode",
     "DeviceMemory",
     "Engine",
     "GpusPerNode",
@@ -31,7 +32,11 @@ __all__ = [
     "submitted_words",
 ]
 
-_MOST_NODES: Final = 1024
+_OURS: Final = (
+    *("--job-name", "-J", "--array", "-a", "--nodes", "-N", "--ntasks", "-n", "--output", "-o", "--open-mode"),
+    *("--no-requeue", "--gres", "--cpus-per-task", "-c", "--input", "--wrap"),
+)
+"""What a batch script needs as it is: with others, two learners could share a directory."""
 _MOST_GPUS: Final = 64
 _DAY_S: Final = 86_400
 _RESTARTS: Final = 1_000_000
@@ -51,13 +56,17 @@ Engine = Annotated[
         autocompletion=_complete_engine,
     ),
 ]
-Nodes = Annotated[
-    int | None, typer.Option(min=1, max=_MOST_NODES, help="On a cluster: on how many nodes.", metavar="N")
-]
+Nodes = Annotated[int | None, typer.Option(min=1, help="On a cluster: on how many nodes.", metavar="N")]
 GpusPerNode = Annotated[
     int | None,
     typer.Option(
         min=0, max=_MOST_GPUS, help="On a cluster: whole GPUs of each node. [default: all that a node has]", metavar="K"
+    ),
+]
+CpusPerNode = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=4096, help="On a cluster: CPUs of each node. [default: one for each of its processes]", metavar="C"
     ),
 ]
 DeviceMemory = Annotated[
@@ -94,6 +103,7 @@ class ClusterWish(NamedTuple):
     engine: str | None = None
     nodes: int | None = None
     gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
     device_memory: str | None = None
     site: tuple[str, ...] = ()
     address: str | None = None
@@ -140,6 +150,7 @@ def group_of(
         options=options.decode(),
         nodes=nodes,
         gpus=gpus,
+        cpus=cluster.cpus_per_node or max(sum(node.counts.values()) for node in nodes),
         learner_memory=wish.learner_memory,
         actor_memory=wish.actor_memory,
         policy=wish.policy,
@@ -211,6 +222,9 @@ def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
         raise UsageError(f"--procs max: how many fit, only the nodes of {engine} know", "give a number")
     if engine != "slurm" and cluster.site:
         raise UsageError(f"--site is for sbatch, and {engine} has none", "leave it out")
+    ours = [word for word in cluster.site if word.startswith(_OURS)]
+    if ours:
+        raise UsageError(f"--site={ours[0]}: gpusched says that itself", "leave it out, or give launch's own option")
     if engine != "ray" and cluster.address:
         raise UsageError(f"--address is where Ray is, and {engine} finds itself", "leave it out")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from gpusched.cli.cluster import ClusterWish, DeviceMemory, GpusPerNode, Nodes, Site
+from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPerNode, Nodes, Site
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
@@ -72,6 +72,7 @@ def export(
     ] = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    cpus_per_node: CpusPerNode = None,
     device_memory: DeviceMemory = None,
     site: Site = None,
     output: Annotated[
@@ -90,7 +91,7 @@ def export(
 
     if kind != "kubernetes" and (share_resource or keys):
         raise UsageError(f"{'--keys' if keys else '--share-resource'} belongs to kubernetes", "leave it out")
-    cluster = ClusterWish("slurm", nodes, gpus_per_node, device_memory, tuple(site or ()))
+    cluster = ClusterWish("slurm", nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()))
     if kind != "slurm" and cluster.given():
         raise UsageError(f"{' and '.join(cluster.given())} belongs to slurm", "leave it out")
     named = load_workload(workload)

@@ -9,6 +9,7 @@ import typer
 from gpusched.cli.cluster import (
     Address,
     ClusterWish,
+    CpusPerNode,
     DeviceMemory,
     Engine,
     GpusPerNode,
@@ -81,6 +82,7 @@ def launch(
     engine: Engine = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    cpus_per_node: CpusPerNode = None,
     device_memory: DeviceMemory = None,
     site: Site = None,
     address: Address = None,
@@ -107,7 +109,9 @@ def launch(
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
     settings = load_settings(os.environ)
-    cluster = ClusterWish(engine, nodes, gpus_per_node, device_memory, tuple(site or ()), address, patience)
+    cluster = ClusterWish(
+        engine, nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()), address, patience
+    )
     chosen = engine_of(cluster, loaded, settings)
     if chosen != LOCAL:
         _require_no_network(chosen, listen=listen, watch=watch)

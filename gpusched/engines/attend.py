@@ -13,12 +13,16 @@ LOOK_EVERY_S: Final = 0.2
 
 
 class Requests:
-    """How often this process was asked to end, from here on; the signal handler only counts."""
+    """How often this process was asked to end, from here on; what is asked on several ways at once counts once."""
 
     def __init__(self) -> None:
         self.count = 0
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._count)
+
+    def ask(self, *, kill: bool = False) -> None:
+        """Ask for an end in order, or at once."""
+        self.count = max(self.count, 2 if kill else 1)
 
     def _count(self, *_: object) -> None:
         self.count += 1
@@ -37,9 +41,9 @@ def attend(
         goes_on = wanted(seen)
         if seen.over:
             return seen
-        if passed_on < requests.count or (not goes_on and not passed_on):
-            engine.cancel(kill=passed_on > 0)
+        asked = passed_on < requests.count or (not goes_on and not passed_on)
+        if asked and engine.cancel(kill=passed_on > 0):
             passed_on += 1
         deadline = time.monotonic() + every_s
-        while passed_on >= requests.count and (left := deadline - time.monotonic()) > 0:
+        while (asked or passed_on >= requests.count) and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_EVERY_S))

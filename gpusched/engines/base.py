@@ -37,6 +37,9 @@ class Engine(Protocol):
         """Return how they are."""
         ...
 
-    def cancel(self, *, kill: bool) -> None:
-        """Have them ended, within their grace, or at once if `kill`. It returns at once, and harms nothing twice."""
+    def cancel(self, *, kill: bool) -> bool:
+        """Have them ended, within their grace, or at once if `kill`; return whether that could be said.
+
+        It returns at once, and harms nothing twice.
+        """
         ...

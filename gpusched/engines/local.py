@@ -79,12 +79,17 @@ class Local:
         """Return what its supervisor says of it."""
         return read_job(self._directory.path)
 
-    def cancel(self, *, kill: bool) -> None:
+    def cancel(self, *, kill: bool) -> bool:
         """Ask its supervisor to end it."""
         from gpusched.supervisor.orders import StopOrder, give
 
-        with suppress(NotFound):  # it has just ended by itself
+        try:
             give(self.status(), StopOrder(kill=kill))
+        except NotFound:  # it has just ended by itself
+            return True
+        except HostFault:
+            return False
+        return True
 
 
 def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | None = None) -> Committed:

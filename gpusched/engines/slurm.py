@@ -18,22 +18,46 @@ import msgspec
 
 from gpusched import contract
 from gpusched.engines.attend import Requests, attend
-from gpusched.engines.base import Seen
-from gpusched.engines.slurm_commands import host_names, look_up, run, scancel, submit, without_slurm
-from gpusched.engines.slurm_words import FORMAT, HeadOrder, batch_script, extra_name, job_name, places, seen
-from gpusched.engines.told import Ledger
+from gpusched.engines.base import Seen, Stage
+from gpusched.engines.slurm_commands import (
+    Unanswered,
+    host_names,
+    look_up,
+    patiently,
+    run,
+    scancel,
+    submit,
+    without_slurm,
+)
+from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, batch_script, extra_name, job_name, places, seen
+from gpusched.engines.told import announce
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import replace_file
-from gpusched.model.group import Group
+from gpusched.model.group import Group, NodeStatus
+from gpusched.model.status import JobState
 from gpusched.supervisor.jobdir import JobDirectory, read_job
-from gpusched.supervisor.nodes import tell_engine
+from gpusched.supervisor.nodes import node_file, tell_engine
 from gpusched.supervisor.orders import StopOrder, give
 
 __all__ = ["Slurm", "main"]
 
 _LOOK_EVERY_S: Final = 1.0
 _OBEYED_WITHIN_S: Final = 60.0
-_OURS: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS")
+_RUNNING_S: Final = 3.0
+_OF_THIS_HOST: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "TMPDIR", "XDG_RUNTIME_DIR")
+"""Variables that are this process's or this host's, and wrong on a node."""
+_STAGES: Final[dict[JobState, Stage]] = {
+    JobState.SUCCEEDED: "succeeded",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "cancelled",
+}
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What each process of the job must know: the `token` in its name, and its `id` in Slurm once that is known."""
+
+    token: str
+    id: str = ""
 
 
 class Slurm:
@@ -41,36 +65,82 @@ class Slurm:
 
     def __init__(self, directory: JobDirectory, group: Group, environ: Mapping[str, str]) -> None:
         self._directory, self._group = directory, group
+        given = without_slurm(environ) if "SLURM_JOB_ID" in environ else environ
         self._environ = {
             name: value
-            for name, value in without_slurm(environ).items()
-            if name not in _OURS and not name.startswith(("GPUSCHED_", "TF_NUM_"))
+            for name, value in given.items()
+            if name not in _OF_THIS_HOST and not name.startswith(("GPUSCHED_", "TF_NUM_"))
         }
-        self._token = directory.path / "slurm.token"
-        self._name = job_name(_read_or_draw(self._token))
-        self._id = ""
+        self._file = directory.path / "slurm.json"
+        self._known = _read_or_draw(self._file)
         self._places = ("", "")
         self._last = Seen(stage="waiting")
+        self._next_look = 0.0
 
     def submit(self) -> None:
-        """Submit it, unless Slurm has a job of its name. Raises UsageError for what Slurm refuses, HostFault."""
-        found = look_up([f"--name={self._name}"], "%i")
+        """Submit it, unless Slurm has a job of its name, or had. Raises UsageError if Slurm refuses it, HostFault."""
+        name = job_name(self._known.token)
+        found = patiently(lambda: look_up([f"--name={name}"], "%i"))
+        if found or self._known.id:
+            self._remember(found[-1].strip() if found else self._known.id)
+            print(f"found Slurm job {self._known.id}, {name}", flush=True)
+            return
+        announce(self._directory, self._group)
         order = HeadOrder(group=self._group, job=self._directory.path.name, directory=str(self._directory.path))
-        script = batch_script(order, self._name, str(self._directory.log("slurm")))
-        self._id = found[-1].strip() if found else submit(script, self._environ)
-        print(f"{'found' if found else 'submitted'} Slurm job {self._id}, {self._name}", flush=True)
+        script = batch_script(order, name, str(self._directory.log("slurm")))
+        try:
+            self._remember(submit(script, self._environ))
+        except Unanswered:  # it may have been taken all the same
+            found = patiently(lambda: look_up([f"--name={name}"], "%i"))
+            if not found:
+                raise
+            self._remember(found[-1].strip())
+        print(f"submitted Slurm job {self._known.id}, {name}", flush=True)
 
     def look(self) -> Seen:
-        """Return what Slurm says of it; while Slurm does not answer, what it said last."""
+        """Return what Slurm says of it, not asked too often; while Slurm does not answer, what it said last."""
+        if time.monotonic() < self._next_look:
+            return self._last
+        self._next_look = time.monotonic() + (_RUNNING_S if self._last.stage == "running" else 0.0)
         try:
-            lines = look_up([f"--jobs={self._id}"], FORMAT)
+            lines = look_up([f"--jobs={self._known.id}"], FORMAT)
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"{self._last.words}; {error.message}")
-        gone = Seen(stage="lost", words=f"Slurm knows no job {self._id} any more")
-        self._last = seen(lines[-1]) if lines else gone
+        self._last = seen(lines[-1]) if lines else self._as_its_nodes_left_it()
         if lines and self._has_lost_its_script(*places(lines[-1])):
             self._last = self._queue_again()
         return self._last
+
+    def cancel(self, *, kill: bool) -> bool:
+        """Have its batch script end it in order, or Slurm at once if `kill` or if it has not begun."""
+        gently = self._last.stage == "running" and not kill
+        self._next_look = 0.0
+        try:
+            if gently:
+                (self._directory.path / STOP_ASKED).touch(mode=0o600)
+            scancel(["--signal=TERM", "--batch", self._known.id] if gently else [self._known.id])
+        except (HostFault, OSError):  # it is tried again
+            return False
+        return True
+
+    def clear_up(self) -> None:
+        """Take away what may still wait in Slurm's queue for it. A further attempt has a job of its own."""
+        with suppress(HostFault):
+            scancel([f"--name={extra_name(self._known.id)}"])
+        with suppress(OSError):
+            self._file.unlink()
+
+    def _remember(self, job_id: str) -> None:
+        self._known = msgspec.structs.replace(self._known, id=job_id)
+        _write(self._file, self._known)
+
+    def _as_its_nodes_left_it(self) -> Seen:
+        """Return how a job ended that Slurm has forgotten, by the last word of its learner's node."""
+        words = f"Slurm knows no job {self._known.id} any more"
+        with suppress(OSError, msgspec.MsgspecError):
+            told = msgspec.json.decode(node_file(self._directory.path, 0).read_bytes(), type=NodeStatus)
+            return Seen(stage=_STAGES.get(told.status.state, "lost"), words=words)
+        return Seen(stage="lost", words=words)
 
     def _has_lost_its_script(self, nodes: str, batch: str) -> bool:
         """Return whether the job goes on without its first node: `--no-kill` lets it, with nobody left to end it."""
@@ -84,28 +154,14 @@ class Slurm:
         """Have Slurm begin the job anew, at once and not after the two minutes that it would wait."""
         self._places = ("", "")
         try:
-            run(["scontrol", "requeue", self._id])
-            run(["scontrol", "update", f"JobId={self._id}", "StartTime=now"])
+            run(["scontrol", "requeue", self._known.id])
+            run(["scontrol", "update", f"JobId={self._known.id}", "StartTime=now"])
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"its first node is lost; {error.message}")
         print("its first node is lost: it is queued again", flush=True)
-        for number in range(len(self._group.nodes)):
-            with Ledger(self._directory.path, number):
-                pass  # whoever wrote there is gone, and its node's part with it
-        return Seen(stage="waiting", words=f"Slurm job {self._id} has lost its first node and is queued again")
-
-    def cancel(self, *, kill: bool) -> None:
-        """Have its batch script end it in order, or Slurm at once if `kill` or if it has not begun."""
-        gently = self._last.stage == "running" and not kill
-        with suppress(HostFault):  # it is looked at again, and whoever wants an end asks again
-            scancel(["--signal=TERM", "--batch", self._id] if gently else [self._id])
-
-    def clear_up(self) -> None:
-        """Take away what may still wait in Slurm's queue for it. A further attempt has a job of its own."""
-        with suppress(HostFault):
-            scancel([f"--name={extra_name(self._id)}"])
         with suppress(OSError):
-            self._token.unlink()
+            announce(self._directory, self._group)
+        return Seen(stage="waiting", words=f"Slurm job {self._known.id} has lost its first node and is queued again")
 
 
 def main() -> int:
@@ -150,12 +206,18 @@ def _cancel_job(directory: JobDirectory, requests: Requests) -> None:
             time.sleep(0.05)
 
 
-def _read_or_draw(path: Path) -> str:
+def _read_or_draw(path: Path) -> _Known:
     """Return what the job is found by, the same in each process of it. Raises HostFault."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=_Known)
+    known = _Known(token=secrets.token_hex(8))
+    _write(path, known)
+    return known
+
+
+def _write(path: Path, known: _Known) -> None:
     try:
-        if not path.exists():
-            replace_file(path, secrets.token_hex(8).encode())
-        return path.read_text()
+        replace_file(path, msgspec.json.encode(known))
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "see that the state directory is writable") from None
 

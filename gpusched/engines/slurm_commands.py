@@ -1,15 +1,49 @@
 """What Slurm is asked: its commands as functions, whose errors end here."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from gpusched.errors import HostFault, UsageError
 
-__all__ = ["address_of", "gpus_of_site", "host_names", "look_up", "run", "scancel", "submit", "without_slurm"]
+__all__ = [
+    "address_of",
+    "gpus_of_site",
+    "host_names",
+    "look_up",
+    "nodes_of_job",
+    "patiently",
+    "run",
+    "scancel",
+    "submit",
+    "without_slurm",
+]
 
 _PATIENCE_S: Final = 60.0
+_PAUSE_S: Final = 2.0
+_NOT_NOW: Final = ("timed out", "Unable to contact", "Connection refused", "temporarily")
+"""What sbatch says of a controller that may have taken the job all the same, or will later."""
 _HINT: Final = "run it where sbatch works, such as a login node of the cluster"
+
+
+Answer = TypeVar("Answer")
+
+
+class Unanswered(HostFault):
+    """Slurm did not answer, or could not do it now."""
+
+
+def patiently(ask: Callable[[], Answer], patience_s: float = 120.0) -> Answer:
+    """Return what `ask` does, asked again for a while where Slurm does not answer. Raises as it does."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except Unanswered:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE_S)
 
 
 def run(words: Sequence[str], told: str | None = None, env: Mapping[str, str] | None = None) -> str:
@@ -23,11 +57,11 @@ def run(words: Sequence[str], told: str | None = None, env: Mapping[str, str] | 
     except OSError as error:
         raise HostFault(f"{words[0]}: {error.strerror}", _HINT) from None
     except subprocess.TimeoutExpired:
-        raise HostFault(
+        raise Unanswered(
             f"{words[0]} did not answer within {_PATIENCE_S:.0f} s", "is slurmctld well? scontrol ping"
         ) from None
     if done.returncode:
-        raise HostFault(f"{words[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}", "scontrol ping, sinfo")
+        raise Unanswered(f"{words[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}", "scontrol ping, sinfo")
     return done.stdout
 
 
@@ -36,7 +70,7 @@ def submit(script: str, env: Mapping[str, str]) -> str:
     try:
         return run(["sbatch", "--parsable"], script, env).strip().partition(";")[0]
     except HostFault as error:
-        if "error: Batch job submission failed" in error.message or "sbatch: error: " in error.message:
+        if "sbatch: error: " in error.message and not any(word in error.message for word in _NOT_NOW):
             raise UsageError(
                 error.message, "see what the site takes: sinfo; --site gives sbatch more options"
             ) from None
@@ -46,7 +80,7 @@ def submit(script: str, env: Mapping[str, str]) -> str:
 def look_up(which: Sequence[str], form: str) -> list[str]:
     """Return squeue's lines of the jobs that `which` names, also of those that ended lately. Raises HostFault."""
     try:
-        return run(["squeue", "-h", "-t", "all", *which, "-o", form]).splitlines()
+        return run(["squeue", "-h", "--me", "-t", "all", *which, "-o", form]).splitlines()
     except HostFault as error:
         if "Invalid job id" in error.message:  # Slurm has forgotten it
             return []
@@ -65,6 +99,13 @@ def scancel(words: Sequence[str]) -> None:
 def host_names(nodes: str) -> list[str]:
     """Return the names in a list such as `n[1-3]`. Raises HostFault."""
     return run(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
+
+
+def nodes_of_job(environ: Mapping[str, str]) -> list[str]:
+    """Return the nodes that the present job began with, the one of its batch script first. Raises HostFault."""
+    first = environ["SLURMD_NODENAME"]
+    names = patiently(lambda: host_names(environ["SLURM_JOB_NODELIST"]))
+    return [first, *(name for name in names if name != first)]
 
 
 def address_of(node: str) -> str:

@@ -9,16 +9,19 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
-from gpusched.engines.slurm_commands import host_names, look_up, without_slurm
+from gpusched.engines.slurm_commands import host_names, look_up, nodes_of_job, patiently, without_slurm
 from gpusched.engines.slurm_words import inside, outside
 from gpusched.engines.steps import end_like, my_order
 from gpusched.errors import GpuschedError
 from gpusched.model.group import NodeOrder
 
 __all__ = ["main"]
+
+_PATIENCE_S: Final = 10.0
 
 
 def main() -> None:
@@ -35,7 +38,21 @@ def main() -> None:
     node = process.stdin.fileno()
     signal.signal(signal.SIGTERM, lambda *_: _write(node, b"stop\n"))
     _write(node, msgspec.json.encode(order) + b"\n")
-    end_like(order, process.stdout.fileno())
+    end_like(order, process.stdout.fileno(), lambda: _end(process))
+
+
+def _names(lines: list[str]) -> set[str]:
+    return {name for line in lines for name in host_names(line.strip())}
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End srun, which has Slurm end what it started, and a job that it may wait for."""
+    process.terminate()
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _write(node: int, line: bytes) -> None:
@@ -47,9 +64,8 @@ def _write(node: int, line: bytes) -> None:
 
 def _command(order: NodeOrder, job_id: str) -> tuple[list[str], dict[str, str]]:
     """Return the words and the environment of srun. Raises HostFault."""
-    first = host_names(os.environ["SLURM_JOB_NODELIST"])
-    left = {name for line in look_up([f"--jobs={job_id}"], "%N") for name in host_names(line.strip())}
-    node = first[order.number]
+    left = patiently(lambda: _names(look_up([f"--jobs={job_id}"], "%N")))
+    node = nodes_of_job(os.environ)[order.number]
     if node in left:
         return inside(order.group, job_id, node), dict(os.environ)
     print(f"{node} is no node of job {job_id} any more: another is asked for", file=sys.stderr, flush=True)

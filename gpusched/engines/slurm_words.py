@@ -16,11 +16,13 @@ from gpusched.model.job import Text
 
 __all__ = [
     "FORMAT",
+    "STOP_ASKED",
     "HeadOrder",
     "batch_script",
     "extra_name",
     "inside",
     "job_name",
+    "makes_room",
     "outside",
     "places",
     "read_gpus",
@@ -29,6 +31,9 @@ __all__ = [
 
 FORMAT: Final = "%i|%T|%r|%N|%B"
 """Of squeue: id, state, reason, nodes, the node of the batch script (squeue(1))."""
+
+STOP_ASKED: Final = "stop-asked"
+"""A file in the job's directory: it is gpusched that ends the job, and not Slurm that needs its place."""
 
 _GRACE_S: Final = 60
 _END: Final = "GPUSCHED_ORDER"
@@ -122,6 +127,14 @@ def seen(line: str) -> Seen:
     where = f" on {nodes}" if nodes and stage == "running" else ""
     why = f" ({reason})" if reason not in ("", "None") else ""
     return Seen(stage=stage, words=f"Slurm job {job} is {state}{where}{why}")
+
+
+def makes_room(line: str) -> bool:
+    """Return whether a job that was told to end, of a line of squeue in FORMAT, is to end for Slurm's sake.
+
+    Its time is nearly up, or another job needs its place: then it is Slurm that ends it, or queues it again.
+    """
+    return _fields(line)[1] in ("RUNNING", "SUSPENDED")
 
 
 def places(line: str) -> tuple[str, str]:

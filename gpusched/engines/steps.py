@@ -7,7 +7,7 @@ a process hears what its node tells until that ends, writes it down, and ends in
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -71,10 +71,11 @@ def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
     return msgspec.structs.replace(order, number=number, incarnation=order.incarnation + me.attempt + 1)
 
 
-def end_like(order: NodeOrder, node: int) -> NoReturn:
+def end_like(order: NodeOrder, node: int, end: Callable[[], None]) -> NoReturn:
     """Write down what the node tells in the pipe `node` until it ends, and end as it did.
 
-    By SIGKILL if it left no last word, or has not been heard for as long as it would wait for the learner.
+    By SIGKILL if it left no last word, or has not been heard for as long as it would wait for the learner; `end` ends
+    before that what was started for it here.
 
     The exit code of whatever started it there says nothing: srun's is 0 after a failure of the node.
     """
@@ -83,6 +84,7 @@ def end_like(order: NodeOrder, node: int) -> NoReturn:
         state = ledger.state
     if not heard:
         print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
+    end()
     if ledger.refused is not None:
         sys.exit(ledger.refused)
     if heard and state is JobState.SUCCEEDED:

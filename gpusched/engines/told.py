@@ -14,15 +14,16 @@ from typing import Final, Self
 import msgspec
 
 from gpusched.files import make_private, replace_file
-from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
-from gpusched.model.status import JobState
+from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.status import JobState, JobStatus, ReplicaStatus
 from gpusched.supervisor.jobdir import JobDirectory, lost
-from gpusched.supervisor.nodes import node_file
+from gpusched.supervisor.nodes import node_file, tell_engine
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "announce"]
 
 _MOST_LINE: Final = 1 << 24
 _CHUNK: Final = 1 << 16
+
 
 _decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
@@ -52,12 +53,15 @@ class Ledger:
         return None if self._last is None else self._last.status.state
 
     def hear(self, node: int, silence_s: float) -> bool:
-        """Take all that a node tells in the pipe `node` until it closes it; False if it says nothing for `silence_s`.
+        """Take all that a node tells in the pipe `node` until it closes it; False if it fell silent for `silence_s`.
 
-        A line that is no such thing is passed over, as is an empty one, by which a node only says that it is there.
+        It may take its time until its first word: it may have to wait for a place. A line that is no such thing is
+        passed over, as is an empty one, by which a node only says that it is there.
         """
         rest = b""
-        while select.select([node], [], [], silence_s)[0]:
+        patience_s: float | None = None
+        while select.select([node], [], [], patience_s)[0]:
+            patience_s = silence_s
             chunk = os.read(node, _CHUNK)
             if not chunk:
                 return True
@@ -82,6 +86,7 @@ class Ledger:
                         file.write(f"{told.line}\n")
                 case Refused():
                     self.refused = told.words
+                    tell_engine(self._directory.path, told.words)
 
     def _write(self, told: NodeStatus) -> None:
         replicas = tuple(
@@ -93,6 +98,26 @@ class Ledger:
         replace_file(self._path, msgspec.json.encode(self._last))
 
     def _lose(self, what: str) -> None:
-        if self._last is not None:
+        if self._last is not None and self._last.status.state is not JobState.QUEUED:
             with contextlib.suppress(OSError):
                 self._write(msgspec.structs.replace(self._last, status=lost(self._last.status, f"its node {what}")))
+
+
+def announce(job: JobDirectory, group: Group) -> None:
+    """Write down what is to run on the nodes, before any of them tells something. Raises OSError."""
+    make_private(node_file(job.path, 0).parent)
+    for number, share in enumerate(group.nodes):
+        named = [
+            (role, f"{role}.{share.first[role] + rank}")
+            for role, count in share.counts.items()
+            for rank in range(count)
+        ]
+        status = JobStatus(
+            id=job.path.name,
+            workload=group.workload.name,
+            state=JobState.QUEUED,
+            counts=(),
+            replicas=tuple(ReplicaStatus(name=name, role=role, log=str(job.log(name))) for role, name in named),
+            run_dir=str(job.path),
+        )
+        replace_file(node_file(job.path, number), msgspec.json.encode(NodeStatus(host="", status=status)))

@@ -35,23 +35,28 @@ def tell_engine(job: Path, words: str) -> None:
 def with_nodes(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
-    Until a node has told something, the job is one that starts, and `note` says what its cluster says of it. Processes
-    of the engine itself are shown only where they failed.
+    Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
+    engine itself are shown only where they failed, or nothing else is known.
     """
     if status.engine is None:
         return status
     job = Path(status.run_dir)
-    told = [one for one in map(_read, _files(job)) if one is not None]
+    told = [one.status for one in map(_read, _files(job)) if one is not None]
+    if status.state in JOB_TERMINAL:
+        from gpusched.supervisor.jobdir import lost  # it imports this module
+
+        told = [lost(one, "the job is over") for one in told]
     own = tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
-    replicas = tuple(replica for one in told for replica in one.status.replicas)
-    counts = tuple(count for one in told for count in one.status.counts)
+    replicas = tuple(replica for one in told for replica in one.replicas)
+    counts = tuple(count for one in told for count in one.counts)
     joined = msgspec.structs.replace(status, replicas=own + replicas if replicas else status.replicas, counts=counts)
     if status.state in JOB_TERMINAL:
         return joined
-    if replicas:
-        notes = [one.status.note for one in told if one.status.note]
+    begun = [one for one in told if one.state is not JobState.QUEUED]
+    notes = [one.note for one in begun if one.note]
+    if begun and len(begun) == len(told):
         return msgspec.structs.replace(joined, note=notes[0] if notes else None)
-    waiting = JobState.STARTING if status.state is JobState.RUNNING else status.state
+    waiting = JobState.STARTING if status.state is JobState.RUNNING and not begun else status.state
     return msgspec.structs.replace(joined, state=waiting, note=_words(job))
 
 

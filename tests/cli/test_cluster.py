@@ -27,6 +27,7 @@ def test_a_dry_run_shows_who_will_be_where_and_the_batch_script(command: Command
     assert "# would submit 6 processes on 2 nodes of slurm: learner.0 actor.0-1, actor.2-4\n" in said
     assert "#!/bin/bash\n#SBATCH --job-name=gpusched-toy\n#SBATCH --nodes=2\n" in said
     assert "#SBATCH --partition=gpu\n" in said
+    assert "#SBATCH --cpus-per-task=3\n" in said, "one for each process of the fullest node"
 
 
 def test_as_json_a_dry_run_says_what_each_node_has(command: Command) -> None:
@@ -64,6 +65,7 @@ def test_the_configuration_may_name_the_engine(command: Command, tmp_path: Path)
         (["--engine", "slurm", "--listen", "tcp://0.0.0.0:5555"], 2, "--listen is for a launch on this host"),
         (["--engine", "slurm", "--address", "x:1"], 2, "--address is where Ray is"),
         (["--engine", "slurm", "--patience", "soon"], 2, "--patience"),
+        (["--engine", "slurm", "--site=--array=1-3"], 2, "--site=--array=1-3: gpusched says that itself"),
         (["--engine", "slurm", "--nodes", "9"], 2, "6 processes on 9 nodes leave some without any"),
     ],
 )

@@ -31,7 +31,7 @@ def slurm(short: Path) -> Iterator[Slurm]:
 @pytest.fixture
 def person(short: Path, slurm: Slurm) -> Iterator[Person]:
     (short / "home").mkdir()
-    command = Command(short / "home", env={**slurm.environ, "XDG_RUNTIME_DIR": str(short)})
+    command = Command(short / "home", env=slurm.environ)
     try:
         yield Person(command)
     finally:

@@ -47,7 +47,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     until(lambda: person.step(job) > 0, "it trains")
 
     secrets = secrets_in(person.directory(job))
-    assert len(secrets) == 2
+    assert len(secrets) == 2, "its own, and one for the actors"
     everything = b"".join(map(words_of, workers(nodes)))
     batch = slurm.run("scontrol", "write", "batch_script", slurm.run("squeue", "-h", "-o", "%i").strip(), "-").encode()
     assert b"gpusched.engines.slurm_head" in batch
@@ -74,6 +74,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     until(lambda: not slurm.run("squeue", "-h"), "Slurm has no job of it")
     until(lambda: not workers(nodes), "nothing is left on any node")
     assert list((person.directory(job) / "learner" / job).glob("weights.npz"))
+    assert not secrets_in(person.directory(job))
 
 
 @pytest.mark.timeout(200)

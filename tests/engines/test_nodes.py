@@ -5,11 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from gpusched.engines.told import Ledger
+from gpusched.engines.told import Ledger, announce
 from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.jobdir import JobDirectory, complete
 from gpusched.supervisor.nodes import tell_engine, with_nodes
+from tests.engines.groups import a_group
 
 
 def a_node(*names: str, state: JobState = JobState.RUNNING) -> JobStatus:
@@ -102,6 +103,25 @@ def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cl
     assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
 
 
+def test_before_any_node_has_begun_all_replicas_are_there_and_wait(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    announce(JobDirectory(job), a_group())
+    tell_engine(job, "Slurm job 3 is PENDING (Resources)")
+    shown = with_nodes(a_job(job))
+    assert [one.name for one in shown.replicas] == ["learner.0", *(f"actor.{rank}" for rank in range(8))]
+    assert {one.state for one in shown.replicas} == {ReplicaState.PENDING}
+    assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
+
+
+def test_when_the_job_is_over_no_replica_is_shown_as_running_that_its_node_left_so(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    announce(JobDirectory(job), a_group())
+    with Ledger(job, 0) as ledger:
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
+        shown = with_nodes(a_job(job, JobState.CANCELLED))
+    assert {(one.state, one.pid) for one in shown.replicas} == {(ReplicaState.EXITED, None)}
+
+
 def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:
@@ -109,8 +129,9 @@ def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
         assert with_nodes(a_job(job, engine=None)) == a_job(job, engine=None)
 
 
-def test_a_node_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_node_that_fell_silent_is_not_waited_for(tmp_path: Path) -> None:
     reader, writer = os.pipe()
+    os.write(writer, b"\n")
     with Ledger(a_directory(tmp_path), 0) as ledger:
         assert not ledger.hear(reader, 0.05)
     os.close(reader)

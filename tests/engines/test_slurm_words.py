@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpusched.engines.base import Stage
-from gpusched.engines.slurm_words import HeadOrder, batch_script, inside, outside, places, read_gpus, seen
+from gpusched.engines.slurm_words import HeadOrder, batch_script, inside, makes_room, outside, places, read_gpus, seen
 from tests.engines.groups import a_group
 
 
@@ -64,3 +64,9 @@ def test_what_the_site_wants_is_said_in_the_script_and_of_further_jobs_but_not_w
     assert '#SBATCH "--comment=two words"\n' in script
     assert "--partition=gpu" in outside(group, "7")
     assert "--partition=gpu" not in inside(group, "7", "n2")
+
+
+def test_a_job_that_is_cancelled_does_not_wait_for_slurm_to_end_it() -> None:
+    assert makes_room("12|RUNNING|None|n1|n1")
+    assert not makes_room("12|COMPLETING|None|n1|n1")
+    assert not makes_room("12|CANCELLED|None|n1|n1")
