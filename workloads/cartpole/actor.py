@@ -1,6 +1,6 @@
 """An actor: plays, and sends what it played or what it has learnt from it. `gpusched launch cartpole` starts it.
 
-With the scheme `central` it imports no framework.
+With the scheme `central` it plays in NumPy, and uses no framework.
 """
 
 import sys
@@ -36,8 +36,6 @@ def main() -> None:
         return
     except (ChannelError, UnusableWeights, ValueError) as error:
         sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"not written: {error}")
 
 
 def explore(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) -> None:

@@ -4,6 +4,7 @@ After each round all of it is saved, with the contribution, before that is sent.
 moment, goes on as if it had not been: it plays the same steps and draws the same samples.
 """
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -55,11 +56,12 @@ class Own:
     def contribution(self, number: int, weights: Vector) -> Contribution:
         """Return the part of round `number` that begins from `weights` [size]: play, learn, save, unless it is done.
 
-        Raises ValueError for weights of another shape, OSError if it cannot be saved.
+        A full disk costs what was to be written, and that the next process of this name goes on alike. Raises
+        ValueError for weights of another shape.
         """
         if number != self._done.number:
             if number != self._done.number + 1:
-                print(f"round {number:,} comes after round {self._done.number:,}: not as if nothing had been lost")
+                _tell(f"round {number:,} comes after round {self._done.number:,}: something saved was lost between")
             self._learn(number, weights)
             self._save()
         return Contribution(self._vector, self._done.samples, self._done.loss)
@@ -84,7 +86,10 @@ class Own:
 
     def _save(self) -> None:
         arrays = {f"{part}/{name}": array for part, one in self._parts().items() for name, array in one.state().items()}
-        write_checkpoint(self._path, arrays, self._done)
+        try:
+            write_checkpoint(self._path, arrays, self._done)
+        except OSError as error:
+            _tell(f"not written: {error}")
 
     def _go_on(self) -> None:
         arrays, self._done = read_checkpoint(self._path, Done)
@@ -98,3 +103,7 @@ class Own:
 
     def _parts(self) -> dict[str, Training | Memory | Games]:
         return {"training": self._training, "memory": self._memory, "games": self._explorer.games}
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
