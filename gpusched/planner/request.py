@@ -49,8 +49,8 @@ def counted_role(workload: Workload) -> str:
     if len(others) == 1:
         return others[0]
     if len(names) == 1:
-        told = f"its one role, {names[0]}, leads it, so there is nothing for --procs and --actor-memory to mean"
-        raise UsageError(f"workload {workload.name} has no actors: {told}", "leave them out")
+        hint = "leave out what is for actors: --procs, --actor-memory, --listen"
+        raise UsageError(f"workload {workload.name} has no actors: its one role, {names[0]}, leads it", hint)
     told = f"its roles are {', '.join(names)}" + (f", led by {workload.leader}" if workload.leader else "")
     hint = "write the numbers and the memory into the workload file, or name one role `actor`"
     raise UsageError(

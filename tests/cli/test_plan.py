@@ -178,6 +178,14 @@ def test_whole_devices_are_told_and_drawn_with_sums_that_hold(tmp_path: Path) ->
     assert "learner.0: 2 whole devices, GPU 0 and 1:" in " ".join(drawn.split())
 
 
+def test_a_workload_of_one_role_takes_all_devices_or_those_that_are_chosen(tmp_path: Path) -> None:
+    words = ("--workload", "mnist_towers", "--machine", "p3.8xlarge")
+    assert as_json(tmp_path, *words)["counts"] == [1, 1, 1, 1]
+    chosen = as_json(tmp_path, *words, "--gpus", "1,3")
+    assert [device["replicas"] for device in chosen["devices"]] == [["learner.0"], ["learner.0"]]
+    assert "has no actors" in gpusched(tmp_path, *words, "--procs", "4").stderr
+
+
 def test_the_context_comes_from_the_settings(tmp_path: Path) -> None:
     config = tmp_path / ".config" / "gpusched" / "config.toml"
     config.parent.mkdir(parents=True)

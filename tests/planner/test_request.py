@@ -83,7 +83,7 @@ def test_a_role_that_leads_alone_has_no_number_to_change() -> None:
     assert request_for(alone).roles[0].devices == 2
     with pytest.raises(UsageError, match="has no actors: its one role, learner, leads it") as raised:
         request_for(alone, procs="4")
-    assert raised.value.hint == "leave them out"
+    assert raised.value.hint == "leave out what is for actors: --procs, --actor-memory, --listen"
 
 
 def test_an_amount_for_a_learner_that_has_whole_devices_is_refused() -> None:

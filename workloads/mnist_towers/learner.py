@@ -15,6 +15,7 @@ from gpusched.frameworks import limit_memory
 from workloads.common import digits, mnist
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.common.digits import Digits
+from workloads.common.upkeep import Upkeep
 from workloads.mnist_towers.batches import Batches
 from workloads.mnist_towers.devices import Devices, open_devices
 from workloads.mnist_towers.mirrored import Mirrored
@@ -25,8 +26,6 @@ from workloads.mnist_towers.towers import Towers
 __all__ = ["Training", "main"]
 
 _WEIGHTS: Final = "weights.npz"
-_REPORT_EVERY_S: Final = 2.0
-_SAVE_EVERY_S: Final = 10.0
 
 
 class Training:
@@ -46,7 +45,7 @@ class Training:
             self._go_on()
         self._started = time.monotonic() - self.counts.seconds
         self._record = Record(run_dir, self.counts, time.monotonic)
-        self._next_report = self._next_save = 0.0
+        self.upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def step(self) -> None:
         """Take the next step; after the last one of a pass, test."""
@@ -59,20 +58,6 @@ class Training:
             score = self.style.score(self._test)
             self._record.count(self.counts, self.counts.losses / self._batches.steps, score)
             self.counts.losses = 0.0
-
-    def keep(self) -> None:
-        """Report and save, each when it is time. A full disk costs what was to be written, not the training."""
-        now = time.monotonic()
-        try:
-            if now >= self._next_report:
-                self._next_report = now + _REPORT_EVERY_S
-                self._record.report(self.counts)
-                self._record.write()
-            if now >= self._next_save:
-                self._next_save = now + _SAVE_EVERY_S
-                self._save()
-        except OSError as error:
-            print(f"not written: {error}", file=sys.stderr, flush=True)
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""
@@ -90,6 +75,10 @@ class Training:
         score = self.style.score(self._test)
         self._record.tell(self.counts, f"{self.counts.passes:,} passes, {self.counts.steps:,} steps, score {score:.4f}")
         self._record.close()
+
+    def _report(self) -> None:
+        self._record.report(self.counts)
+        self._record.write()
 
     def _save(self) -> None:
         self._record.write()  # no line of curve.csv may be missing of what the weights have behind them
@@ -119,7 +108,7 @@ def main() -> None:
     try:
         while not training.done:
             training.step()
-            training.keep()
+            training.upkeep.keep()
         training.finish()
     except OSError as error:
         sys.exit(f"not written: {error}")
