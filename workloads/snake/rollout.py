@@ -12,7 +12,7 @@ from workloads.snake.networks import judge
 from workloads.snake.rules import SIDE, Frames
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["Floats", "Playing", "Rollout", "empty_rollout", "rollout_from", "sample"]
+__all__ = ["Floats", "Playing", "Rollout", "check_arrays", "empty_rollout", "rollout_from", "sample"]
 
 Floats = NDArray[np.float32]
 
@@ -56,17 +56,27 @@ _TYPES: Final[dict[str, type[np.generic]]] = {
 
 def rollout_from(arrays: Mapping[str, NDArray[Any]]) -> Rollout:
     """Return the rollout that travelled as `arrays`. Raises ValueError if they are not one."""
-    if set(arrays) != set(_TYPES):
-        raise ValueError(f"a rollout has {sorted(_TYPES)}, not {sorted(arrays)}")
+    check_arrays(arrays, _TYPES, {"frames": (0, SIDE, SIDE), "values": (1,)})
+    return Rollout(**arrays)
+
+
+def check_arrays(
+    arrays: Mapping[str, NDArray[Any]], types: Mapping[str, type[np.generic]], odd: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise ValueError unless there are arrays of these names and types, [steps, games] as `actions` is.
+
+    But `scores` are [n], and those in `odd` have so many steps more, and then further axes.
+    """
+    if set(arrays) != set(types):
+        raise ValueError(f"a rollout has {sorted(types)}, not {sorted(arrays)}")
     shape = arrays["actions"].shape
     if len(shape) != 2:  # noqa: PLR2004
         raise ValueError(f"actions are {shape}, not [steps, games]")
-    shapes = dict.fromkeys(_TYPES, shape) | {"frames": (*shape, SIDE, SIDE), "scores": (arrays["scores"].size,)}
-    shapes["values"] = (shape[0] + 1, shape[1])
+    shapes = dict.fromkeys(types, shape) | {"scores": (arrays["scores"].size,)}
+    shapes |= {name: (shape[0] + more, shape[1], *axes) for name, (more, *axes) in odd.items()}
     for name, array in arrays.items():
-        if array.dtype != _TYPES[name] or array.shape != shapes[name]:
-            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(_TYPES[name])} {shapes[name]}")
-    return Rollout(**arrays)
+        if array.dtype != types[name] or array.shape != shapes[name]:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(types[name])} {shapes[name]}")
 
 
 def empty_rollout(steps: int, games: int) -> Rollout:

@@ -7,7 +7,7 @@ import keras
 import msgspec
 import pytest
 
-from workloads.snake.learner import Training
+from workloads.snake.training import Training
 from workloads.snake.settings import Settings
 
 

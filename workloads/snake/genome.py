@@ -1,0 +1,71 @@
+"""A genome is a chain of seeds; here it becomes numbers. Whoever has the chain has the genome, bit for bit.
+
+The first seed draws the numbers, each later one a mutation that is added to them (Such et al. 2017, arXiv:1712.06567).
+Only element by element: a product of matrices is rounded by how many threads make it, and an actor with two threads
+would then play another genome than one with three.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.common.weights import Vector
+from workloads.snake.networks import named_weights, take_weights
+from workloads.snake.settings import Network
+from workloads.snake.spread import spread_over
+
+__all__ = ["Chain", "Genomes"]
+
+Chain = NDArray[np.int64]
+"""The seeds [n] of a genome, first to last."""
+
+_KEPT: Final = 32
+_STRONGEST: Final = 1.0
+_HALVINGS: Final = 5.0
+
+
+class Genomes:
+    """Makes genomes of chains. It keeps the last ones, so that a child costs one mutation and not its whole chain."""
+
+    def __init__(self, model: keras.Model, network: Network) -> None:
+        self._model = model
+        self._spread = spread_over(network, {name: array.shape for name, array in named_weights(model).items()})
+        self._kept: OrderedDict[bytes, Vector] = OrderedDict()
+
+    def show(self, chain: Chain) -> None:
+        """Put a genome into the model. Raises ValueError for no chain."""
+        take_weights(self._model, self._spread.weights(self.numbers(chain)))
+
+    def numbers(self, chain: Chain) -> Vector:
+        """Return the numbers [size] of a genome, which nobody may write to. Raises ValueError for no chain."""
+        if chain.ndim != 1 or chain.dtype != np.int64 or not chain.size or chain.min() < 0:
+            raise ValueError(f"{chain.dtype} {chain.shape} is no chain of seeds")
+        known = len(chain)
+        while known and chain[:known].tobytes() not in self._kept:
+            known -= 1
+        numbers = self._keep(chain[:known]) if known else self._first(int(chain[0]))
+        for length in range(max(known, 1), len(chain)):
+            numbers = self._mutated(numbers, int(chain[length]))
+        return self._keep(chain, numbers)
+
+    def _keep(self, chain: Chain, numbers: Vector | None = None) -> Vector:
+        key = chain.tobytes()
+        if numbers is not None:
+            self._kept[key] = numbers
+        self._kept.move_to_end(key)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def _first(self, seed: int) -> Vector:
+        random = np.random.Generator(np.random.Philox(seed))
+        return random.standard_normal(self._spread.size, np.float32) * self._spread.first
+
+    def _mutated(self, numbers: Vector, seed: int) -> Vector:
+        """Add noise whose strength is drawn, too: strong ones find something new, weak ones improve on it."""
+        random = np.random.Generator(np.random.Philox(seed))
+        strength = np.float32(_STRONGEST * 2.0 ** -random.uniform(0.0, _HALVINGS))
+        return numbers + random.standard_normal(self._spread.size, np.float32) * (self._spread.later * strength)
