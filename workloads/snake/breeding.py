@@ -29,14 +29,15 @@ class Breeding:
     def next(self, timeout: float) -> Played | None:
         """Return the next scores, None if none come that are wanted; say so, and leave it out, if an ask is none."""
         batch = self._channel.get(timeout)
-        if batch is None or not batch.asks:
+        if batch is None:
             return None
         try:
             evaluation = evaluation_from(batch)
             wanted = evaluation is not None and self._genetic.awaits(evaluation)
         except ValueError as error:
             print(f"an ask of {batch.actor} is left out: {error}", file=sys.stderr, flush=True)
-            self._channel.answer(batch, {})
+            if batch.asks:
+                self._channel.answer(batch, {})  # so that nobody waits for it
             return None
         self._waiting = batch
         if evaluation is None or not wanted:
@@ -66,6 +67,8 @@ class Breeding:
 
 def evaluation_from(batch: Batch) -> Evaluation | None:
     """Return the scores that came with an ask, None with an actor's first. Raises ValueError if they are none."""
+    if not batch.asks:
+        raise ValueError("it waits for no answer")
     if not batch.meta:
         return None
     generation, place, steps = (batch.meta.get(name) for name in ("generation", "place", "steps"))

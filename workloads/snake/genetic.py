@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.snake.genome import Chain, Genomes
-from workloads.snake.settings import Settings
+from workloads.snake.networks import named_weights, take_weights
+from workloads.snake.settings import Network, Settings
+from workloads.snake.spread import spread_over
 
-__all__ = ["Evaluation", "Genetic", "games_of"]
+__all__ = ["Evaluation", "Genetic", "games_of", "genomes_of"]
 
 _ONE_PARENT_OF: Final = 8
 """One of so many genomes has children."""
@@ -40,18 +42,24 @@ def games_of(seed: int, generation: int) -> int:
     return int(np.random.SeedSequence([seed, generation]).generate_state(1)[0])
 
 
+def genomes_of(model: keras.Model, network: Network) -> Genomes:
+    """Return what makes weights for `model` of chains."""
+    return Genomes(spread_over(network, {name: array.shape for name, array in named_weights(model).items()}))
+
+
 class Genetic:
     """The present generation, counted from 0. The best genome of the former one is what `model` holds."""
 
     def __init__(self, model: keras.Model, settings: Settings) -> None:
         self._settings = settings
-        self._genomes = Genomes(model, settings.network)
+        self._model = model
+        self._genomes = genomes_of(model, settings.network)
         self.generation = 0
         size = settings.population
         self._chains: list[Chain] = [np.array([seed], np.int64) for seed in self._seeds(size)]
         self._fruits, self._games = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._scores = np.full((size, settings.games), _NOT_PLAYED, np.int64)
-        self._genomes.show(self._chains[0])
+        take_weights(self._model, self._genomes.weights(self._chains[0]))
 
     def chain(self, place: int) -> Chain:
         """Return a genome of this generation."""
@@ -88,7 +96,7 @@ class Genetic:
         self._fruits, self._games = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._fruits[: len(elite)], self._games[: len(elite)] = fruits[elite], games[elite]
         self._scores[:] = _NOT_PLAYED
-        self._genomes.show(self._chains[0])
+        take_weights(self._model, self._genomes.weights(self._chains[0]))
         return True
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -110,7 +118,7 @@ class Genetic:
         self._chains = [row[row != _END] for row in state["chains"]]
         self._fruits, self._games, self._scores = (state[name].copy() for name in ("fruits", "games", "scores"))
         self.generation = int(state["generation"])
-        self._genomes.show(self._chains[0])
+        take_weights(self._model, self._genomes.weights(self._chains[0]))
         played: NDArray[np.int64] = self._scores[self._scores != _NOT_PLAYED]
         return played
 

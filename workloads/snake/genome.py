@@ -8,14 +8,10 @@ would then play another genome than one with three.
 from collections import OrderedDict
 from typing import Final
 
-import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.common.weights import Vector
-from workloads.snake.networks import named_weights, take_weights
-from workloads.snake.settings import Network
-from workloads.snake.spread import spread_over
+from workloads.snake.spread import Numbers, Spread
 
 __all__ = ["Chain", "Genomes"]
 
@@ -30,17 +26,15 @@ _HALVINGS: Final = 5.0
 class Genomes:
     """Makes genomes of chains. It keeps the last ones, so that a child costs one mutation and not its whole chain."""
 
-    def __init__(self, model: keras.Model, network: Network) -> None:
-        self._model = model
-        self._spread = spread_over(network, {name: array.shape for name, array in named_weights(model).items()})
-        self._kept: OrderedDict[bytes, Vector] = OrderedDict()
+    def __init__(self, spread: Spread) -> None:
+        self._spread = spread
+        self._kept: OrderedDict[bytes, Numbers] = OrderedDict()
 
-    def show(self, chain: Chain) -> None:
-        """Put a genome into the model. Raises ValueError for no chain."""
-        take_weights(self._model, self._spread.weights(self.numbers(chain)))
+    def weights(self, chain: Chain) -> dict[str, Numbers]:
+        """Return the weights of a genome by name. Raises ValueError for no chain."""
+        return self._spread.weights(self._numbers(chain))
 
-    def numbers(self, chain: Chain) -> Vector:
-        """Return the numbers [size] of a genome, which nobody may write to. Raises ValueError for no chain."""
+    def _numbers(self, chain: Chain) -> Numbers:
         if chain.ndim != 1 or chain.dtype != np.int64 or not chain.size or chain.min() < 0:
             raise ValueError(f"{chain.dtype} {chain.shape} is no chain of seeds")
         known = len(chain)
@@ -51,7 +45,7 @@ class Genomes:
             numbers = self._mutated(numbers, int(chain[length]))
         return self._keep(chain, numbers)
 
-    def _keep(self, chain: Chain, numbers: Vector | None = None) -> Vector:
+    def _keep(self, chain: Chain, numbers: Numbers | None = None) -> Numbers:
         key = chain.tobytes()
         if numbers is not None:
             self._kept[key] = numbers
@@ -60,11 +54,11 @@ class Genomes:
             self._kept.popitem(last=False)
         return self._kept[key]
 
-    def _first(self, seed: int) -> Vector:
+    def _first(self, seed: int) -> Numbers:
         random = np.random.Generator(np.random.Philox(seed))
         return random.standard_normal(self._spread.size, np.float32) * self._spread.first
 
-    def _mutated(self, numbers: Vector, seed: int) -> Vector:
+    def _mutated(self, numbers: Numbers, seed: int) -> Numbers:
         """Add noise whose strength is drawn, too: strong ones find something new, weak ones improve on it."""
         random = np.random.Generator(np.random.Philox(seed))
         strength = np.float32(_STRONGEST * 2.0 ** -random.uniform(0.0, _HALVINGS))

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from gpusched.channel import Actor, ChannelError
 from workloads.snake.evaluate import Watch, play_greedily
-from workloads.snake.genetic import games_of
-from workloads.snake.genome import Genomes
-from workloads.snake.networks import build
+from workloads.snake.genetic import games_of, genomes_of
+from workloads.snake.networks import build, take_weights
 from workloads.snake.settings import Settings
 from workloads.snake.vector import VectorSnake
 
@@ -22,7 +21,7 @@ def play_genomes(channel: Actor, settings: Settings, see: Watch | None) -> Never
     Raises ChannelError if the learner did not understand. One that is gone is asked the same again when it is back.
     """
     model = build(settings.network)
-    genomes = Genomes(model, settings.network)
+    genomes = genomes_of(model, settings.network)
     arrays: dict[str, NDArray[np.int64]] = {}
     meta: dict[str, int] = {}
     while True:
@@ -31,7 +30,7 @@ def play_genomes(channel: Actor, settings: Settings, see: Watch | None) -> Never
         if told is None:
             continue
         generation, place = _where(told)
-        genomes.show(told["chain"])
+        take_weights(model, genomes.weights(told["chain"]))
         scores, steps = play_greedily(model, VectorSnake(settings.games, games_of(settings.seed, generation)), see)
         arrays, meta = {"scores": scores}, {"generation": generation, "place": place, "steps": steps}
 

@@ -38,6 +38,7 @@ class Record:
         self._scores_of: dict[str, deque[int]] = {}
         self._steps_of: Counter[str] = Counter()
         self._since = clock()
+        self._last_line = counts.steps, counts.seconds
 
     @property
     def mean_score(self) -> float | None:
@@ -59,19 +60,25 @@ class Record:
         """Take note of scores [n] that were counted before the learner was restarted."""
         self._scores.extend(scores.tolist())
 
-    def report(self, counts: Counts, *, line: bool = True) -> None:
-        """Tell how it goes, and count anew. Without `line`, nothing of it is in the curve."""
+    def report(self, counts: Counts) -> None:
+        """Tell how it goes, and count anew."""
         seconds = max(self._clock() - self._since, 1e-9)
         speed = self._steps_of.total() / seconds
-        score = self.mean_score
         replicas = {actor: self._numbers_of(actor, seconds) for actor in self._scores_of}
-        self._journal.progress.report(step=counts.steps, steps_per_s=speed, score=score, replicas=replicas)
-        if line and score is not None and self._steps_of:
-            self._journal.add([(f"{counts.seconds:.1f}", counts.steps, counts.games, f"{score:.3f}", f"{speed:.0f}")])
-            self._journal.board.add_scalar("snake/mean_score", score, counts.steps)
-            self._journal.board.add_scalar("snake/steps_per_s", speed, counts.steps)
+        self._journal.progress.report(step=counts.steps, steps_per_s=speed, score=self.mean_score, replicas=replicas)
         self._steps_of.clear()
         self._since = self._clock()
+
+    def add_line(self, counts: Counts) -> None:
+        """Write a line of the curve, if anything was played since the last one. Raises OSError."""
+        (steps, seconds), score = self._last_line, self.mean_score
+        if score is None or counts.steps == steps:
+            return
+        speed = (counts.steps - steps) / max(counts.seconds - seconds, 1e-9)
+        self._journal.add([(f"{counts.seconds:.1f}", counts.steps, counts.games, f"{score:.3f}", f"{speed:.0f}")])
+        self._journal.board.add_scalar("snake/mean_score", score, counts.steps)
+        self._journal.board.add_scalar("snake/steps_per_s", speed, counts.steps)
+        self._last_line = counts.steps, counts.seconds
 
     def tell(self, counts: Counts, note: str) -> None:
         """Tell in words what happens when no more steps are counted."""

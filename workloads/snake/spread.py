@@ -15,12 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.common.weights import Arrays, Vector
 from workloads.snake.rules import MOVES, SIDE
 from workloads.snake.settings import Network
 from workloads.snake.symmetry import SYMMETRIES, turned
 
-__all__ = ["Spread", "spread_over"]
+__all__ = ["Numbers", "Spread", "spread_over"]
+
+Numbers = NDArray[np.float32]
 
 Permutations = NDArray[np.intp]
 """[8, n]: where each symmetry brings each of n things."""
@@ -49,13 +50,13 @@ class Spread:
     def __init__(self, tied: list[Tied], shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._tied, self._shapes = tied, shapes
         self.size = sum(one.size for one in tied)
-        self.first: Vector = np.concatenate([np.full(one.size, 0.0 if one.bias else one.scale) for one in tied])
+        self.first: Numbers = np.concatenate([np.full(one.size, 0.0 if one.bias else one.scale) for one in tied])
         self.first = self.first.astype(np.float32)
         """[size]: how far from 0 a genome's numbers are at first; biases begin at 0."""
-        self.later: Vector = np.concatenate([np.full(one.size, one.scale) for one in tied]).astype(np.float32)
+        self.later: Numbers = np.concatenate([np.full(one.size, one.scale) for one in tied]).astype(np.float32)
         """[size]: how far a mutation of strength 1 moves them."""
 
-    def weights(self, numbers: Vector) -> Arrays:
+    def weights(self, numbers: Numbers) -> dict[str, Numbers]:
         """Return the network's weights by name for a genome's numbers [size]."""
         arrays = {name: np.zeros(shape, np.float32) for name, shape in self._shapes.items()}
         start = 0

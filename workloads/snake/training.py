@@ -66,10 +66,12 @@ class Training:
         now = time.monotonic()
         self.counts.seconds = now - self._started
         try:
-            if now >= self._next_report or self._generation_ended:
-                self._next_report = now + _REPORT_EVERY_S
-                self.record.report(self.counts, line=self._generation_ended or not self._in_generations)
+            if self._generation_ended:
                 self._generation_ended = False
+                self.record.add_line(self.counts)
+            if now >= self._next_report:
+                self._next_report = now + _REPORT_EVERY_S
+                self._report()
             if now >= self._next_save:
                 self._next_save = now + _SAVE_EVERY_S
                 self._save()
@@ -94,10 +96,15 @@ class Training:
     def finish(self) -> None:
         """Save and report for the last time; leave the pictures. Raises OSError if something cannot be written."""
         self._save()
-        self.record.report(self.counts, line=not self._in_generations)
+        self._report()
         self.record.tell(self.counts, "drawing the curve and a game")
         self._draw()
         self.record.close()
+
+    def _report(self) -> None:
+        self.record.report(self.counts)
+        if not self._in_generations:
+            self.record.add_line(self.counts)
 
     def _save(self) -> None:
         save(self._run_dir / _WEIGHTS, self.model, self.counts, self.algorithm.state())
