@@ -20,7 +20,7 @@ Chain = NDArray[np.int64]
 
 _KEPT: Final = 32
 _STRONGEST: Final = 1.0
-_HALVINGS: Final = 5.0
+_HALVINGS: Final = 4.0
 
 
 class Genomes:
