@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import keras
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.snake.networks import judge
-from workloads.snake.rollout import Floats, check_arrays
+from workloads.snake.rollout import TYPES_OF_STEPS, Steps, check_arrays
 from workloads.snake.rules import MOVES, SIDE, Frames
 from workloads.snake.vector import VectorSnake
 
@@ -22,42 +21,13 @@ _MOST: Final = 0.1
 _LEAST: Final = 0.001
 
 
-class Explored(msgspec.Struct, frozen=True, kw_only=True):
-    """Some steps of some games, in step with each other.
-
-    `frames` uint8 [steps + 1, games, 10, 10]: what each action was chosen from, and at last those after the last one.
-    [steps, games] are `actions` uint8, `rewards` float32, and `ended` bool: the game ended with this step. `scores`
-    int64: of the games that ended.
-    """
-
-    frames: Frames
-    actions: NDArray[np.uint8]
-    rewards: Floats
-    ended: NDArray[np.bool_]
-    scores: NDArray[np.int64]
-
-    @property
-    def steps(self) -> int:
-        """How many environment steps these are, all games together."""
-        return self.actions.size
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name, as they travel."""
-        return msgspec.structs.asdict(self)
-
-
-_TYPES: Final[dict[str, type[np.generic]]] = {
-    "frames": np.uint8,
-    "actions": np.uint8,
-    "rewards": np.float32,
-    "ended": np.bool_,
-    "scores": np.int64,
-}
+class Explored(Steps, frozen=True, kw_only=True):
+    """Steps, whose `frames` uint8 [steps + 1, games, 10, 10] have one more: what is there after the last one."""
 
 
 def explored_from(arrays: Mapping[str, NDArray[Any]]) -> Explored:
     """Return the steps that travelled as `arrays`. Raises ValueError if they are none."""
-    check_arrays(arrays, _TYPES, {"frames": (1, SIDE, SIDE)})
+    check_arrays(arrays, TYPES_OF_STEPS, {"frames": (1, SIDE, SIDE)})
     if arrays["actions"].size and arrays["actions"].max() >= len(MOVES):
         raise ValueError(f"there is no action {arrays['actions'].max()}")
     return Explored(**arrays)
