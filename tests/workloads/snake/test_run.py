@@ -122,7 +122,7 @@ def test_one_seed_gives_one_curve_with_one_actor_and_with_three_of_which_one_is_
     curves = [[row[1:4] for row in read_rows(run.run_dir / "scores.csv")] for run in (alone, together)]
     whole = min(map(len, curves))  # whether a generation is whole that the limit falls into is chance
     assert curves[0][:whole] == curves[1][:whole]
-    assert (whole >= 5, len({row[2] for row in curves[0]}) > 1) == (True, True)
+    assert (whole >= 3, len({row[2] for row in curves[0]}) > 1) == (True, True)
     for run in (alone, together):
         require_whole(run, steps)
 
