@@ -12,6 +12,7 @@ import numpy as np
 
 from gpusched import contract
 from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
+from workloads.snake.performer import play_genomes
 from workloads.snake.player import play_as_told
 from workloads.snake.settings import Settings
 from workloads.snake.spectator import Spectator
@@ -37,7 +38,9 @@ def main() -> None:
     try:
         with Actor() as channel:
             if settings.algo == "genetic":
-                play_genomes(channel, settings, spectator)
+                # with a framework how many threads share a sum decides how it is rounded, and so perhaps a move
+                os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"))
+                play_genomes(channel, settings, None if spectator is None else spectator.see)
             elif settings.inference == "learner":
                 play_as_told(channel, settings.games, random, spectator)
             else:
@@ -80,19 +83,6 @@ def send_played(
         if spectator is not None:
             spectator.see(played.frames[:steps, 0], played.ended[:, 0])
         channel.send(played.arrays(), version=version)
-
-
-def play_genomes(channel: Actor, settings: Settings, spectator: Spectator | None) -> None:
-    """Play the genomes that the learner gives. Raises LearnerGone when the job is over.
-
-    In one thread: how many of them share a sum decides how it is rounded, and all actors must find the same move best.
-    """
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"))
-    from gpusched.frameworks import limit_memory
-    from workloads.snake import performer
-
-    limit_memory()
-    performer.play_genomes(channel, settings, None if spectator is None else spectator.see)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Greedy play that goes in circles is ended by the rule of 100 steps without a fru
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -13,38 +12,19 @@ from numpy.typing import NDArray
 
 from gpusched.frameworks import limit_memory
 from workloads.snake.checkpoint import UnusableWeights, load_network
+from workloads.snake.greedy import play_greedily
 from workloads.snake.networks import judge
 from workloads.snake.rules import Frames
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["describe", "greedy_scores", "main", "play_greedily", "record_game"]
+__all__ = ["describe", "greedy_scores", "main", "record_game"]
 
 _SEED = 20_000
-
-Watch = Callable[[Frames, NDArray[np.bool_]], None]
 
 
 def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[np.int64]:
     """Play `games` whole games, each action the most probable one; return the scores [games]."""
-    return play_greedily(model, VectorSnake(games, seed))[0]
-
-
-def play_greedily(model: keras.Model, snakes: VectorSnake, see: Watch | None = None) -> tuple[NDArray[np.int64], int]:
-    """Play each game once; return the scores [games], and how many steps these were, all games together.
-
-    `see` is given the first of the games, as Spectator.see is.
-    """
-    result = np.full(len(snakes.frames), -1)
-    steps = 0
-    while (result < 0).any():
-        frames, playing = snakes.frames, result < 0
-        logits, _ = judge(model, frames)
-        _, _, ended, scores = snakes.step(logits.argmax(axis=1))
-        steps += int(playing.sum())
-        result[ended & playing] = scores[playing[ended]]
-        if see is not None:
-            see(frames[:1], ended[:1])
-    return result, steps
+    return play_greedily(lambda frames: judge(model, frames)[0].argmax(axis=1), VectorSnake(games, seed))[0]
 
 
 def record_game(model: keras.Model, seed: int = _SEED) -> list[Frames]:

@@ -18,7 +18,7 @@ from workloads.snake.networks import named_weights, take_weights
 from workloads.snake.settings import Network, Settings
 from workloads.snake.spread import spread_over
 
-__all__ = ["Evaluation", "Genetic", "games_of", "genomes_of"]
+__all__ = ["Evaluation", "Genetic", "genomes_of"]
 
 _ONE_PARENT_OF: Final = 8
 """One of so many genomes has children."""
@@ -37,11 +37,6 @@ class Evaluation(NamedTuple):
     steps: int
 
 
-def games_of(seed: int, generation: int) -> int:
-    """Return the seed of the games that all genomes of a generation play."""
-    return int(np.random.SeedSequence([seed, generation]).generate_state(1)[0])
-
-
 def genomes_of(model: keras.Model, network: Network) -> Genomes:
     """Return what makes weights for `model` of chains."""
     return Genomes(spread_over(network, {name: array.shape for name, array in named_weights(model).items()}))
@@ -58,7 +53,7 @@ class Genetic:
         size = settings.population
         self._chains: list[Chain] = [np.array([seed], np.int64) for seed in self._seeds(size)]
         self._fruits, self._games = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        self._scores = np.full((size, settings.games), _NOT_PLAYED, np.int64)
+        self._scores = np.full((size, settings.trials), _NOT_PLAYED, np.int64)
         take_weights(self._model, self._genomes.weights(self._chains[0]))
 
     def chain(self, place: int) -> Chain:

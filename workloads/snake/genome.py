@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.snake.plain import rounded
 from workloads.snake.spread import Numbers, Spread
 
-__all__ = ["Chain", "Genomes"]
+__all__ = ["Chain", "Genomes", "games_of"]
 
 Chain = NDArray[np.int64]
 """The seeds [n] of a genome, first to last."""
@@ -21,6 +22,11 @@ Chain = NDArray[np.int64]
 _KEPT: Final = 32
 _STRONGEST: Final = 1.0
 _HALVINGS: Final = 4.0
+
+
+def games_of(seed: int, generation: int) -> int:
+    """Return the seed of the games that all genomes of a generation play."""
+    return int(np.random.SeedSequence([seed, generation]).generate_state(1)[0])
 
 
 class Genomes:
@@ -31,8 +37,8 @@ class Genomes:
         self._kept: OrderedDict[bytes, Numbers] = OrderedDict()
 
     def weights(self, chain: Chain) -> dict[str, Numbers]:
-        """Return the weights of a genome by name. Raises ValueError for no chain."""
-        return self._spread.weights(self._numbers(chain))
+        """Return the weights of a genome by name, rounded as plain.py needs them. Raises ValueError for no chain."""
+        return self._spread.weights(rounded(self._numbers(chain)))
 
     def _numbers(self, chain: Chain) -> Numbers:
         if chain.ndim != 1 or chain.dtype != np.int64 or not chain.size or chain.min() < 0:

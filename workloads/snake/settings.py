@@ -39,14 +39,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float,
         Meta(description="stop at this mean score of the last 1,000 games (genetic: a generation's); 0: go on", ge=0),
     ] = 0
-    games: Annotated[
-        int, Meta(description="games that one actor plays at once (genetic: of each genome)", ge=1, le=65536)
-    ] = 64
+    games: Annotated[int, Meta(description="games that one actor plays at once", ge=1, le=65536)] = 64
     rollout: Annotated[int, Meta(description="steps of each game in one batch", ge=1, le=1024)] = 16
     learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
     discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.97
     entropy: Annotated[float, Meta(description="weight of the policy's entropy in the loss", ge=0, le=1)] = 0.01
-    population: Annotated[int, Meta(description="genomes of a generation, with --algo genetic", ge=2, le=65536)] = 64
+    population: Annotated[int, Meta(description="genomes of a generation, with --algo genetic", ge=2, le=65536)] = 128
+    trials: Annotated[int, Meta(description="games of each genome, with --algo genetic", ge=1, le=65536)] = 16
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
     weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""
 
@@ -61,11 +60,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 _ONLY_WITH: Final[dict[str, tuple[Algo, ...]]] = {
     "inference": ("a2c",),
+    "games": ("a2c", "qlearning"),
     "rollout": ("a2c", "qlearning"),
     "learning_rate": ("a2c", "qlearning"),
     "discount": ("a2c", "qlearning"),
     "entropy": ("a2c",),
     "weights": ("a2c", "qlearning"),
     "population": ("genetic",),
+    "trials": ("genetic",),
 }
 _DEFAULT_OF: Final = {field.name: field.default for field in msgspec.structs.fields(Settings)}

@@ -67,7 +67,10 @@ class Spread:
 
 
 def spread_over(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> Spread:
-    """Return how to make `network`, whose weights have these shapes by name: of `original` each is its own number."""
+    """Return how to make `network`, whose weights have these shapes by name: of `original` each is its own number.
+
+    For `small` those may be left out that are not wanted and stay 0.
+    """
     if network == "small":
         return Spread(_of_small(), shapes)
     policy = {name: shape for name, shape in shapes.items() if not name.startswith("value/")}

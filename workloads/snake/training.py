@@ -44,7 +44,7 @@ class Training:
         begun = self._load()
         self._started = time.monotonic() - self.counts.seconds
         self._in_generations = isinstance(self.algorithm, Genetic)
-        mean_over = settings.population * settings.games if self._in_generations else MEAN_OVER
+        mean_over = settings.population * settings.trials if self._in_generations else MEAN_OVER
         self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
         self.record.remember(begun)
         self._generation_ended = False

@@ -28,7 +28,7 @@ def genetic(model: keras.Model) -> Genetic:
 
 
 def fresh(model: keras.Model, seed: int = 1) -> Genetic:
-    return Genetic(model, Settings(algo="genetic", network="small", population=SIZE, games=GAMES, seed=seed))
+    return Genetic(model, Settings(algo="genetic", network="small", population=SIZE, trials=GAMES, seed=seed))
 
 
 def scores_of(genetic: Genetic, place: int) -> NDArray[np.int64]:

@@ -43,6 +43,7 @@ def test_the_largest_seed_is_one_that_keras_takes() -> None:
     [
         ({"algo": "genetic", "inference": "learner"}, "--inference goes with --algo a2c, not genetic"),
         ({"algo": "qlearning", "inference": "learner"}, "--inference goes with --algo a2c, not qlearning"),
+        ({"algo": "genetic", "games": 12}, "--games goes with --algo a2c or qlearning, not genetic"),
         ({"algo": "qlearning", "population": 12}, "--population goes with --algo genetic, not qlearning"),
         ({"algo": "genetic", "learning_rate": 0.1}, "--learning-rate goes with --algo a2c or qlearning, not genetic"),
         ({"algo": "genetic", "weights": "weights.npz"}, "--weights goes with --algo a2c or qlearning, not genetic"),
@@ -67,7 +68,7 @@ def test_a_genetic_run_goes_on_amid_a_generation_and_its_curve_has_a_line_for_ea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUSCHED_RUN_DIR", str(tmp_path))
-    settings = Settings(algo="genetic", network="small", population=4, games=2)
+    settings = Settings(algo="genetic", network="small", population=4, trials=2)
     former = Training(settings, tmp_path, 0)
     evaluations(former, range(4))
     evaluations(former, range(3))

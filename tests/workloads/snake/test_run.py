@@ -14,7 +14,6 @@ import pytest
 from workloads.snake.record import read_rows
 
 ROOT = Path(__file__).parents[3]
-THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 class Launch:
@@ -22,10 +21,11 @@ class Launch:
 
     def __init__(self, run_dir: Path, **settings: object) -> None:
         self.run_dir = run_dir
-        self._settings = {"network": "small", "games": 16, "rollout": 8} | settings
+        few = {"population": 16, "trials": 8} if settings.get("algo") == "genetic" else {"games": 16, "rollout": 8}
+        self._settings = {"network": "small"} | few | settings
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, name: str, attempt: int = 0, threads: int = 1) -> subprocess.Popen[bytes]:
+    def start(self, name: str, attempt: int = 0) -> subprocess.Popen[bytes]:
         role, rank = name.split(".")
         identity = {
             "GPUSCHED_JOB": "snake-1",
@@ -37,8 +37,10 @@ class Launch:
             "GPUSCHED_ENDPOINT": f"ipc://{self.run_dir}/channel.sock",
             "GPUSCHED_RUN_DIR": str(self.run_dir),
             "GPUSCHED_SETTINGS": json.dumps(self._settings),
+            "OMP_NUM_THREADS": "1",
+            "TF_NUM_INTRAOP_THREADS": "1",
+            "TF_NUM_INTEROP_THREADS": "1",
         }
-        identity |= dict.fromkeys(THREADS, str(threads))
         with (self.run_dir / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"workloads.snake.{role}"],
@@ -73,7 +75,7 @@ class Launch:
 def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
     launches: list[Launch] = []
 
-    def make(name: str = "run", **settings: object) -> Launch:
+    def make(name: str = "r", **settings: object) -> Launch:
         (tmp_path / name).mkdir(mode=0o700)
         launches.append(Launch(tmp_path / name, **settings))
         return launches[-1]
@@ -83,7 +85,9 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         one.end()
 
 
-@pytest.mark.parametrize("how", [{}, {"inference": "learner"}, {"algo": "qlearning", "steps": 15_000}])
+@pytest.mark.parametrize(
+    "how", [{}, {"inference": "learner"}, {"algo": "qlearning", "steps": 15_000}, {"algo": "genetic"}]
+)
 def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
     launch: Callable[..., Launch], how: dict[str, object]
 ) -> None:
@@ -91,40 +95,37 @@ def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
     learner, actor = run.start("learner.0"), run.start("actor.0")
     assert learner.wait(60) == 0, run.log("learner.0")
     assert actor.wait(20) == 0, run.log("actor.0")
-    require_whole(run, steps=5_000)
-
-
-def require_whole(run: Launch, steps: int) -> None:
-    """Require all that a run leaves that ended by its limit of `steps`."""
     assert "greedy play: mean" in run.log("learner.0")
     evaluation = json.loads((run.run_dir / "evaluation.json").read_text())
-    assert (evaluation["games"], evaluation["steps"] >= steps) == (256, True)
+    assert (evaluation["games"], evaluation["steps"] >= 5_000) == (256, True)
     for name in ("weights.npz", "scores.csv", "learning_curve.png", "game.gif", "progress.jsonl"):
         assert (run.run_dir / name).stat().st_size > 0
     assert list((run.run_dir / "tensorboard").iterdir())
     assert "greedy play: mean" in str(run.progress()[-1]["note"])
 
 
-@pytest.mark.timeout(120)  # seven starts of TensorFlow, perhaps on a busy machine
+def curve_of(run: Launch, actors: int) -> list[tuple[int, int, float]]:
+    """Return steps, games and score of some generations, of which the last ones are played without the second actor."""
+    learner, *players = [run.start(name) for name in ("learner.0", *(f"actor.{rank}" for rank in range(actors)))]
+    scores = run.run_dir / "scores.csv"
+    for player in players[1:2]:
+        run.wait_for(lambda: any("actor.1" in str(told.get("replicas")) for told in run.progress()))
+        player.kill()
+    before = len(read_rows(scores))
+    run.wait_for(lambda: len(read_rows(scores)) >= before + 12)
+    learner.send_signal(signal.SIGTERM)
+    assert learner.wait(20) == 0, run.log("learner.0")
+    return [row[1:4] for row in read_rows(scores)]
+
+
+@pytest.mark.timeout(120)  # two learners and four actors, perhaps on a busy machine
 def test_one_seed_gives_one_curve_with_one_actor_and_with_three_of_which_one_is_killed(
     launch: Callable[..., Launch],
 ) -> None:
-    steps = 10_000
-    settings = {"algo": "genetic", "population": 16, "games": 8, "rollout": 16, "steps": steps}
-    alone, together = launch("alone", **settings), launch("together", **settings)
-    processes = [alone.start("learner.0"), alone.start("actor.0")]
-    assert processes[0].wait(60) == 0, alone.log("learner.0")
-    assert processes[1].wait(20) == 0, alone.log("actor.0")
-    learner, *actors = [together.start(name, threads=2) for name in ("learner.0", "actor.0", "actor.1", "actor.2")]
-    together.wait_for(lambda: len(read_rows(together.run_dir / "scores.csv")) > 0)
-    actors[1].kill()
-    assert learner.wait(60) == 0, together.log("learner.0")
-    curves = [[row[1:4] for row in read_rows(run.run_dir / "scores.csv")] for run in (alone, together)]
-    whole = min(map(len, curves))  # whether a generation is whole that the limit falls into is chance
-    assert curves[0][:whole] == curves[1][:whole]
-    assert (whole >= 3, len({row[2] for row in curves[0]}) > 1) == (True, True)
-    for run in (alone, together):
-        require_whole(run, steps)
+    alone, together = curve_of(launch("1", algo="genetic"), 1), curve_of(launch("3", algo="genetic"), 3)
+    whole = min(len(alone), len(together))
+    assert alone[:whole] == together[:whole]
+    assert len({score for _, _, score in alone[:whole]}) > 1
 
 
 def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched(
@@ -148,10 +149,7 @@ def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)  # five starts of TensorFlow, perhaps on a busy machine
-@pytest.mark.parametrize(
-    "how",
-    [{}, {"inference": "learner"}, {"algo": "qlearning"}, {"algo": "genetic", "rollout": 16, "population": 8}],
-)
+@pytest.mark.parametrize("how", [{}, {"inference": "learner"}, {"algo": "qlearning"}, {"algo": "genetic"}])
 def test_it_survives_kill_9_of_an_actor_and_of_the_learner(
     launch: Callable[..., Launch], how: dict[str, object]
 ) -> None:
