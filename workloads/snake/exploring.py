@@ -19,6 +19,7 @@ __all__ = ["Explored", "Exploring", "explored_from"]
 
 _MOST: Final = 0.1
 _LEAST: Final = 0.001
+_TOLD: Final = 0.01
 
 
 class Explored(Steps, frozen=True, kw_only=True):
@@ -37,12 +38,14 @@ class Exploring:
     """Games that a model plays on by its Q-values, its logits, one piece after the other.
 
     Each game has a chance of its own that a move is drawn at random, from one in ten to one in a thousand (as actors in
-    Horgan et al. 2018, arXiv:1803.00933): some see what else there is, and some get far enough to see long snakes.
+    Horgan et al. 2018, arXiv:1803.00933): some see what else there is, and some get far enough to see long snakes. The
+    scores that are told are those of the half that explores least: the others end soon, and say little of the network.
     """
 
     def __init__(self, model: keras.Model, games: VectorSnake, random: np.random.Generator) -> None:
         self._model, self._games, self._random = model, games, random
         self._chances = np.geomspace(_MOST, _LEAST, len(games.frames))
+        self._told = self._chances <= max(_TOLD, self._chances[-1])
 
     def play(self, steps: int) -> Explored:
         """Play each game on for `steps` steps."""
@@ -54,7 +57,7 @@ class Exploring:
             frames[step] = self._games.frames
             actions[step] = self._choose(self._games.frames)
             _, rewards[step], ended[step], finished = self._games.step(actions[step])
-            scores.append(finished)
+            scores.append(finished[self._told[ended[step]]])
         frames[steps] = self._games.frames
         ends = np.concatenate(scores).astype(np.int64)
         return Explored(frames=frames, actions=actions, rewards=rewards, ended=ended, scores=ends)
