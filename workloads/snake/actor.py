@@ -4,7 +4,6 @@ With `--inference actor` it plays with the learner's newest weights; with `--inf
 then it imports no framework (player.py). With `--algo genetic` it plays genomes, which it makes of their seeds.
 """
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -38,8 +37,6 @@ def main() -> None:
     try:
         with Actor() as channel:
             if settings.algo == "genetic":
-                # with a framework how many threads share a sum decides how it is rounded, and so perhaps a move
-                os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"))
                 play_genomes(channel, settings, None if spectator is None else spectator.see)
             elif settings.inference == "learner":
                 play_as_told(channel, settings.games, random, spectator)

@@ -1,5 +1,6 @@
 """An actor's side of a genetic run: makes the genomes that it is given, and plays them. breeding.py is the other."""
 
+import os
 from collections.abc import Callable
 from typing import Any, Never
 
@@ -19,10 +20,14 @@ __all__ = ["play_genomes", "player_of"]
 
 
 def player_of(network: Network) -> Callable[[Chain], Choose]:
-    """Return what makes of a genome's chain who plays as it says. For `small` no framework is imported."""
+    """Return what makes of a genome's chain who plays as it says. For `small` no framework is imported.
+
+    Others are played in one thread: how many threads share a sum decides how it is rounded, and so perhaps a move.
+    """
     if network == "small":
         genomes = Genomes(spread_over(network, {"policy/bias": (len(MOVES),)}))
         return lambda chain: PlainNetwork(genomes.weights(chain)).best
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"))
     from gpusched.frameworks import limit_memory
     from workloads.snake.genetic import genomes_of
     from workloads.snake.networks import build, judge, take_weights

@@ -1,10 +1,14 @@
-"""The network in NumPy is that in Keras, and its sums are exact."""
+"""The network in NumPy is that in Keras, its sums are exact, and who plays it needs no framework."""
+
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
 from workloads.snake.networks import build, judge, named_weights, take_weights
+from workloads.snake.performer import player_of
 from workloads.snake.plain import PlainNetwork, rounded
 from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, Frames
 from workloads.snake.vector import VectorSnake
@@ -63,3 +67,26 @@ def test_rounded_weights_stay_and_large_ones_have_an_end() -> None:
     np.testing.assert_array_equal(once, rounded(once))
     np.testing.assert_allclose(once, [0.1, -0.3, 8, -8, 3], atol=2**-13)
     assert once.dtype == np.float32
+
+
+def test_who_plays_genomes_of_the_small_network_imports_no_framework() -> None:
+    code = """
+import sys
+import numpy as np
+import workloads.snake.actor
+from workloads.snake.performer import player_of
+from workloads.snake.vector import VectorSnake
+
+print(player_of("small")(np.array([1, 2]))(VectorSnake(3, 1).frames).shape, {"keras", "tensorflow"} & set(sys.modules))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["(3,)", "set()"]
+
+
+def test_genomes_of_the_original_network_are_played_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        monkeypatch.setenv(name, "1")  # so that it is as before afterwards
+    player, boards = player_of("original"), frames()
+    one, other = (player(np.array(chain))(boards).copy() for chain in ([1, 2], [1, 3]))
+    assert set(np.concatenate([one, other]).tolist()) <= set(range(len(MOVES)))
+    assert (one != other).any()
