@@ -39,9 +39,10 @@ def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json:
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
         return
     from gpusched.cli.render_plan import show_plan
+    from gpusched.planner.words import number
 
     show_plan(plan, sys.stdout)
-    print(f"\nwould start now: {len(specs)} processes")
+    print(f"\nwould start now: {number(len(specs), 'process')}")
     for line in _command_lines(specs):
         print(line)
     print("nothing has been started")

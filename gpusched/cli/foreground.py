@@ -133,7 +133,7 @@ def _without_hook(plan: Plan, workload: Workload) -> list[str]:
         f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
         "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
         for role in workload.roles
-        if plan.devices and role.count and role.memory and contract.skips_hook(role.command)
+        if plan.devices and role.count and (role.memory or role.devices) and contract.skips_hook(role.command)
     ]
 
 

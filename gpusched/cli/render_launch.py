@@ -163,7 +163,8 @@ def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: b
         state.append(f" {max(replica.retry_at - scene.now, 0):.0f}s", style="dim")
     device = "-"
     if replica.device_index is not None:
-        device = f"GPU {replica.device_index}" + (" (simulated)" if scene.job.simulated else "")
+        indices = (replica.device_index, *(share.device_index for share in replica.further))
+        device = f"GPU {', '.join(map(str, indices))}" + (" (simulated)" if scene.job.simulated else "")
     return [
         replica.name,
         state,

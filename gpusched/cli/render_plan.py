@@ -227,6 +227,9 @@ class _Drawing:
         if not group.runs:
             return [*lines, [Piece("  nothing is placed here", "dim")]]
         terms = [_term(run, alone=len(group.runs) == 1) for run in group.runs]
+        # One limit holds on all whole devices of a replica, so that a larger one has more than that.
+        beyond = device.planned_mib - sum(replica.share_mib for run in group.runs for replica in run)
+        terms += [f"{beyond} beyond its limit"] if beyond else []
         total = f" = {device.planned_mib} of {device.plannable_mib} MiB"
         return [*lines, [Piece(f"  {' + '.join(terms)}{total}", "bold")]]
 

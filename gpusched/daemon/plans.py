@@ -8,9 +8,9 @@ from collections.abc import Hashable, Sequence
 
 from gpusched.errors import NeverFits
 from gpusched.model.device import Inventory
-from gpusched.model.job import Submission
+from gpusched.model.job import CommandNeed, Submission
 from gpusched.model.lease import Lease
-from gpusched.model.plan import Plan, Request
+from gpusched.model.plan import Plan, Request, RoleRequest
 from gpusched.planner import Rules, plan, select_devices
 from gpusched.planner.budget import Budget
 from gpusched.planner.command import command_fits, could_use, plan_command
@@ -57,8 +57,14 @@ def could_be_on(submission: Submission, budget: Budget, settings: Settings) -> b
     """Return whether any part of the job could be on this device if the device were idle."""
     if submission.command is not None:
         return could_use(submission.command, budget, settings.context_mib)
-    least = min(role.memory.min_mib for role in request_of(submission).roles if role.memory is not None and role.count)
-    return least + settings.context_mib <= budget.idle.plannable_mib
+    idle = budget.idle.plannable_mib
+    return any(
+        role.memory.min_mib + settings.context_mib <= idle
+        if role.memory is not None
+        else role.on_device and could_use(_command_like(role), budget, settings.context_mib)
+        for role in request_of(submission).roles
+        if role.count
+    )
 
 
 def chosen_devices(submission: Submission, inventory: Inventory) -> frozenset[str] | None:
@@ -82,7 +88,7 @@ def needs_devices(submission: Submission) -> bool:
     """Return whether the job asks for anything of a device."""
     if submission.command is not None:
         return submission.command.devices != 0
-    return any(role.memory is not None and role.count for role in request_of(submission).roles)
+    return any(role.on_device and role.count for role in request_of(submission).roles)
 
 
 def request_of(submission: Submission) -> Request:
@@ -91,6 +97,11 @@ def request_of(submission: Submission) -> Request:
     if request is None:
         raise NeverFits(f"{submission.workload.name}: nothing is asked for", "submit it anew")
     return request if submission.maximise is None else with_count(request, submission.maximise, 1)
+
+
+def _command_like(role: RoleRequest) -> CommandNeed:
+    """Return the need of a command that asks for the whole devices of one replica; of all devices, one at least."""
+    return CommandNeed(devices=role.devices if isinstance(role.devices, int) else 1)
 
 
 def need_of(submission: Submission) -> Hashable:

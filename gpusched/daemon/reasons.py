@@ -9,26 +9,19 @@ from gpusched.model.lease import Lease
 from gpusched.planner.budget import Budget
 from gpusched.planner.command import needed
 from gpusched.planner.holders import Began, held
+from gpusched.planner.words import needed_by
 from gpusched.units import FRACTION_ONE, format_seconds, portion
 
 __all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_holds", "would_delay"]
 
 _MOST_DEVICES: Final = 3
-_MOST_ROLES: Final = 4
 
 
 def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib: int) -> str:
     """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs."""
     if submission.command is not None:
         return f"needs {needed(submission.command, context_mib)}{_part(submission, grounds)}"
-    roles = [role for role in request_of(submission).roles if role.memory is not None and role.count]
-    told = [
-        f"{role.memory.min_mib + context_mib} MiB{f' × {role.count}' if role.count > 1 else ''} ({role.name})"
-        for role in roles[:_MOST_ROLES]
-        if role.memory is not None
-    ]
-    more = [f"{len(roles) - _MOST_ROLES} more roles"] if len(roles) > _MOST_ROLES else []
-    return f"needs {' + '.join(told + more)}"
+    return f"needs {needed_by(request_of(submission).roles, context_mib)}"
 
 
 def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:

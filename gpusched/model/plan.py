@@ -3,13 +3,13 @@
 import msgspec
 
 from gpusched.model.device import Inventory
-from gpusched.model.workload import Memory
+from gpusched.model.workload import Devices, Memory
 
 __all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Request", "RoleRequest"]
 
 
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` replicas of a role, each with `memory`, or without a device if that is None.
+    """`count` replicas of a role, each with `memory` on one device, or with whole `devices`, or without a device.
 
     `threads` None: their part of the CPUs, `least_threads` or more if there are so many. `light`: they hardly use one,
     so the others share the CPUs as if these were not there.
@@ -18,9 +18,15 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     count: int
     memory: Memory | None
+    devices: Devices | None = None
     threads: int | None = None
     least_threads: int = 1
     light: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its replicas need a device, or several."""
+        return self.memory is not None or self.devices is not None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +48,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """Where one process goes and what it gets. Memory in MiB, `fraction` = limit / device total in 1/10 000.
 
     Without a device, `device_uuid` is None and all amounts are 0. `cpus` are the CPUs it may run on, near its device.
-    `further` are the devices after the first of a command that has several whole ones; the limit holds for each.
+    `further` are the devices after the first of a replica that has several whole ones; the limit holds for each.
     `whole`: it has its devices to itself.
     """
 

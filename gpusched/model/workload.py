@@ -7,11 +7,14 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-__all__ = ["Memory", "Restart", "RestartPolicy", "Role", "Setting", "Workload"]
+__all__ = ["Devices", "Memory", "Restart", "RestartPolicy", "Role", "Setting", "Workload"]
 
 RestartPolicy = Literal["never", "on-signal", "on-failure", "always"]
 Setting = bool | int | float | str
 """What one of a workload's own settings may be compared with."""
+
+Devices = int | Literal["all"]
+"""How many whole devices one replica gets; `all`: as many as are whole and the other roles leave, at least 1."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +45,7 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of process. `memory` None: its replicas get no device.
+    """One kind of process. Its replicas get `memory` on one device, or whole `devices`; with neither they get none.
 
     `threads` None: the plan decides, and gives `least_threads` or more if there are so many CPUs. `light`: another role
     computes what this one needs, so that it hardly uses a CPU.
@@ -52,13 +55,14 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     count: int = 1
     memory: Memory | None = None
+    devices: Devices | None = None
     restart: Restart = Restart()
     threads: int | None = None
     least_threads: int = 1
     light: bool = False
 
     def under(self, settings: Mapping[str, object]) -> "Role":
-        """Return the role as it is when the workload's settings are these; without its device it is light."""
+        """Return the role as it is when the workload's settings are these; one that loses its device is light."""
         if self.memory is None:
             return self
         memory = self.memory.under(settings)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from gpusched.errors import UsageError, WorkloadError
-from gpusched.model.workload import Memory, Restart, RestartPolicy, Role, Setting, Workload
+from gpusched.model.workload import Devices, Memory, Restart, RestartPolicy, Role, Setting, Workload
 from gpusched.settings import ENGINES
 from gpusched.units import parse_fraction, parse_mib
 
@@ -17,6 +17,7 @@ _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _POLICIES: Final = {policy: policy for policy in get_args(RestartPolicy)}
 _MOST_THREADS: Final = 1024
 _MOST_REPLICAS: Final = 100_000
+_MOST_DEVICES: Final = 1024
 
 
 def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
@@ -82,7 +83,7 @@ def _role(name: str, table: "_Table") -> Role:
         raise table.error(
             "", "is not a name for a role", "use lower-case letters, digits, - and _, such as [roles.actor]"
         )
-    table.only("command", "count", "memory", "restart", "threads")
+    table.only("command", "count", "memory", "devices", "restart", "threads")
     command = table.texts("command")
     if not command:
         raise table.error("command", "is missing or empty", 'add command = ["{python}", "-m", "my.module"]')
@@ -92,6 +93,7 @@ def _role(name: str, table: "_Table") -> Role:
         command=command,
         count=table.whole("count", 1, 0, _MOST_REPLICAS),
         memory=_memory(table.table("memory")) if "memory" in table.values else None,
+        devices=_devices(table) if "devices" in table.values else None,
         restart=_restart(table.table("restart")),
         threads=threads,
         least_threads=least_threads,
@@ -108,6 +110,19 @@ def _memory(table: "_Table") -> Memory:
     except UsageError as error:
         raise WorkloadError(error.message, error.hint) from None
     return Memory(min_mib=least, share=share, unless=_unless(table) if "unless" in table.values else ())
+
+
+def _devices(table: "_Table") -> Devices:
+    """Return how many whole devices a replica gets; an amount of memory beside them would say nothing."""
+    if "memory" in table.values:
+        hint = "keep `devices` for whole GPUs, or `memory` for a part of one"
+        raise table.error("devices", "stands beside memory, and a role has either", hint)
+    value = table.values["devices"]
+    if value == "all":
+        return "all"
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_DEVICES:
+        raise table.error("devices", f"is {value!r}", f'give a whole number from 1 to {_MOST_DEVICES}, or "all"')
+    return value
 
 
 def _unless(table: "_Table") -> tuple[tuple[str, Setting], ...]:

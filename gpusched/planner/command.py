@@ -1,38 +1,32 @@
 """The plan of one command: whole devices, an amount of memory on one device, or a part of one device.
 
-A whole device is one that nobody else computes on: no lease, no foreign compute process, and at least half of what it
-has when idle is left beside a desktop, or beside processes that cannot be seen from here. All that can be planned of
-it is the command's. An amount is a limit, with the context on top; a part is what is paid, with the context inside.
+All that can be planned of a whole device is the command's (`planner.whole` says which device is whole). An amount is a
+limit, with the context on top; a part is what is paid, with the context inside.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec.structs import replace
 
 from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
-from gpusched.model.plan import DeviceShare, Plan, Replica, Request, RoleRequest
+from gpusched.model.plan import Plan, Replica, Request, RoleRequest
 from gpusched.model.workload import Memory
 from gpusched.planner.budget import Budget, budgets, left_out
 from gpusched.planner.explain import warnings
 from gpusched.planner.fit import Rules
-from gpusched.planner.holders import held
-from gpusched.planner.placement import device_plan, near
-from gpusched.planner.words import alone_lines, gpus
-from gpusched.units import FRACTION_ONE, fraction_of, portion
+from gpusched.planner.holders import held_lines
+from gpusched.planner.placement import device_plan, near_all, replica_on
+from gpusched.planner.whole import Piece, is_whole, most_whole, whole_devices
+from gpusched.planner.words import alone_lines, gpus, whole_gpus, whole_line
+from gpusched.units import FRACTION_ONE, portion
 
 __all__ = ["ROLE", "command_fits", "could_use", "needed", "plan_command"]
 
 ROLE: Final = "command"
-_MOST_TOLD: Final = 8
-
-
-class _Piece(NamedTuple):
-    """What a command gets of one device, in MiB."""
-
-    budget: Budget
-    share_mib: int
 
 
 def plan_command(
@@ -86,39 +80,18 @@ def needed(need: CommandNeed, context_mib: int) -> str:
         return f"{need.memory_mib + context_mib} MiB of one GPU, {need.memory_mib} + {context_mib} MiB of context"
     if need.fraction is not None:
         return f"{need.fraction / FRACTION_ONE:g} of one GPU"
-    return f"{need.devices} whole GPU{'' if need.devices == 1 else 's'}"
+    return whole_gpus(need.devices or 0)
 
 
-def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> tuple[_Piece, ...] | None:
+def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> tuple[Piece, ...] | None:
     """Return what the command gets, or None if it does not fit."""
     if need.devices is not None:
-        return _whole_devices(need.devices, grounds, context_mib)
-    sizes = (_Piece(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
+        return whole_devices(need.devices, grounds, context_mib)
+    sizes = (Piece(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
     fitting = [piece for piece in sizes if context_mib < piece.share_mib <= piece.budget.plannable_mib]
     if not fitting:
         return None
-    return (min(fitting, key=lambda piece: (_is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
-
-
-def _whole_devices(number: int, grounds: Sequence[Budget], context_mib: int) -> tuple[_Piece, ...] | None:
-    # CUDA shows a process one MIG instance at the most, whatever is listed.
-    whole = [
-        _Piece(budget, budget.plannable_mib)
-        for budget in grounds
-        if _is_whole(budget) and budget.plannable_mib > context_mib
-        if number == 1 or budget.device.mig_index is None
-    ]
-    if len(whole) < number:
-        return None
-    most = sorted(whole, key=lambda piece: -piece.share_mib)[:number]
-    first = min(most, key=lambda piece: piece.share_mib, default=None)
-    return tuple(sorted(most, key=lambda piece: (piece is not first, grounds.index(piece.budget))))
-
-
-def _is_whole(budget: Budget) -> bool:
-    computing = any("C" in process.kind for process in budget.foreign)
-    left = 2 * budget.plannable_mib >= budget.idle.plannable_mib
-    return not budget.leased_mib and not computing and not budget.taken and left
+    return (min(fitting, key=lambda piece: (is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
 
 
 def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
@@ -133,45 +106,21 @@ def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
     return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
 
 
-def _replica(pieces: Sequence[_Piece], cpus: tuple[int, ...], context_mib: int, *, whole: bool) -> Replica:
-    """Return the one replica. Its fraction is of the largest device, so that it is within the limit on each."""
+def _replica(pieces: Sequence[Piece], cpus: tuple[int, ...], context_mib: int, *, whole: bool) -> Replica:
+    """Return the one replica."""
     if not pieces:
         return Replica(name=f"{ROLE}.0", role=ROLE, rank=0, cpus=cpus, threads=max(1, len(cpus)))
-    first, *further = pieces
-    limit = first.share_mib - context_mib
-    mine = tuple(sorted({cpu for piece in pieces for cpu in near(piece.budget, cpus)}))
-    return Replica(
-        name=f"{ROLE}.0",
-        role=ROLE,
-        rank=0,
-        device_index=first.budget.device.index,
-        device_uuid=first.budget.device.uuid,
-        limit_mib=limit,
-        context_mib=context_mib,
-        fraction=fraction_of(limit, max(piece.budget.total_mib for piece in pieces)),
-        cpus=mine,
-        threads=max(1, len(mine)),
-        further=tuple(
-            DeviceShare(
-                device_index=piece.budget.device.index,
-                device_uuid=piece.budget.device.uuid,
-                share_mib=piece.share_mib,
-            )
-            for piece in further
-        ),
-        whole=whole,
-    )
+    mine = near_all(pieces, cpus)
+    return replace(replica_on(pieces, ROLE, 0, context_mib), cpus=mine, threads=max(1, len(mine)), whole=whole)
 
 
-def _why(need: CommandNeed, replica: Replica, pieces: Sequence[_Piece]) -> str:
+def _why(need: CommandNeed, replica: Replica, pieces: Sequence[Piece]) -> str:
     if not pieces:
         return f"{ROLE}: no GPU is asked for"
     labels = [piece.budget.device.label for piece in pieces]
-    each = " each" if len(pieces) > 1 else ""
     parts = f"{replica.limit_mib} MiB limit + {replica.context_mib} MiB context"
     if need.devices is not None:
-        whole = "the whole of" if len(pieces) == 1 else f"{len(pieces)} whole devices,"
-        return f"{ROLE}: {whole} {gpus(labels)}: {parts}{each}, and nobody else is placed there"
+        return whole_line(ROLE, labels, replica)
     idle = pieces[0].budget.idle.plannable_mib
     if need.fraction is not None:
         part = f"{need.fraction / FRACTION_ONE:g} of {idle} MiB = {replica.share_mib} MiB"
@@ -189,15 +138,7 @@ def _refusal(
     extra = [*alone_lines(grounds), *excluded]
     if _pieces(need, idle, context_mib) is None:
         return NeverFits(_too_much(need, idle, context_mib), "; ".join([_less(need, idle, context_mib), *extra]))
-    # There is no clock here: leases of the same half a day are told without a date.
-    latest = max((lease.since for lease in leases), default=0.0)
-    told = [
-        f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, {holding}"
-        for budget in grounds
-        if (holding := held(budget, leases, lambda _: None, latest))
-    ]
-    more = [f"and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
-    message = "; ".join([f"needs {needed(need, context_mib)}", *told[:_MOST_TOLD], *more])
+    message = "; ".join([f"needs {needed(need, context_mib)}", *held_lines(grounds, leases)])
     return NotNow(message, "; ".join([_wait(need, grounds, context_mib), *extra]))
 
 
@@ -211,7 +152,7 @@ def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> st
         return f"the most that can be planned is {most}; {part}, and the context alone takes {context_mib} MiB"
     if need.memory_mib is not None:
         return f"needs {needed(need, context_mib)}; the most that can be planned on one device is {most}"
-    number = _most_whole(idle, context_mib)
+    number = most_whole(idle, context_mib)
     mig = "; a process sees one MIG instance at the most" if any(b.device.mig_index is not None for b in idle) else ""
     return f"needs {needed(need, context_mib)}, and of {where} at most {number} can be had at once{mig}"
 
@@ -222,23 +163,16 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
     if largest <= context_mib:
         return "take a machine with larger devices"
     if need.devices is not None:
-        return f"ask for --gpus {_most_whole(idle, context_mib)} at most"
+        return f"ask for --gpus {most_whole(idle, context_mib)} at most"
     if need.memory_mib is not None:
         return f"ask for at most {largest - context_mib} MiB"
     least = -(-(context_mib + 1) * FRACTION_ONE // largest)
     return f"ask for at least {least / FRACTION_ONE:g} of it"
 
 
-def _most_whole(idle: Sequence[Budget], context_mib: int) -> int:
-    most = len(idle)
-    while most and _whole_devices(most, idle, context_mib) is None:
-        most -= 1
-    return most
-
-
 def _wait(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> str:
     """Return what a person can do now: wait, or ask for what is free."""
-    if need.devices is not None and need.devices > 1 and (number := _most_whole(grounds, context_mib)):
+    if need.devices is not None and need.devices > 1 and (number := most_whole(grounds, context_mib)):
         return f"wait, or ask for --gpus {number} at most"
     free = max((budget.plannable_mib for budget in grounds if budget.now.most), default=0) - context_mib
     return f"wait, or ask for at most --memory {free}MiB" if free > 0 else "wait until memory is free"

@@ -1,22 +1,23 @@
 """The planner's entry: from a request, an inventory, leases and rules to a plan, or to the reason why there is none."""
 
 from collections.abc import Iterator, Sequence
-
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
-from gpusched.planner.budget import budgets, left_out
+from gpusched.planner.budget import Budget, budgets, left_out
 from gpusched.planner.explain import Decision, warnings, why, why_without_devices
-from gpusched.planner.fit import Rules, any_fits, giving_way, needs, with_count
+from gpusched.planner.fit import Division, Rules, division, giving_way, needs, with_count
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policy import Policy, policy_named
 from gpusched.planner.problem import Problem
 from gpusched.planner.refuse import Attempt, refusal
+from gpusched.planner.refuse_whole import whole_refusal
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.planner.solve import fits, largest, largest_limit, place
+from gpusched.planner.whole import with_all
 
 __all__ = ["Rules", "plan"]
 
@@ -41,24 +42,18 @@ def plan(
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
-    grounds = budgets(inventory, leases, rules.headroom, rules.only)
-    rooms = tuple(budget.now for budget in grounds)
-    problem = Problem(rooms=rooms, needs=needs(request), context_mib=rules.context_mib)
-    if not any_fits(problem, policy):
-        attempt = Attempt(
-            request=request,
-            problem=giving_way(problem),
-            policy=rules.policy,
-            grounds=grounds,
-            excluded=left_out(inventory, rules.only),
-            fits=lambda changed: fits(policy(changed)),
-        )
-        raise refusal(attempt)
+    search = _Search(request, budgets(inventory, leases, rules.headroom, rules.only), rules.context_mib, policy)
+    whole, problem = _divided(search, rules, leases, left_out(inventory, rules.only))
     if maximise is not None:
-        request = with_count(request, maximise, _most(problem, request, maximise, policy, len(inventory.cpus)))
-        problem = replace(problem, needs=needs(request))
+        search = search.with_most(maximise, len(inventory.cpus))
+    everything = frozenset(role.name for role in request.roles if role.devices == "all")
+    if everything:
+        search = search.with_all_devices()
+    if search.request is not request:
+        whole, problem = _divided(search, rules, leases, left_out(inventory, rules.only))
+    request, grounds = search.request, search.grounds
     narrowed, limit = next(_solutions(problem, policy))
-    placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus)
+    placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus, whole)
     replicas, devices = placement.replicas_and_devices()
     decision = Decision(
         request=request,
@@ -68,6 +63,7 @@ def plan(
         devices=devices,
         replicas=replicas,
         maximised=maximise,
+        everything=everything,
     )
     return Plan(
         inventory=inventory,
@@ -80,6 +76,64 @@ def plan(
     )
 
 
+class _Search(NamedTuple):
+    """A request on these devices, under one policy."""
+
+    request: Request
+    grounds: tuple[Budget, ...]
+    context_mib: int
+    policy: Policy
+
+    def division(self) -> Division | None:
+        """Return a way to give whole devices beside which everything has a place at its minimum."""
+        return division(self.request, self.grounds, self.context_mib, self.policy)
+
+    def with_most(self, role: str, cpus: int) -> "_Search":
+        """Return the search for as many replicas of `role` as fit when every role is content with its minimum."""
+        (asked,) = (each for each in self.request.roles if each.name == role)
+        if not asked.on_device:
+            return self._with_count(role, _most_for_cpus(self.request, role, cpus))
+        least = (each.memory.min_mib for each in self.request.roles if each.memory is not None and each.count)
+        size = min(least, default=0) + self.context_mib
+        ceiling = sum(budget.now.plannable_mib // size for budget in self.grounds if size)
+        top = max(len(self.grounds), min(ceiling, MOST_REPLICAS))
+        return self._with_count(role, largest(lambda count: self._with_count(role, count).fits(), 1, top))
+
+    def with_all_devices(self) -> "_Search":
+        """Return the search in which who asks for all devices gets the most that leave the others a place."""
+        return self._with_all(largest(lambda number: self._with_all(number).fits(), 1, len(self.grounds)))
+
+    def fits(self) -> bool:
+        """Return whether everything has a place at its minimum."""
+        return self.division() is not None
+
+    def _with_count(self, role: str, count: int) -> "_Search":
+        return self._replace(request=with_count(self.request, role, count))
+
+    def _with_all(self, number: int) -> "_Search":
+        return self._replace(request=with_all(self.request, number))
+
+
+def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: tuple[str, ...]) -> Division:
+    """Return the division of `search`. Raises NeverFits or NotNow if there is none."""
+    found = search.division()
+    if found is not None:
+        return found
+    if any(role.devices is not None and role.count for role in search.request.roles):
+        raise whole_refusal(search.request, search.grounds, leases, rules, excluded)
+    rooms = tuple(budget.now for budget in search.grounds)
+    problem = Problem(rooms=rooms, needs=needs(search.request), context_mib=search.context_mib)
+    attempt = Attempt(
+        request=search.request,
+        problem=giving_way(problem),
+        policy=rules.policy,
+        grounds=search.grounds,
+        excluded=excluded,
+        fits=lambda changed: fits(search.policy(changed)),
+    )
+    raise refusal(attempt)
+
+
 def _solutions(problem: Problem, policy: Policy) -> Iterator[tuple[Problem, int]]:
     """Yield the narrowed problem and its largest least limit: with the shares, then without, where they fit."""
     for candidate in (problem, giving_way(problem)):
@@ -87,19 +141,6 @@ def _solutions(problem: Problem, policy: Policy) -> Iterator[tuple[Problem, int]
         limit = largest_limit(narrowed)
         if limit is not None:
             yield narrowed, limit
-
-
-def _most(problem: Problem, request: Request, role: str, policy: Policy, cpus: int) -> int:
-    """Return the largest number of replicas of `role` that fits when every role is content with its minimum."""
-    if all(asked.memory is None for asked in request.roles if asked.name == role):
-        return _most_for_cpus(request, role, cpus)
-
-    def holds(count: int) -> bool:
-        return any_fits(replace(problem, needs=needs(with_count(request, role, count))), policy)
-
-    size = min(need.min_mib for need in problem.needs if need.count) + problem.context_mib
-    ceiling = sum(room.plannable_mib // size for room in problem.rooms)
-    return largest(holds, 1, min(max(1, ceiling), MOST_REPLICAS))
 
 
 def _most_for_cpus(request: Request, role: str, cpus: int) -> int:

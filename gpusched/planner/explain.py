@@ -9,7 +9,7 @@ from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
 from gpusched.planner.budget import Budget
 from gpusched.planner.problem import Problem, TooManyWays
 from gpusched.planner.solve import most_counted
-from gpusched.planner.words import alone_lines, foreign_lines, gpus, number, percent, plural
+from gpusched.planner.words import alone_lines, foreign_lines, gpus, listed, number, percent, plural, whole_line
 from gpusched.units import fraction_of
 
 __all__ = ["Decision", "warnings", "why", "why_without_devices"]
@@ -18,7 +18,10 @@ _MOST_LINES = 8
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided: the narrowed problem, the least limit (MiB), and where that put everything."""
+    """What was decided: the narrowed problem, the least limit (MiB), and where that put everything.
+
+    `everything`: the roles that asked for all devices.
+    """
 
     request: Request
     policy: str
@@ -27,12 +30,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DevicePlan, ...]
     replicas: tuple[Replica, ...]
     maximised: str | None
+    everything: frozenset[str]
 
 
 def why(decision: Decision) -> tuple[str, ...]:
     """Return the reasons for the counts and limits, most telling first."""
     return (
         *_maximised(decision),
+        *_whole(decision),
         *_gave_way(decision),
         *_policy(decision),
         *_shares(decision),
@@ -82,10 +87,24 @@ def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence
 
 def _maximised(decision: Decision) -> Iterator[str]:
     for role in decision.request.roles:
-        if role.name == decision.maximised and role.memory is None:
+        if role.name == decision.maximised and not role.on_device:
             yield _one_for_each_cpu(role.count, role.name)
         elif role.name == decision.maximised:
             yield f"{number(role.count, role.name)}: the most that fit when every role is content with its minimum"
+
+
+def _whole(decision: Decision) -> Iterator[str]:
+    """One line for each replica with devices to itself, and one for those that asked for all there are."""
+    label_of = {device.uuid: device.label for device in decision.devices}
+    mine = [replica for replica in decision.replicas if replica.whole]
+    for replica in mine[:_MOST_LINES]:
+        uuids = [replica.device_uuid, *(share.device_uuid for share in replica.further)]
+        yield whole_line(replica.name, [label_of[uuid] for uuid in uuids if uuid is not None], replica)
+    if len(mine) > _MOST_LINES:
+        yield f"{len(mine) - _MOST_LINES} more replicas have whole devices"
+    if decision.everything:
+        beside = " and leave the others a place" if any(need.count for need in decision.problem.needs) else ""
+        yield f"{listed(sorted(decision.everything))} asked for all devices: as many as are whole{beside}"
 
 
 def _gave_way(decision: Decision) -> Iterator[str]:
@@ -138,14 +157,18 @@ def _taking(replica: Replica, device: DevicePlan) -> str:
 
 
 def _other_role(decision: Decision, shares: set[str]) -> str:
-    names = {replica.role for replica in decision.replicas if replica.role not in shares and replica.device_uuid}
+    names = {
+        replica.role
+        for replica in decision.replicas
+        if replica.role not in shares and replica.device_uuid and not replica.whole
+    }
     return names.pop() if len(names) == 1 else "replica"
 
 
 def _elastic(decision: Decision) -> Iterator[str]:
     """One line for each role without a share: where its limit comes from, or that it needs none."""
     for role in decision.request.roles:
-        if role.count and role.memory is None:
+        if role.count and not role.on_device:
             yield f"{number(role.count, role.name)}: no memory is asked for, so no device is given"
         elif role.count and role.memory is not None and role.memory.share is None:
             yield _limit_line(decision, role)

@@ -1,6 +1,7 @@
 """Whether a request has a place, without saying where: what the planner asks first, and a queue over and over."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -8,10 +9,11 @@ from msgspec.structs import replace
 from gpusched.model.plan import Request
 from gpusched.planner.budget import Budget
 from gpusched.planner.policy import Policy, policy_named
-from gpusched.planner.problem import Need, Problem
+from gpusched.planner.problem import Need, Problem, Room
 from gpusched.planner.solve import fits
+from gpusched.planner.whole import Allotment, allotments, with_all
 
-__all__ = ["Rules", "any_fits", "giving_way", "needs", "request_fits", "with_count"]
+__all__ = ["Division", "Rules", "any_fits", "division", "giving_way", "needs", "request_fits", "with_count"]
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +28,46 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     only: frozenset[str] | None = None
 
 
+class Division(NamedTuple):
+    """Who has whole devices, and the problem that is left: the others, on the devices that are left."""
+
+    whole: Allotment
+    problem: Problem
+
+
+def division(request: Request, grounds: Sequence[Budget], context_mib: int, policy: Policy) -> Division | None:
+    """Return the first way to give whole devices beside which everything else has a place, or None if there is none.
+
+    Who asks for all devices is content with one.
+    """
+    request = with_all(request, 1)
+    for whole in allotments(request, grounds, context_mib):
+        problem = _beside(whole, request, grounds, context_mib)
+        if _has_place(problem, policy):
+            return Division(whole, problem)
+    return None
+
+
+def _beside(whole: Allotment, request: Request, grounds: Sequence[Budget], context_mib: int) -> Problem:
+    """Return what is left when the devices of `whole` are given: these take nobody else."""
+    taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
+    rooms = (Room(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
+    return Problem(rooms=tuple(rooms), needs=needs(request), context_mib=context_mib)
+
+
+def _has_place(problem: Problem, policy: Policy) -> bool:
+    wanted = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
+    if wanted > sum(room.plannable_mib for room in problem.rooms):
+        return False
+    return not wanted or any_fits(problem, policy)
+
+
 def request_fits(request: Request, grounds: Sequence[Budget], context_mib: int, policy: str) -> bool:
     """Return whether everything that needs a device has a place on `grounds` at its minimum.
 
     More memory on any device never turns a yes into a no. Raises UsageError as `plan` does.
     """
-    rooms = tuple(budget.now for budget in grounds)
-    problem = Problem(rooms=rooms, needs=needs(request), context_mib=context_mib)
-    wanted = sum(need.count * (need.min_mib + context_mib) for need in problem.needs)
-    if wanted > sum(room.plannable_mib for room in rooms):
-        return False
-    return not wanted or any_fits(problem, policy_named(policy))
+    return division(request, grounds, context_mib, policy_named(policy)) is not None
 
 
 def any_fits(problem: Problem, policy: Policy) -> bool:
@@ -45,7 +76,7 @@ def any_fits(problem: Problem, policy: Policy) -> bool:
 
 
 def needs(request: Request) -> tuple[Need, ...]:
-    """Return one need per role, in the roles' order; a role without memory needs no room."""
+    """Return one need per role, in the roles' order; a role without memory, or with whole devices, needs no room."""
     return tuple(
         Need(0, 0) if role.memory is None else Need(role.count, role.memory.min_mib, role.memory.share)
         for role in request.roles

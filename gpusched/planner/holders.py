@@ -12,12 +12,13 @@ from gpusched.model.lease import Lease
 from gpusched.planner.budget import Budget
 from gpusched.units import format_mib
 
-__all__ = ["Began", "clock", "held"]
+__all__ = ["Began", "clock", "held", "held_lines"]
 
 Began = Callable[[int], float | None]
 """When the process of this pid began, in Unix seconds; None if nobody can tell."""
 
 _MOST_HOLDERS: Final = 2
+_MOST_LINES: Final = 8
 _HALF_A_DAY_S: Final = 43_200.0
 
 
@@ -31,6 +32,19 @@ def held(budget: Budget, leases: Iterable[Lease], began: Began, now: float) -> s
     told = [text for _, text in holders[:_MOST_HOLDERS]]
     more = len(holders) - len(told)
     return ", ".join([*told, f"the rest by {more} more"] if more else told)
+
+
+def held_lines(grounds: Iterable[Budget], leases: Sequence[Lease]) -> list[str]:
+    """Return `GPU 1: 90 of 100 MiB free, 10 MiB leased to snake-4` for each device of which anything is held."""
+    # There is no clock here: leases of the same half a day are told without a date.
+    latest = max((lease.since for lease in leases), default=0.0)
+    told = [
+        f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, {holding}"
+        for budget in grounds
+        if (holding := held(budget, leases, lambda _: None, latest))
+    ]
+    more = len(told) - _MOST_LINES
+    return [*told[:_MOST_LINES], f"and {more} more"] if more > 0 else told
 
 
 def clock(moment: float, now: float) -> str:

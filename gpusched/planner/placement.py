@@ -1,15 +1,18 @@
 """From numbers per device to replicas: names, limits, CPUs and threads. It must not decide how many go where."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
+from msgspec.structs import replace
+
+from gpusched.model.plan import DevicePlan, DeviceShare, Replica, Request, RoleRequest
 from gpusched.planner.budget import Budget
 from gpusched.planner.problem import Problem
+from gpusched.planner.whole import Allotment, Piece
 from gpusched.units import fraction_of
 
-__all__ = ["Placement", "device_plan", "near", "replicas_without_devices"]
+__all__ = ["Placement", "device_plan", "near", "near_all", "replica_on", "replicas_without_devices"]
 
 
 class _Cores(NamedTuple):
@@ -22,6 +25,7 @@ class _Cores(NamedTuple):
 class Placement(NamedTuple):
     """For each device of `grounds`, how many replicas of each role it takes. `cpus` are those this process may use.
 
+    `whole` has the devices of those that have some to themselves; nothing else is on these.
     No elastic replica gets less than `limit_mib`; what is left over on a device goes to its share replicas.
     """
 
@@ -31,28 +35,38 @@ class Placement(NamedTuple):
     grounds: tuple[Budget, ...]
     numbers: list[list[int]]
     cpus: tuple[int, ...]
+    whole: Allotment
 
     def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
         """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
         cpus_near = [near(budget, self.cpus) for budget in self.grounds]
-        deviceless = sum(role.count for role in self.request.roles if role.memory is None and not role.light)
+        deviceless = sum(role.count for role in self.request.roles if not role.on_device and not role.light)
         sharing = Counter({self.cpus: deviceless})
+        sharing.update(near_all(pieces, self.cpus) for pieces in self.whole.values())
         for cpus, numbers in zip(cpus_near, self.numbers, strict=True):
             sharing[cpus] += sum(numbers)
         cores = {cpus: _cores(cpus, number) for cpus, number in sharing.items()}
-        by_role: list[list[Replica]] = [[] for _ in self.request.roles]
+        by_role = [list(self._whole(role, cores)) for role in self.request.roles]
+        alone = {uuid: replica for mine in by_role for replica in mine for uuid in _uuids(replica)}
         devices = []
         for budget, cpus, numbers in zip(self.grounds, cpus_near, self.numbers, strict=True):
-            here: list[Replica] = []
+            here = [alone[budget.device.uuid]] if budget.device.uuid in alone else []
             for role, limits, mine in zip(self.request.roles, self._limits(budget, numbers), by_role, strict=True):
                 placed = list(self._on_device(role, limits, len(mine), budget, cores[cpus]))
                 mine.extend(placed)
                 here += placed
             devices.append(device_plan(budget, *here))
         for role, mine in zip(self.request.roles, by_role, strict=True):
-            if role.memory is None:
+            if not role.on_device:
                 mine.extend(_deviceless(role, cores[self.cpus]))
         return tuple(replica for mine in by_role for replica in mine), tuple(devices)
+
+    def _whole(self, role: RoleRequest, cores: Mapping[tuple[int, ...], _Cores]) -> Iterator[Replica]:
+        for rank in range(role.count if role.devices is not None else 0):
+            pieces = self.whole[f"{role.name}.{rank}"]
+            mine = cores[near_all(pieces, self.cpus)]
+            replica = replica_on(pieces, role.name, rank, self.problem.context_mib)
+            yield replace(replica, cpus=mine.cpus, threads=_threads(role, mine), whole=True)
 
     def _limits(self, budget: Budget, numbers: Sequence[int]) -> list[list[int]]:
         """Return the limits on one device, role by role: what is left over goes to the first role with a share here."""
@@ -92,10 +106,48 @@ def near(budget: Budget, cpus: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*budget.device.cpus} & {*cpus})) or cpus
 
 
+def near_all(pieces: Sequence[Piece], cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of `cpus` that are near any of the devices."""
+    return tuple(sorted({cpu for piece in pieces for cpu in near(piece.budget, cpus)}))
+
+
+def replica_on(pieces: Sequence[Piece], role: str, rank: int, context_mib: int) -> Replica:
+    """Return a replica that has `pieces`, of which the first is the smallest: its limit holds on each.
+
+    The fraction is of the largest device, so that it is within the limit on each. CPUs are for the caller to say.
+    """
+    first, *further = pieces
+    limit = first.share_mib - context_mib
+    return Replica(
+        name=f"{role}.{rank}",
+        role=role,
+        rank=rank,
+        device_index=first.budget.device.index,
+        device_uuid=first.budget.device.uuid,
+        limit_mib=limit,
+        context_mib=context_mib,
+        fraction=fraction_of(limit, max(piece.budget.total_mib for piece in pieces)),
+        further=tuple(
+            DeviceShare(
+                device_index=piece.budget.device.index,
+                device_uuid=piece.budget.device.uuid,
+                share_mib=piece.share_mib,
+            )
+            for piece in further
+        ),
+    )
+
+
 def replicas_without_devices(request: Request, cpus: tuple[int, ...]) -> tuple[Replica, ...]:
     """Return all replicas, role by role, on a host without a GPU."""
     cores = _cores(cpus, sum(role.count for role in request.roles if not role.light))
     return tuple(replica for role in request.roles for replica in _deviceless(role, cores))
+
+
+def _uuids(replica: Replica) -> Iterator[str]:
+    if replica.device_uuid is not None:
+        yield replica.device_uuid
+    yield from (share.device_uuid for share in replica.further)
 
 
 def _deviceless(role: RoleRequest, cores: _Cores) -> Iterator[Replica]:

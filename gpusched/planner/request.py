@@ -48,6 +48,9 @@ def counted_role(workload: Workload) -> str:
     others = [name for name in names if name != workload.leader]
     if len(others) == 1:
         return others[0]
+    if len(names) == 1:
+        hint = "leave out what is for actors: --procs, --actor-memory, --listen"
+        raise UsageError(f"workload {workload.name} has no actors: its one role, {names[0]}, leads it", hint)
     told = f"its roles are {', '.join(names)}" + (f", led by {workload.leader}" if workload.leader else "")
     hint = "write the numbers and the memory into the workload file, or name one role `actor`"
     raise UsageError(
@@ -65,6 +68,9 @@ def _learner(workload: Workload) -> str:
 
 
 def _with_memory(role: RoleRequest, text: str, option: str) -> RoleRequest:
+    if role.devices is not None:
+        told = f"{option}: {role.name} has whole devices, and all that can be planned of them"
+        raise UsageError(told, "leave it out, or choose devices with --gpus")
     # A share of 0: the amount alone counts, and the role is still one that takes what is left over.
     share = None if role.memory is None or role.memory.share is None else 0
     return replace(role, memory=Memory(min_mib=parse_mib(text, option), share=share))
@@ -86,6 +92,7 @@ def _asked(role: Role) -> RoleRequest:
         name=role.name,
         count=role.count,
         memory=role.memory,
+        devices=role.devices,
         threads=role.threads,
         least_threads=role.least_threads,
         light=role.light,

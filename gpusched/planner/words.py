@@ -3,13 +3,26 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpusched.model.device import DeviceProcess
-from gpusched.model.plan import RoleRequest
+from gpusched.model.plan import Replica, RoleRequest
 from gpusched.planner.budget import Budget
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["alone_lines", "asked", "foreign_lines", "gpus", "listed", "number", "percent", "plural"]
+__all__ = [
+    "alone_lines",
+    "asked",
+    "foreign_lines",
+    "gpus",
+    "listed",
+    "needed_by",
+    "number",
+    "percent",
+    "plural",
+    "whole_gpus",
+    "whole_line",
+]
 
 _MOST_LISTED = 8
+_MOST_ROLES = 4
 
 
 def number(count: int, role: str) -> str:
@@ -23,13 +36,32 @@ def plural(role: str) -> str:
 
 
 def asked(roles: Iterable[RoleRequest]) -> str:
-    """Return what has to have a place: `1 learner of 2048 MiB and 32 actors of 512 MiB`."""
+    """Return what has to have a place: `1 learner of 2 whole GPUs and 32 actors of 512 MiB`."""
+    placed = [role for role in roles if role.on_device and role.count]
+    return listed([f"{number(role.count, role.name)} of {_size(role, 0)}" for role in placed])
+
+
+def needed_by(roles: Iterable[RoleRequest], context_mib: int) -> str:
+    """Return `2 whole GPUs (learner) + 1583 MiB × 10 (actor)`, contexts included."""
+    placed = [role for role in roles if role.on_device and role.count]
     told = [
-        f"{number(role.count, role.name)} of {role.memory.min_mib} MiB"
-        for role in roles
-        if role.memory is not None and role.count
+        f"{_size(role, context_mib)}{f' × {role.count}' if role.count > 1 else ''} ({role.name})"
+        for role in placed[:_MOST_ROLES]
     ]
-    return listed(told)
+    more = [f"{len(placed) - _MOST_ROLES} more roles"] if len(placed) > _MOST_ROLES else []
+    return " + ".join(told + more)
+
+
+def whole_gpus(count: int) -> str:
+    """Return `1 whole GPU` or `3 whole GPUs`."""
+    return f"{count} whole GPU{'' if count == 1 else 's'}"
+
+
+def whole_line(who: str, labels: Sequence[str], replica: Replica) -> str:
+    """Return what a replica gets that has the devices of these labels to itself."""
+    whole, each = ("the whole of", "") if len(labels) == 1 else (f"{len(labels)} whole devices,", " each")
+    parts = f"{replica.limit_mib} MiB limit + {replica.context_mib} MiB context"
+    return f"{who}: {whole} {gpus(labels)}: {parts}{each}, and nobody else is placed there"
 
 
 def listed(parts: Sequence[str]) -> str:
@@ -71,6 +103,13 @@ def alone_lines(grounds: Iterable[Budget]) -> Iterator[str]:
     for (mode, taken), labels in alone.items():
         so = "and there is one, so nothing is placed here" if taken else "so one replica is placed here at most"
         yield f"{gpus(labels)}: {mode} lets one process in, {so}; `nvidia-smi -c DEFAULT` lets them share"
+
+
+def _size(role: RoleRequest, context_mib: int) -> str:
+    """Return what one replica needs, with so much beside its memory."""
+    if role.memory is not None:
+        return f"{role.memory.min_mib + context_mib} MiB"
+    return whole_gpus(role.devices) if isinstance(role.devices, int) else "all whole GPUs"
 
 
 def _process(process: DeviceProcess) -> str:

@@ -153,6 +153,39 @@ def test_a_workload_file_of_ones_own(tmp_path: Path) -> None:
     assert told["counts"] == [2, 1]
 
 
+WHOLE = """name = "towers"
+[roles.learner]
+command = ["{python}"]
+devices = 2
+[roles.actor]
+command = ["{python}"]
+count = 4
+memory = { min = "1GiB" }
+"""
+
+
+def test_whole_devices_are_told_and_drawn_with_sums_that_hold(tmp_path: Path) -> None:
+    file = tmp_path / "workload.toml"
+    file.write_text(WHOLE)
+    words = ("--workload", str(file), "--machine", "3x16GiB")
+    told = as_json(tmp_path, *words)
+    assert told["counts"] == [1, 1, 4]
+    visible = told["replicas"][0]["env"]["CUDA_VISIBLE_DEVICES"].split(",")
+    assert visible == [device["uuid"] for device in told["devices"][:2]]
+    drawn = gpusched(tmp_path, *words).stdout
+    limit, plannable = told["replicas"][0]["limit_mib"], told["devices"][0]["memory_plannable_mib"]
+    assert f"  {limit} + 450 = {plannable} of {plannable} MiB" in drawn
+    assert "learner.0: 2 whole devices, GPU 0 and 1:" in " ".join(drawn.split())
+
+
+def test_a_workload_of_one_role_takes_all_devices_or_those_that_are_chosen(tmp_path: Path) -> None:
+    words = ("--workload", "mnist_towers", "--machine", "p3.8xlarge")
+    assert as_json(tmp_path, *words)["counts"] == [1, 1, 1, 1]
+    chosen = as_json(tmp_path, *words, "--gpus", "1,3")
+    assert [device["replicas"] for device in chosen["devices"]] == [["learner.0"], ["learner.0"]]
+    assert "has no actors" in gpusched(tmp_path, *words, "--procs", "4").stderr
+
+
 def test_the_context_comes_from_the_settings(tmp_path: Path) -> None:
     config = tmp_path / ".config" / "gpusched" / "config.toml"
     config.parent.mkdir(parents=True)

@@ -9,6 +9,7 @@ from rich.console import Console
 from gpusched.cli.chart import draw_chart
 from gpusched.cli.job_words import format_duration, plain_progress
 from gpusched.cli.render_launch import Scene, draw_job
+from gpusched.model.plan import DeviceShare
 from gpusched.model.status import (
     ExitReason,
     JobState,
@@ -50,6 +51,12 @@ def test_each_replica_shows_its_state_and_its_numbers() -> None:
     assert "snake-4  running  1m 03s  2 of 2 processes running" in lines[0]
     assert "steps 5,000   steps/s 900   score 1.50" in lines[1]
     assert any(line.split()[:5] == ["actor.0", "running", "12", "450", "2.25"] for line in lines)
+
+
+def test_a_replica_with_several_devices_shows_them_all() -> None:
+    more = (DeviceShare(device_index=3, device_uuid="GPU-d", share_mib=100),)
+    seen = drawn(replica("learner.0", device_index=1, device_uuid="GPU-b", limit_mib=90, further=more))
+    assert "GPU 1, 3" in seen
 
 
 def test_who_has_begun_its_work_is_ready_and_the_first_line_counts_them() -> None:

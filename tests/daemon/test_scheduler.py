@@ -12,7 +12,7 @@ from gpusched.daemon.scheduler import Decision, Ground, Running, schedule
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
-from gpusched.model.plan import Request
+from gpusched.model.plan import Request, RoleRequest
 from gpusched.model.workload import Role, Workload
 from tests.daemon.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole
 from tests.planner.building import ask, host
@@ -107,6 +107,20 @@ def test_a_workload_runs_without_limits_where_there_is_no_device() -> None:
     decision = decide([job("snake-1", ask(actor=(3, 5))), job("run-1", whole(1), created=1)], host())
     assert started(decision) == ["snake-1"]
     assert list(decision.never) == ["run-1"]
+
+
+def test_a_role_that_asks_for_whole_devices_waits_until_they_are_whole() -> None:
+    learner = RoleRequest(name="learner", count=1, memory=None, devices=2)
+    towers = job("towers-1", Request(workload="towers", roles=(learner, *ask(actor=(1, 5)).roles)))
+    here = host(100, 100, 100)
+    waiting = decide([towers], here, [lease("old", 50), lease("older", 50, device=1)])
+    assert waiting.why["towers-1"] == (
+        "needs 2 whole GPUs (learner) + 6 MiB (actor); "
+        "GPU 0 has 50 of 100 MiB free, 50 MiB leased to old; GPU 1 has 50 of 100 MiB free, 50 MiB leased to older"
+    )
+    decision = decide([towers], here, [lease("old", 50)])
+    assert started(decision) == ["towers-1"]
+    assert list(decide([towers], host(100, 100)).never) == ["towers-1"], "the actor has no place beside it"
 
 
 def test_no_more_jobs_live_than_may_whatever_they_need() -> None:

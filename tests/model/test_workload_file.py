@@ -136,6 +136,14 @@ MISTAKES = {
         "job.settings is missing, and a role's memory.unless",
         "my.module:Settings",
     ),
+    "devices are none": (ROLE + "devices = 0", "roles.actor.devices is 0", 'from 1 to 1024, or "all"'),
+    "devices are a text": (ROLE + 'devices = "two"', "roles.actor.devices is 'two'", 'from 1 to 1024, or "all"'),
+    "devices are true": (ROLE + "devices = true", "roles.actor.devices is True", "whole number"),
+    "devices beside memory": (
+        ROLE + 'devices = 1\nmemory = { min = "1GiB" }',
+        "roles.actor.devices stands beside memory",
+        "`devices` for whole GPUs, or `memory`",
+    ),
     "restart is a text": (ROLE + 'restart = "always"', "roles.actor.restart is 'always'", "[roles.actor.restart]"),
     "policy is unknown": (
         ROLE + 'restart = { policy = "maybe" }',
@@ -175,6 +183,12 @@ def test_a_mistake_is_told_with_the_file_the_key_and_the_fix(mistake: str) -> No
     assert said in caught.value.message
     assert fix in caught.value.hint
     assert caught.value.exit_code == 2
+
+
+def test_a_role_may_ask_for_whole_devices() -> None:
+    assert parse(ROLE + "devices = 2").role("actor").devices == 2
+    assert parse(ROLE + 'devices = "all"').role("actor").devices == "all"
+    assert (parse(ROLE).role("actor").devices, parse(ROLE).role("actor").memory) == (None, None)
 
 
 UNLESS = f"""

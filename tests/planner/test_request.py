@@ -78,6 +78,20 @@ def test_the_counted_role_is_the_actor_or_the_only_one_that_does_not_lead() -> N
         counted_role(workload({"boss": role, "player": role, "judge": role}, leader="boss"))
 
 
+def test_a_role_that_leads_alone_has_no_number_to_change() -> None:
+    alone = workload({"learner": {"command": COMMAND, "devices": 2}}, leader="learner")
+    assert request_for(alone).roles[0].devices == 2
+    with pytest.raises(UsageError, match="has no actors: its one role, learner, leads it") as raised:
+        request_for(alone, procs="4")
+    assert raised.value.hint == "leave out what is for actors: --procs, --actor-memory, --listen"
+
+
+def test_an_amount_for_a_learner_that_has_whole_devices_is_refused() -> None:
+    alone = workload({"learner": {"command": COMMAND, "devices": 2}}, leader="learner")
+    with pytest.raises(UsageError, match="--learner-memory: learner has whole devices"):
+        request_for(alone, learner_memory="1GiB")
+
+
 def test_an_amount_for_a_learner_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="needs a role `learner` or a leader"):
         request_for(workload({"actor": {"command": COMMAND}}), learner_memory="1GiB")

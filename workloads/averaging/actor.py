@@ -5,10 +5,10 @@ import sys
 from gpusched import contract
 from gpusched.channel import Actor, ChannelError, LearnerGone
 from gpusched.frameworks import limit_memory
-from workloads.averaging.rounds import packed
 from workloads.averaging.settings import Settings
 from workloads.averaging.share import Share
 from workloads.averaging.training import Training
+from workloads.common.rounds import packed
 
 __all__ = ["main"]
 

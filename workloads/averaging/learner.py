@@ -16,10 +16,10 @@ from gpusched import contract
 from gpusched.channel import Batch, ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.averaging.record import Counts, Record
-from workloads.averaging.rounds import Round
 from workloads.averaging.settings import Settings
 from workloads.averaging.training import Training
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
+from workloads.common.rounds import Round
 
 __all__ = ["main"]
 
@@ -114,10 +114,7 @@ class Averaging:
         return Round(self.counts.rounds + 1, self.training.weights.size)
 
     def _waits_for(self, now: float) -> str | None:
-        if now - self._began < _PATIENCE_S:
-            return None
-        missing = ", ".join(f"actor.{rank}" for rank in self._round.missing) or "the first actor"
-        return f"round {self._round.number:,} waits for {missing}"
+        return self._round.waits_for if now - self._began >= _PATIENCE_S else None
 
 
 def main() -> None:

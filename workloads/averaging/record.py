@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from workloads.averaging.rounds import Round
 from workloads.common.journal import Journal, read_lines
+from workloads.common.rounds import Round
 
 __all__ = ["Counts", "Record", "Row", "read_rows"]
 

@@ -6,7 +6,6 @@ Learner and actors both have one. TensorFlow differentiates: Keras has no gradie
 from typing import Any
 
 import keras
-import msgspec
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -14,17 +13,10 @@ from numpy.typing import NDArray
 from workloads.averaging import tasks
 from workloads.averaging.settings import Settings
 from workloads.averaging.share import Share
+from workloads.common.rounds import Contribution
 from workloads.common.weights import Vector, Weights
 
-__all__ = ["Contribution", "Training"]
-
-
-class Contribution(msgspec.Struct, frozen=True, eq=False):
-    """An actor's part of a round: its weights or its gradient [size], of how many samples, and their mean loss."""
-
-    vector: Vector
-    samples: int
-    loss: float
+__all__ = ["Training"]
 
 
 class Training:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UnusableWeights", "read_checkpoint", "write_checkpoint"]
+__all__ = ["UnusableWeights", "below", "read_checkpoint", "write_checkpoint"]
 
 _COUNTS: Final = "counts"
 
@@ -42,3 +42,8 @@ def read_checkpoint(path: Path, of: type[Counts]) -> tuple[dict[str, NDArray[Any
         raise UnusableWeights(f"{path}: {error.strerror or error}") from None
     except (KeyError, ValueError, AttributeError, zipfile.BadZipFile, msgspec.MsgspecError):
         raise UnusableWeights(f"{path} holds no weights that this workload has saved") from None
+
+
+def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return those of `arrays` whose names begin with `prefix`, by what follows it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -5,6 +5,7 @@ policy makes its action, clipped (Schulman et al. 2017, arXiv:1707.06347, equati
 played that is plain advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783).
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import keras
@@ -16,7 +17,7 @@ from workloads.snake.rollout import Floats, Rollout
 from workloads.snake.settings import Settings
 from workloads.snake.symmetry import SYMMETRIES, turned
 
-__all__ = ["PolicyLoss", "advantages", "prepare", "update"]
+__all__ = ["ActorCritic", "PolicyLoss", "advantages", "prepare", "update"]
 
 _TRACE: Final = 0.95
 _CLIP: Final = 0.2
@@ -89,3 +90,25 @@ def update(model: keras.Model, rollout: Rollout, discount: float, random: np.ran
         seen, actions = turned(seen, targets[:, 0].astype(np.int64), int(random.integers(SYMMETRIES)))
         targets[:, 0] = actions
         model.train_on_batch(seen, [targets, worth[of]])
+
+
+class ActorCritic:
+    """Teaches `model` from each rollout once."""
+
+    def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:
+        self._model, self._random, self._discount = model, random, settings.discount
+        prepare(model, settings)
+
+    def learn(self, rollout: Rollout) -> bool:
+        """Learn from a rollout."""
+        update(self._model, rollout, self._discount, self._random)
+        return False
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: network and optimizer are all."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+        """Nothing more is needed than the network that was loaded."""
+        del state
+        return np.empty(0, np.int64)

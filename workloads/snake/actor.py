@@ -1,7 +1,7 @@
 """An actor: plays and sends what it played. `gpusched launch snake` starts it.
 
 With `--inference actor` it plays with the learner's newest weights; with `--inference learner` as the learner says, and
-then it imports no framework (player.py).
+then it imports no framework (player.py). With `--algo genetic` it plays genomes, which it makes of their seeds.
 """
 
 import sys
@@ -11,6 +11,7 @@ import numpy as np
 
 from gpusched import contract
 from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
+from workloads.snake.performer import play_genomes
 from workloads.snake.player import play_as_told
 from workloads.snake.settings import Settings
 from workloads.snake.spectator import Spectator
@@ -18,6 +19,9 @@ from workloads.snake.vector import VectorSnake
 
 if TYPE_CHECKING:
     import keras
+
+    from workloads.snake.exploring import Exploring
+    from workloads.snake.rollout import Playing
 
 __all__ = ["main"]
 
@@ -32,7 +36,9 @@ def main() -> None:
     spectator = Spectator(Progress()) if me.rank == 0 else None
     try:
         with Actor() as channel:
-            if settings.inference == "learner":
+            if settings.algo == "genetic":
+                play_genomes(channel, settings, None if spectator is None else spectator.see)
+            elif settings.inference == "learner":
                 play_as_told(channel, settings.games, random, spectator)
             else:
                 play_by_itself(channel, settings, random, spectator)
@@ -47,36 +53,33 @@ def play_by_itself(
 ) -> None:
     """Play with a network of its own. Raises LearnerGone when the job is over."""
     from gpusched.frameworks import limit_memory
+    from workloads.snake.exploring import Exploring
     from workloads.snake.networks import build
+    from workloads.snake.rollout import Playing
 
     limit_memory()
     games = VectorSnake(settings.games, int(random.integers(2**32)))
-    send_rollouts(channel, build(settings.network), games, settings.rollout, random, spectator)
+    model = build(settings.network)
+    playing = (Playing if settings.algo == "a2c" else Exploring)(model, games, random)
+    send_played(channel, model, playing, settings.rollout, spectator)
 
 
-def send_rollouts(
-    channel: Actor,
-    model: "keras.Model",
-    games: VectorSnake,
-    steps: int,
-    random: np.random.Generator,
-    spectator: Spectator | None,
+def send_played(
+    channel: Actor, model: "keras.Model", playing: "Playing | Exploring", steps: int, spectator: Spectator | None
 ) -> None:
     """Play and send for ever. Raises LearnerGone when the job is over."""
     from workloads.snake.networks import take_weights
-    from workloads.snake.rollout import Playing
 
-    playing = Playing(model, games, random)
     version = None
     while True:
         weights = channel.weights()
         if weights.version != version:
             take_weights(model, weights.arrays)
             version = weights.version
-        rollout = playing.play(steps)
+        played = playing.play(steps)
         if spectator is not None:
-            spectator.see(rollout.frames[:, 0], rollout.ended[:, 0])
-        channel.send(rollout.arrays(), version=version)
+            spectator.see(played.frames[:steps, 0], played.ended[:, 0])
+        channel.send(played.arrays(), version=version)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gpusched.channel import Batch, Learner
+from workloads.snake.algorithm import Played
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import Floats, Rollout, empty_rollout, sample
 from workloads.snake.rules import SIDE, Frames
 
-__all__ = ["Central", "Judge", "Played", "Trajectory"]
+__all__ = ["Central", "Judge", "Trajectory"]
 
 Judge = Callable[[Frames], tuple[Floats, Floats]]
 """Frames [n, 10, 10] -> logits [n, 4] and values [n]."""
@@ -31,13 +32,6 @@ _TYPES: Final[dict[str, type[np.generic]]] = {
     "ended": np.bool_,
     "scores": np.int64,
 }
-
-
-class Played(NamedTuple):
-    """A rollout, and the name of the actor that played it."""
-
-    actor: str
-    rollout: Rollout
 
 
 class Ask(NamedTuple):

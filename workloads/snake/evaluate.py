@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpusched.frameworks import limit_memory
 from workloads.snake.checkpoint import UnusableWeights, load_network
+from workloads.snake.greedy import play_greedily
 from workloads.snake.networks import judge
 from workloads.snake.rules import Frames
 from workloads.snake.vector import VectorSnake
@@ -23,15 +24,7 @@ _SEED = 20_000
 
 def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[np.int64]:
     """Play `games` whole games, each action the most probable one; return the scores [games]."""
-    snakes = VectorSnake(games, seed)
-    result = np.full(games, -1)
-    while (result < 0).any():
-        logits, _ = judge(model, snakes.frames)
-        _, _, ended, scores = snakes.step(logits.argmax(axis=1))
-        over = np.flatnonzero(ended)
-        first = result[over] < 0
-        result[over[first]] = scores[first]
-    return result
+    return play_greedily(lambda frames: judge(model, frames)[0].argmax(axis=1), VectorSnake(games, seed))[0]
 
 
 def record_game(model: keras.Model, seed: int = _SEED) -> list[Frames]:

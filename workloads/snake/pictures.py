@@ -1,14 +1,13 @@
 """The two pictures that a run leaves: the curve of its scores (PNG) and one game (GIF).
 
-Matplotlib and Pillow are imported when a picture is drawn: actors never draw one.
+Pillow is imported when a picture is drawn: actors never draw one.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
+from workloads.common.curve import draw_curve
 from workloads.snake.drawing import BACKGROUND, as_image
 from workloads.snake.record import Row
 from workloads.snake.rules import HEAD, START, Frames
@@ -41,25 +40,6 @@ def save_game(frames: Sequence[Frames], path: Path) -> None:
 
 def save_curve(rows: Sequence[Row], path: Path, title: str) -> None:
     """Draw the lines of scores.csv as a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    minutes = np.array([row[0] for row in rows]) / 60
-    scores = np.array([row[3] for row in rows])
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.fill_between(minutes, scores, color="#5ed085", alpha=0.18, linewidth=0)
-    axes.plot(minutes, scores, color="#1f8a5b", linewidth=2)
-    axes.set_title(title, loc="left")
-    axes.set(xlabel="minutes of training", ylabel="mean score (fruits per game)")
-    axes.set_xlim(0, max(float(minutes[-1]), 1 / 60) if rows else 1)
-    axes.set_ylim(0, max(1.0, 1.1 * float(scores.max(initial=0))))
-    axes.grid(color="#d8dee6", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    if rows:
-        last = f"{scores[-1]:.1f} fruits after {rows[-1][1] / 1e6:.2f} million steps"
-        axes.set_title(last, loc="right", fontsize="medium", color="#4a5565")
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, format="png")
-    temporary.replace(path)
+    minutes, scores = [row[0] / 60 for row in rows], [row[3] for row in rows]
+    told = f"{scores[-1]:.1f} fruits after {rows[-1][1] / 1e6:.2f} million steps" if rows else ""
+    draw_curve(path, (minutes, scores), (title, told), ("minutes of training", "mean score (fruits per game)"))

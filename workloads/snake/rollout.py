@@ -12,25 +12,32 @@ from workloads.snake.networks import judge
 from workloads.snake.rules import SIDE, Frames
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["Floats", "Playing", "Rollout", "empty_rollout", "rollout_from", "sample"]
+__all__ = [
+    "TYPES_OF_STEPS",
+    "Floats",
+    "Playing",
+    "Rollout",
+    "Steps",
+    "check_arrays",
+    "empty_rollout",
+    "rollout_from",
+    "sample",
+]
 
 Floats = NDArray[np.float32]
 
 
-class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """Some steps of some games, in step with each other, and what the policy that played them thought of them.
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps of some games, in step with each other: what all that actors send has in common.
 
-    `frames` uint8 [steps, games, 10, 10]: what each action was chosen from. [steps, games] are `actions` uint8, their
-    `log_probabilities` float32, `rewards` float32, and `ended` bool: the game ended with this step. `values` float32
-    [steps + 1, games] has one more, of the frames after the last step. `scores` int64: of the games that ended.
+    `frames` uint8 [steps, games, 10, 10]: what each action was chosen from. [steps, games] are `actions` uint8,
+    `rewards` float32, and `ended` bool: the game ended with this step. `scores` int64: of the games that ended.
     """
 
     frames: Frames
     actions: NDArray[np.uint8]
-    log_probabilities: Floats
     rewards: Floats
     ended: NDArray[np.bool_]
-    values: Floats
     scores: NDArray[np.int64]
 
     @property
@@ -43,30 +50,50 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.asdict(self)
 
 
-_TYPES: Final[dict[str, type[np.generic]]] = {
+class Rollout(Steps, frozen=True, kw_only=True):
+    """Steps, and what the policy that played them thought of them.
+
+    `log_probabilities` float32 [steps, games] of the actions. `values` float32 [steps + 1, games] has one more, of the
+    frames after the last step.
+    """
+
+    log_probabilities: Floats
+    values: Floats
+
+
+TYPES_OF_STEPS: Final[dict[str, type[np.generic]]] = {
     "frames": np.uint8,
     "actions": np.uint8,
-    "log_probabilities": np.float32,
     "rewards": np.float32,
     "ended": np.bool_,
-    "values": np.float32,
     "scores": np.int64,
 }
+_TYPES: Final = TYPES_OF_STEPS | {"log_probabilities": np.float32, "values": np.float32}
 
 
 def rollout_from(arrays: Mapping[str, NDArray[Any]]) -> Rollout:
     """Return the rollout that travelled as `arrays`. Raises ValueError if they are not one."""
-    if set(arrays) != set(_TYPES):
-        raise ValueError(f"a rollout has {sorted(_TYPES)}, not {sorted(arrays)}")
+    check_arrays(arrays, _TYPES, {"frames": (0, SIDE, SIDE), "values": (1,)})
+    return Rollout(**arrays)
+
+
+def check_arrays(
+    arrays: Mapping[str, NDArray[Any]], types: Mapping[str, type[np.generic]], odd: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise ValueError unless there are arrays of these names and types, [steps, games] as `actions` is.
+
+    But `scores` are [n], and those in `odd` have so many steps more, and then further axes.
+    """
+    if set(arrays) != set(types):
+        raise ValueError(f"a rollout has {sorted(types)}, not {sorted(arrays)}")
     shape = arrays["actions"].shape
     if len(shape) != 2:  # noqa: PLR2004
         raise ValueError(f"actions are {shape}, not [steps, games]")
-    shapes = dict.fromkeys(_TYPES, shape) | {"frames": (*shape, SIDE, SIDE), "scores": (arrays["scores"].size,)}
-    shapes["values"] = (shape[0] + 1, shape[1])
+    shapes = dict.fromkeys(types, shape) | {"scores": (arrays["scores"].size,)}
+    shapes |= {name: (shape[0] + more, shape[1], *axes) for name, (more, *axes) in odd.items()}
     for name, array in arrays.items():
-        if array.dtype != _TYPES[name] or array.shape != shapes[name]:
-            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(_TYPES[name])} {shapes[name]}")
-    return Rollout(**arrays)
+        if array.dtype != types[name] or array.shape != shapes[name]:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(types[name])} {shapes[name]}")
 
 
 def empty_rollout(steps: int, games: int) -> Rollout:

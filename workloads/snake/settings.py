@@ -1,13 +1,14 @@
 """The options of the snake workload: `gpusched launch snake` makes a command-line option of each field."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Inference", "Network", "Settings"]
+__all__ = ["Algo", "Inference", "Network", "Settings"]
 
+Algo = Literal["a2c", "qlearning", "genetic"]
 Network = Literal["original", "small"]
 Inference = Literal["actor", "learner"]
 
@@ -15,6 +16,13 @@ Inference = Literal["actor", "learner"]
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one run of the workload can be told. A limit of 0 is no limit."""
 
+    algo: Annotated[
+        Algo,
+        Meta(
+            description="a2c: advantage actor-critic; qlearning: double Q-learning with a replay memory; genetic: "
+            "mutations and selection, where learner and actors exchange only seeds and scores"
+        ),
+    ] = "a2c"
     network: Annotated[Network, Meta(description="original: 1.2 million weights; small: learns fast on a CPU")] = (
         "original"
     )
@@ -27,16 +35,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "actor"
     minutes: Annotated[float, Meta(description="stop after so many minutes of training; 0: go on", ge=0)] = 0
     steps: Annotated[int, Meta(description="stop after so many environment steps; 0: go on", ge=0)] = 0
-    target: Annotated[float, Meta(description="stop at this mean score of the last 1,000 games; 0: go on", ge=0)] = 0
+    target: Annotated[
+        float,
+        Meta(description="stop at this mean score of the last 1,000 games (genetic: a generation's); 0: go on", ge=0),
+    ] = 0
     games: Annotated[int, Meta(description="games that one actor plays at once", ge=1, le=65536)] = 64
     rollout: Annotated[int, Meta(description="steps of each game in one batch", ge=1, le=1024)] = 16
     learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
     discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.97
     entropy: Annotated[float, Meta(description="weight of the policy's entropy in the loss", ge=0, le=1)] = 0.01
+    population: Annotated[int, Meta(description="genomes of a generation, with --algo genetic", ge=2, le=65536)] = 128
+    trials: Annotated[int, Meta(description="games of each genome, with --algo genetic", ge=1, le=65536)] = 16
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
     weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""
 
     def check(self) -> None:
         """Raise ValueError for what can be seen to be wrong before anything starts; `gpusched launch` asks."""
+        for name, algos in _ONLY_WITH.items():
+            if self.algo not in algos and getattr(self, name) != _DEFAULT_OF[name]:
+                raise ValueError(f"--{name.replace('_', '-')} goes with --algo {' or '.join(algos)}, not {self.algo}")
         if self.weights and not Path(self.weights).is_file():
             raise ValueError(f"--weights: there is no file {self.weights}")
+
+
+_ONLY_WITH: Final[dict[str, tuple[Algo, ...]]] = {
+    "inference": ("a2c",),
+    "games": ("a2c", "qlearning"),
+    "rollout": ("a2c", "qlearning"),
+    "learning_rate": ("a2c", "qlearning"),
+    "discount": ("a2c", "qlearning"),
+    "entropy": ("a2c",),
+    "weights": ("a2c", "qlearning"),
+    "population": ("genetic",),
+    "trials": ("genetic",),
+}
+_DEFAULT_OF: Final = {field.name: field.default for field in msgspec.structs.fields(Settings)}

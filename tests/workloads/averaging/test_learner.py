@@ -9,10 +9,9 @@ import pytest
 from gpusched.channel import Batch
 from workloads.averaging.learner import Averaging
 from workloads.averaging.record import Counts, read_rows
-from workloads.averaging.rounds import packed
 from workloads.averaging.settings import Settings
-from workloads.averaging.training import Contribution
 from workloads.common.checkpoint import UnusableWeights, write_checkpoint
+from workloads.common.rounds import Contribution, packed
 
 
 def contribution(number: int, rank: int, slope: float = 1.0) -> Batch:

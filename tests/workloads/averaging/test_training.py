@@ -1,15 +1,14 @@
-"""Both schemes beside one process that takes the same steps, and what an average promises."""
+"""Both schemes beside one process that takes the same steps."""
 
 import numpy as np
 import pytest
 
 from gpusched.channel import Batch
 from tests.workloads.averaging.reference import weights_after
-from workloads.averaging.rounds import Round, packed
 from workloads.averaging.settings import Scheme, Settings, Task
 from workloads.averaging.share import Share
-from workloads.averaging.training import Contribution, Training
-from workloads.common.weights import Vector
+from workloads.averaging.training import Training
+from workloads.common.rounds import Contribution, Round, packed
 
 ACTORS = 3
 TASKS = [
@@ -32,13 +31,9 @@ def run(settings: Settings) -> Training:
     return learner
 
 
-def sent(part: Contribution, number: int, rank: int, actors: int = ACTORS) -> Batch:
-    arrays, meta = packed(part, number, rank, actors)
+def sent(part: Contribution, number: int, rank: int) -> Batch:
+    arrays, meta = packed(part, number, rank, ACTORS)
     return Batch(arrays=arrays, actor=f"actor.{rank}", version=number, meta=dict(meta), seq=1)
-
-
-def part(*vector: float, samples: int = 1, loss: float = 0.0) -> Contribution:
-    return Contribution(np.array(vector, np.float32), samples, loss)
 
 
 @pytest.mark.parametrize("scheme", ["weights", "gradients"])
@@ -109,46 +104,3 @@ def test_the_order_of_a_share_depends_on_seed_rank_and_pass() -> None:
 def test_more_actors_than_samples_are_too_many() -> None:
     with pytest.raises(ValueError, match="actor 3 of 8 has no share of 3 samples"):
         Share(3, 3, 8, 1, 0)
-
-
-def average_of(*batches: Batch) -> Vector | None:
-    now = Round(5, 2)
-    for batch in batches:
-        now.add(batch)
-    return now.average() if now.whole else None
-
-
-def test_a_round_weights_each_contribution_by_its_samples_in_whatever_order_they_come() -> None:
-    one, other = sent(part(0, 1, samples=30), 5, 0, 2), sent(part(1, 5, samples=10), 5, 1, 2)
-    for batches in [(one, other), (other, one)]:
-        assert np.array_equal(average_of(*batches), [0.25, 2])  # type: ignore[arg-type]
-
-
-def test_a_contribution_for_another_round_and_a_second_one_are_left_out() -> None:
-    one, other = sent(part(0, 1), 5, 0, 2), sent(part(2, 3), 5, 1, 2)
-    late, early, again = sent(part(9, 9), 4, 1, 2), sent(part(9, 9), 6, 1, 2), sent(part(9, 9), 5, 0, 2)
-    assert average_of(one, again, late, early) is None
-    assert np.array_equal(average_of(late, one, again, early, other), [1, 2])  # type: ignore[arg-type]
-
-
-def test_a_round_tells_whom_it_waits_for() -> None:
-    now = Round(1, 2)
-    assert (now.missing, now.whole) == ([], False)
-    now.add(sent(part(0, 1), 1, 1, 3))
-    assert (now.missing, now.whole) == ([0, 2], False)
-
-
-@pytest.mark.parametrize(
-    ("batch", "told"),
-    [
-        (sent(part(1, 2, 3), 1, 1, 2), "is no contribution: float32 \\(3,\\)"),
-        (sent(part(1, 2), 1, 1, 3), "says that it is actor 1 of 3, not of 2"),
-        (sent(part(1, 2), 1, 2, 2), "says that it is actor 2 of 2"),
-        (Batch(arrays={}, actor="actor.1", version=1, meta={}, seq=1), "it has no 'round'"),
-    ],
-)
-def test_what_would_keep_a_round_waiting_for_ever_is_an_error(batch: Batch, told: str) -> None:
-    now = Round(1, 2)
-    now.add(sent(part(1, 2), 1, 0, 2))
-    with pytest.raises(ValueError, match=told):
-        now.add(batch)

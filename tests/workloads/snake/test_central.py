@@ -15,7 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
-from workloads.snake.central import Ask, Central, Played, Trajectory, ask_from
+from workloads.snake.algorithm import Played
+from workloads.snake.central import Ask, Central, Trajectory, ask_from
 from workloads.snake.player import play_as_told
 from workloads.snake.rollout import Floats, Rollout, empty_rollout
 from workloads.snake.rules import HEAD, MOVES, SIDE, START, Frames

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workloads.snake.a2c import prepare, update
-from workloads.snake.checkpoint import Counts, UnusableWeights, load, load_network, save
+from workloads.snake.checkpoint import Counts, UnusableWeights, load, load_network, load_state, save
 from workloads.snake.networks import build, judge, named_weights
 from workloads.snake.rollout import Playing
 from workloads.snake.settings import Network, Settings
@@ -93,3 +93,15 @@ def test_another_learning_rate_is_heeded_with_weights_from_a_file(tmp_path: Path
     prepare(other, Settings(learning_rate=0.25))
     load(tmp_path / "weights.npz", other)
     assert float(other.optimizer.learning_rate) == 0.25
+
+
+def test_of_a_network_that_another_algorithm_trained_only_the_weights_are_taken(
+    tmp_path: Path, model: keras.Model
+) -> None:
+    save(tmp_path / "weights.npz", model, Counts(network="small", algo="a2c", steps=9), {"more": np.arange(3)})
+    other = fresh()
+    load(tmp_path / "weights.npz", other, "qlearning")
+    for name, array in named_weights(model).items():
+        np.testing.assert_array_equal(array, named_weights(other)[name])
+    assert int(other.optimizer.iterations) == 0 < int(model.optimizer.iterations)
+    assert load_state(tmp_path / "weights.npz")["more"].tolist() == [0, 1, 2]

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import keras
 import msgspec
+import numpy as np
 import pytest
 
-from workloads.snake.learner import Training
+from workloads.snake.algorithm import Played
+from workloads.snake.genetic import Evaluation, Genetic
+from workloads.snake.networks import named_weights
+from workloads.snake.record import read_rows
 from workloads.snake.settings import Settings
+from workloads.snake.training import Training
 
 
 @pytest.fixture
@@ -31,3 +36,52 @@ def test_the_largest_seed_is_one_that_keras_takes() -> None:
     keras.utils.set_random_seed(msgspec.convert({"seed": largest}, Settings).seed)
     with pytest.raises(msgspec.ValidationError, match="seed"):
         msgspec.convert({"seed": largest + 1}, Settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"algo": "genetic", "inference": "learner"}, "--inference goes with --algo a2c, not genetic"),
+        ({"algo": "qlearning", "inference": "learner"}, "--inference goes with --algo a2c, not qlearning"),
+        ({"algo": "genetic", "games": 12}, "--games goes with --algo a2c or qlearning, not genetic"),
+        ({"algo": "qlearning", "population": 12}, "--population goes with --algo genetic, not qlearning"),
+        ({"algo": "genetic", "learning_rate": 0.1}, "--learning-rate goes with --algo a2c or qlearning, not genetic"),
+        ({"algo": "genetic", "weights": "weights.npz"}, "--weights goes with --algo a2c or qlearning, not genetic"),
+    ],
+)
+def test_an_option_that_does_not_go_with_the_algorithm_is_refused(given: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        msgspec.convert(given, Settings).check()
+    msgspec.convert({"algo": given["algo"]}, Settings).check()
+
+
+def evaluations(training: Training, places: range) -> None:
+    genetic = training.algorithm
+    assert isinstance(genetic, Genetic)
+    for place in places:
+        scores = np.array([place, genetic.generation], np.int64)
+        training.learn(Played("actor.0", Evaluation(genetic.generation, place, scores, 10)))
+        training.keep()
+
+
+def test_a_genetic_run_goes_on_amid_a_generation_and_its_curve_has_a_line_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSCHED_RUN_DIR", str(tmp_path))
+    settings = Settings(algo="genetic", network="small", population=4, trials=2)
+    former = Training(settings, tmp_path, 0)
+    evaluations(former, range(4))
+    evaluations(former, range(3))
+    former._next_save = 0.0
+    former.keep()
+    evaluations(former, range(3, 4))  # its line is written, and what it comes of is not saved
+    assert [row[1:4] for row in read_rows(tmp_path / "scores.csv")] == [(40, 8, 0.75), (80, 16, 1.25)]
+
+    later = Training(settings, tmp_path, 1)
+    assert (later.counts.steps, later.counts.games) == (70, 14)
+    evaluations(later, range(3, 4))
+    assert [row[1:4] for row in read_rows(tmp_path / "scores.csv")] == [(40, 8, 0.75), (80, 16, 1.25)]
+    for name, array in named_weights(later.model).items():
+        np.testing.assert_array_equal(array, named_weights(former.model)[name])
+    for one in (former, later):
+        one.record.close()

@@ -21,7 +21,8 @@ class Launch:
 
     def __init__(self, run_dir: Path, **settings: object) -> None:
         self.run_dir = run_dir
-        self._settings = {"network": "small", "games": 16, "rollout": 8} | settings
+        few = {"population": 16, "trials": 8} if settings.get("algo") == "genetic" else {"games": 16, "rollout": 8}
+        self._settings = {"network": "small"} | few | settings
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, attempt: int = 0) -> subprocess.Popen[bytes]:
@@ -74,9 +75,9 @@ class Launch:
 def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
     launches: list[Launch] = []
 
-    def make(**settings: object) -> Launch:
-        tmp_path.chmod(0o700)
-        launches.append(Launch(tmp_path, **settings))
+    def make(name: str = "r", **settings: object) -> Launch:
+        (tmp_path / name).mkdir(mode=0o700)
+        launches.append(Launch(tmp_path / name, **settings))
         return launches[-1]
 
     yield make
@@ -84,11 +85,16 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         one.end()
 
 
-@pytest.mark.parametrize("inference", ["actor", "learner"])
-def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., Launch], inference: str) -> None:
-    run = launch(steps=5_000, inference=inference)
+@pytest.mark.timeout(120)  # two starts of TensorFlow, perhaps on a busy machine
+@pytest.mark.parametrize(
+    "how", [{}, {"inference": "learner"}, {"algo": "qlearning", "steps": 11_000}, {"algo": "genetic"}]
+)
+def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
+    launch: Callable[..., Launch], how: dict[str, object]
+) -> None:
+    run = launch(**{"steps": 5_000} | how)
     learner, actor = run.start("learner.0"), run.start("actor.0")
-    assert learner.wait(60) == 0, run.log("learner.0")
+    assert learner.wait(90) == 0, run.log("learner.0")
     assert actor.wait(20) == 0, run.log("actor.0")
     assert "greedy play: mean" in run.log("learner.0")
     evaluation = json.loads((run.run_dir / "evaluation.json").read_text())
@@ -97,6 +103,30 @@ def test_a_run_ends_by_its_limit_and_leaves_all_its_files(launch: Callable[..., 
         assert (run.run_dir / name).stat().st_size > 0
     assert list((run.run_dir / "tensorboard").iterdir())
     assert "greedy play: mean" in str(run.progress()[-1]["note"])
+
+
+def curve_of(run: Launch, actors: int) -> list[tuple[int, int, float]]:
+    """Return steps, games and score of some generations, of which the last ones are played without the second actor."""
+    learner, *players = [run.start(name) for name in ("learner.0", *(f"actor.{rank}" for rank in range(actors)))]
+    scores = run.run_dir / "scores.csv"
+    for player in players[1:2]:
+        run.wait_for(lambda: any("actor.1" in str(told.get("replicas")) for told in run.progress()))
+        player.kill()
+    before = len(read_rows(scores))
+    run.wait_for(lambda: len(read_rows(scores)) >= before + 12)
+    learner.send_signal(signal.SIGTERM)
+    assert learner.wait(20) == 0, run.log("learner.0")
+    return [row[1:4] for row in read_rows(scores)]
+
+
+@pytest.mark.timeout(120)  # two learners and four actors, perhaps on a busy machine
+def test_one_seed_gives_one_curve_with_one_actor_and_with_three_of_which_one_is_killed(
+    launch: Callable[..., Launch],
+) -> None:
+    alone, together = curve_of(launch("1", algo="genetic"), 1), curve_of(launch("3", algo="genetic"), 3)
+    whole = min(len(alone), len(together))
+    assert alone[:whole] == together[:whole]
+    assert len({score for _, _, score in alone[:whole]}) > 1
 
 
 def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched(
@@ -119,10 +149,12 @@ def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)  # five starts of TensorFlow, perhaps on a busy machine
-@pytest.mark.parametrize("inference", ["actor", "learner"])
-def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[..., Launch], inference: str) -> None:
-    run = launch(inference=inference)
+@pytest.mark.timeout(240)  # five starts of TensorFlow, perhaps on a busy machine
+@pytest.mark.parametrize("how", [{}, {"inference": "learner"}, {"algo": "qlearning"}, {"algo": "genetic"}])
+def test_it_survives_kill_9_of_an_actor_and_of_the_learner(
+    launch: Callable[..., Launch], how: dict[str, object]
+) -> None:
+    run = launch(**how)
     learner, first, second = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
     run.wait_for(lambda: bool(run.progress()) and {"actor.0", "actor.1"} <= set(run.progress()[-1]["replicas"]))  # type: ignore[call-overload]
     first.kill()
@@ -134,7 +166,7 @@ def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launch: Callable[...,
     learner.wait()
     steps = read_rows(run.run_dir / "scores.csv")[-1][1]
     learner = run.start("learner.0", attempt=1)
-    run.wait_for(lambda: any(row[1] > steps for row in read_rows(run.run_dir / "scores.csv")))
+    run.wait_for(lambda: any(row[1] > steps for row in read_rows(run.run_dir / "scores.csv")), 120)  # plays all again
     assert "going on from" in run.log("learner.0")
     assert second.poll() is None, "the other actor never noticed"
     learner.send_signal(signal.SIGTERM)

@@ -1,18 +1,26 @@
-"""A round: what the learner waits for, and the average of what came. Knows no network."""
+"""A synchronous round: each actor's contribution, what the learner waits for, and the average. Knows no network."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gpusched.channel import Batch
-from workloads.averaging.training import Contribution
 from workloads.common.weights import Vector
 
-__all__ = ["Round", "packed"]
+__all__ = ["Contribution", "Round", "packed"]
 
 Meta = Mapping[str, int | float]
+
+
+class Contribution(msgspec.Struct, frozen=True, eq=False):
+    """An actor's part of a round: its weights or its gradient [size], of how many samples, and their mean loss."""
+
+    vector: Vector
+    samples: int
+    loss: float
 
 
 def packed(part: Contribution, number: int, rank: int, actors: int) -> tuple[dict[str, NDArray[Any]], Meta]:
@@ -55,6 +63,12 @@ class Round:
     def missing(self) -> list[int]:
         """The ranks of the actors that have not contributed; empty before the first has said how many there are."""
         return [rank for rank in range(self._actors) if rank not in self._parts]
+
+    @property
+    def waits_for(self) -> str:
+        """In words for people, whom the round waits for."""
+        missing = ", ".join(f"actor.{rank}" for rank in self.missing) or "the first actor"
+        return f"round {self.number:,} waits for {missing}"
 
     @property
     def samples_of(self) -> dict[int, int]:

@@ -1,0 +1,86 @@
+"""`gpusched launch` of a workload as a person has it: real processes, in a state directory of the test's own."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gpusched.contract import READY_DIRECTORY, ready_name
+from tests.cli.command import Command
+
+__all__ = ["Launched", "Launches"]
+
+ROOT = Path(__file__).parents[2]
+
+
+class Launched:
+    """One launch, whose results are in `folder`. `settings` become options."""
+
+    def __init__(self, home: Path, workload: str, actors: int, settings: msgspec.Struct) -> None:
+        home.mkdir(mode=0o700)
+        self.command = Command(home)
+        self._job = f"{workload}-1"
+        self.folder = self.command.state / "jobs" / self._job
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in msgspec.structs.asdict(settings).items()]
+        self._process = self.command.start("launch", workload, "--procs", str(actors), *options, cwd=ROOT)
+
+    def succeeds(self) -> None:
+        said, _ = self._process.communicate(timeout=120)
+        assert self._process.returncode == 0, said
+
+    def stops_when_asked(self) -> None:
+        """Ctrl-C, as in a terminal."""
+        self._process.send_signal(signal.SIGINT)
+        said, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 130, said
+
+    def replica(self, name: str) -> dict[str, object]:
+        replicas = self.command.job(self._job).get("replicas", [])
+        return next((replica for replica in replicas if replica["name"] == name), {})
+
+    def progress(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in (self.folder / "progress.jsonl").read_text().splitlines()]
+
+    def replicas_told(self) -> set[str]:
+        """The names of which the progress has said something."""
+        return {name for line in self.progress() for name in dict(line.get("replicas", {}))}  # type: ignore[call-overload]
+
+    def waits_for(self, file: Path) -> None:
+        self.waits_until(file.exists, f"{file.name} to be there")
+
+    def waits_until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 60
+        while not holds():
+            assert self._process.poll() is None, f"the launch ended before this held: {what}"
+            assert time.monotonic() < deadline, f"waited a minute in vain for: {what}"
+            time.sleep(0.02)
+
+    def begins(self, name: str, attempt: int = 0) -> None:
+        """Wait until that attempt of a replica has begun its work."""
+        self.waits_for(self.folder / READY_DIRECTORY / ready_name(name, attempt))
+
+    def kill(self, name: str) -> None:
+        """Kill it once it has begun its work."""
+        self.begins(name)
+        os.kill(int(str(self.replica(name)["pid"])), signal.SIGKILL)
+
+
+class Launches:
+    """Those of one test, below `home`, whose path is short: sockets lie there."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._made: list[Launched] = []
+
+    def start(self, workload: str, actors: int, settings: msgspec.Struct) -> Launched:
+        self._made.append(Launched(self._home / str(len(self._made)), workload, actors, settings))
+        return self._made[-1]
+
+    def end(self) -> None:
+        """Kill every process that is left."""
+        for one in self._made:
+            one.command.end()

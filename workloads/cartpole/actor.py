@@ -1,0 +1,76 @@
+"""An actor: plays, and sends what it played or what it has learnt from it. `gpusched launch cartpole` starts it.
+
+With the scheme `central` it plays in NumPy, and uses no framework.
+"""
+
+import sys
+
+import numpy as np
+
+from gpusched import contract
+from gpusched.channel import Actor, ChannelError, LearnerGone
+from workloads.cartpole.explorer import Explorer, curiosities
+from workloads.cartpole.games import Games
+from workloads.cartpole.settings import Settings
+from workloads.common.checkpoint import UnusableWeights
+from workloads.common.rounds import packed
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Play until the learner says that the job is over."""
+    try:
+        me, settings = contract.replica(), contract.settings(Settings)
+    except ChannelError as error:
+        sys.exit(str(error))
+    if me.joined and settings.scheme == "average":
+        sys.exit("the rounds of one launch wait for its own actors: --scheme average takes none of other hosts")
+    try:
+        with Actor() as channel:
+            if settings.scheme == "central":
+                explore(channel, settings, me)
+            else:
+                contribute(channel, settings, me)
+    except LearnerGone:
+        return
+    except (ChannelError, UnusableWeights, ValueError) as error:
+        sys.exit(str(error))
+
+
+def explore(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) -> None:
+    """Play with the learner's newest weights, and send what was played, for ever. Raises LearnerGone."""
+    random = np.random.default_rng([settings.seed, me.rank, me.attempt])
+    epsilons = curiosities(settings.epsilon, settings.games, me.rank, me.role_count)
+    explorer = Explorer(Games(settings.games, random), epsilons, random)
+    while True:
+        weights = channel.weights()
+        played = explorer.play(weights.arrays, settings.play)
+        channel.send(played.arrays(), version=weights.version, meta=_told(explorer.score))
+
+
+def contribute(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) -> None:
+    """Contribute for ever, once for each version of the weights. Raises LearnerGone when the job is over.
+
+    The round comes with the weights: versions are raised when a learner is restarted, rounds are not.
+    """
+    from gpusched.frameworks import limit_memory
+    from workloads.cartpole.own import Own
+
+    limit_memory()
+    own = Own(settings, me.rank, me.role_count, me.run_dir / f"{me.name}.npz")
+    version = 0
+    while True:
+        weights = channel.weights(newer_than=version)
+        version, number = weights.version, int(weights.arrays["round"])
+        part = own.contribution(number, weights.arrays["weights"])
+        arrays, meta = packed(part, number, me.rank, me.role_count)
+        channel.send(arrays, version=version, meta={**meta, **_told(own.score)})
+
+
+def _told(score: float | None) -> dict[str, float]:
+    return {} if score is None else {"score": score}
+
+
+if __name__ == "__main__":
+    main()

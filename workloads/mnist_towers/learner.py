@@ -1,0 +1,130 @@
+"""The learner, which is the whole job: trains on all of its devices in step. `gpusched launch mnist_towers` starts it.
+
+Owns what is in the run's directory: weights.npz, curve.csv and tensorboard/.
+"""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from gpusched import contract
+from gpusched.channel import ChannelError
+from gpusched.frameworks import limit_memory
+from workloads.common import digits, mnist
+from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
+from workloads.common.digits import Digits
+from workloads.common.upkeep import Upkeep
+from workloads.mnist_towers.batches import Batches
+from workloads.mnist_towers.devices import Devices, open_devices
+from workloads.mnist_towers.mirrored import Mirrored
+from workloads.mnist_towers.record import Counts, Record
+from workloads.mnist_towers.settings import Settings
+from workloads.mnist_towers.towers import Towers
+
+__all__ = ["Training", "main"]
+
+_WEIGHTS: Final = "weights.npz"
+
+
+class Training:
+    """The steps of a run, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
+
+    def __init__(self, settings: Settings, devices: Devices, run_dir: Path) -> None:
+        """Raises UnusableWeights if there are weights to go on from that cannot be used, ValueError for the data."""
+        self.counts = Counts()
+        self.stop_asked = False
+        self._train, self._test = mnist.load(Path(settings.data)) if settings.data else digits.load()
+        self._batches = Batches(len(self._train.labels), settings.batch, settings.seed)
+        self._most = settings.passes
+        self._path = run_dir / _WEIGHTS
+        of = Towers if settings.style == "towers" else Mirrored
+        self.style: Towers | Mirrored = of(settings, devices, self._train.images.shape[1])
+        if self._path.exists():
+            self._go_on()
+        self._started = time.monotonic() - self.counts.seconds
+        self._record = Record(run_dir, self.counts, time.monotonic)
+        self.upkeep = Upkeep(self._report, self._save, time.monotonic)
+
+    def step(self) -> None:
+        """Take the next step; after the last one of a pass, test."""
+        which = self._batches.at(self.counts.steps)
+        self.counts.losses += self.style.step(Digits(self._train.images[which], self._train.labels[which]))
+        self.counts.steps += 1
+        self.counts.seconds = time.monotonic() - self._started
+        if self.counts.steps % self._batches.steps == 0:
+            self.counts.passes += 1
+            score = self.style.score(self._test)
+            self._record.count(self.counts, self.counts.losses / self._batches.steps, score)
+            self.counts.losses = 0.0
+
+    def ask_to_stop(self) -> None:
+        """End soon. Safe in a signal handler."""
+        self.stop_asked = True
+
+    @property
+    def done(self) -> bool:
+        """Whether somebody asked for the end or the last pass is over."""
+        return self.stop_asked or 0 < self._most <= self.counts.passes
+
+    def finish(self) -> None:
+        """Save and report for the last time. Raises OSError if something cannot be written."""
+        self._save()
+        self._record.report(self.counts)
+        score = self.style.score(self._test)
+        self._record.tell(self.counts, f"{self.counts.passes:,} passes, {self.counts.steps:,} steps, score {score:.4f}")
+        self._record.close()
+
+    def _report(self) -> None:
+        self._record.report(self.counts)
+        self._record.write()
+
+    def _save(self) -> None:
+        self._record.write()  # no line of curve.csv may be missing of what the weights have behind them
+        write_checkpoint(self._path, self.style.weights.get(), self.counts)
+
+    def _go_on(self) -> None:
+        arrays, self.counts = read_checkpoint(self._path, Counts)
+        try:
+            self.style.restore(arrays)
+        except ValueError as error:
+            raise UnusableWeights(f"{self._path}: {error}") from None
+        print(f"going on from {self._path} after {self.counts.steps:,} steps", flush=True)
+
+
+def main() -> None:
+    """Train until the last pass is over or SIGTERM comes; leave weights and curve."""
+    try:
+        me, settings = contract.replica(), contract.settings(Settings)
+        limit_memory()
+        devices = open_devices(settings)
+        training = Training(settings, devices, me.run_dir)
+        tell_where(training.style.where(), devices)
+    except (ChannelError, UnusableWeights, ValueError) as error:
+        sys.exit(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
+    contract.tell_ready()
+    try:
+        while not training.done:
+            training.step()
+            training.upkeep.keep()
+        training.finish()
+    except OSError as error:
+        sys.exit(f"not written: {error}")
+
+
+def tell_where(where: dict[str, tuple[str, ...]], devices: Devices) -> None:
+    """Print on which devices everything is. Raises ValueError if a tower computes elsewhere than it should.
+
+    With soft placement TensorFlow would put a whole tower on the CPU and say nothing.
+    """
+    for name, found in where.items():
+        print(f"{name}: {', '.join(device.rpartition('/device:')[2] for device in found)}", flush=True)
+    computed = where.get("gradients", devices.towers)
+    if not all(found.endswith(tower) for found, tower in zip(computed, devices.towers, strict=True)):
+        raise ValueError(f"the towers were to compute on {devices.towers}, and did on {computed}")
+
+
+if __name__ == "__main__":
+    main()

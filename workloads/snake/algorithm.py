@@ -1,0 +1,42 @@
+"""What an algorithm is to the learner: it learns from what actors played, one piece after the other."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Algorithm", "Experience", "Played"]
+
+
+class Experience(Protocol):
+    """What an algorithm learns from at once: some environment steps, and the scores [n] of the games that ended."""
+
+    @property
+    def steps(self) -> int:
+        """How many environment steps these are, all games together."""
+
+    @property
+    def scores(self) -> NDArray[np.int64]:
+        """The scores of the games that ended."""
+
+
+class Played(NamedTuple):
+    """An experience, and the name of the actor that played it."""
+
+    actor: str
+    experience: Any
+    """An Experience; which kind is between the algorithm and where it comes from."""
+
+
+class Algorithm(Protocol):
+    """Changes the network that it was made with."""
+
+    def learn(self, experience: Any, /) -> bool:
+        """Learn from an experience; return whether a generation ended with it."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return what is to be saved beside the network and its optimizer."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+        """Go on with a network that was saved, and this beside it; return the scores of a generation begun then."""

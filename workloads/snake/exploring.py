@@ -1,0 +1,68 @@
+"""Steps that actors try for Q-learning: played greedily but for some moves at random, and packed to be sent.
+
+Knows neither the channel nor how one learns.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.snake.networks import judge
+from workloads.snake.rollout import TYPES_OF_STEPS, Steps, check_arrays
+from workloads.snake.rules import MOVES, SIDE, Frames
+from workloads.snake.vector import VectorSnake
+
+__all__ = ["Explored", "Exploring", "explored_from"]
+
+_MOST: Final = 0.1
+_LEAST: Final = 0.001
+_TOLD: Final = 0.01
+
+
+class Explored(Steps, frozen=True, kw_only=True):
+    """Steps, whose `frames` uint8 [steps + 1, games, 10, 10] have one more: what is there after the last one."""
+
+
+def explored_from(arrays: Mapping[str, NDArray[Any]]) -> Explored:
+    """Return the steps that travelled as `arrays`. Raises ValueError if they are none."""
+    check_arrays(arrays, TYPES_OF_STEPS, {"frames": (1, SIDE, SIDE)})
+    if arrays["actions"].size and arrays["actions"].max() >= len(MOVES):
+        raise ValueError(f"there is no action {arrays['actions'].max()}")
+    return Explored(**arrays)
+
+
+class Exploring:
+    """Games that a model plays on by its Q-values, its logits, one piece after the other.
+
+    Each game has a chance of its own that a move is drawn at random, from one in ten to one in a thousand (as actors in
+    Horgan et al. 2018, arXiv:1803.00933): some see what else there is, and some get far enough to see long snakes. The
+    scores that are told are those of the half that explores least: the others end soon, and say little of the network.
+    """
+
+    def __init__(self, model: keras.Model, games: VectorSnake, random: np.random.Generator) -> None:
+        self._model, self._games, self._random = model, games, random
+        self._chances = np.geomspace(_MOST, _LEAST, len(games.frames))
+        self._told = self._chances <= max(_TOLD, self._chances[-1])
+
+    def play(self, steps: int) -> Explored:
+        """Play each game on for `steps` steps."""
+        shape = (steps, len(self._games.frames))
+        frames = np.empty((steps + 1, shape[1], SIDE, SIDE), np.uint8)
+        actions, rewards, ended = np.empty(shape, np.uint8), np.empty(shape, np.float32), np.empty(shape, np.bool_)
+        scores = []
+        for step in range(steps):
+            frames[step] = self._games.frames
+            actions[step] = self._choose(self._games.frames)
+            _, rewards[step], ended[step], finished = self._games.step(actions[step])
+            scores.append(finished[self._told[ended[step]]])
+        frames[steps] = self._games.frames
+        ends = np.concatenate(scores).astype(np.int64)
+        return Explored(frames=frames, actions=actions, rewards=rewards, ended=ended, scores=ends)
+
+    def _choose(self, frames: Frames) -> NDArray[np.intp]:
+        best = judge(self._model, frames)[0].argmax(axis=1)
+        anything = self._random.integers(len(MOVES), size=len(best))
+        return np.where(self._random.random(len(best)) < self._chances, anything, best)

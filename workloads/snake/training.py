@@ -1,0 +1,163 @@
+"""Training as the learner has it, whatever the algorithm: limits, counts, what is saved, told and left at the end."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import keras
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.snake.a2c import ActorCritic
+from workloads.snake.algorithm import Algorithm, Played
+from workloads.snake.checkpoint import Counts, load, load_state, save
+from workloads.snake.evaluate import describe, greedy_scores, record_game
+from workloads.snake.genetic import Genetic
+from workloads.snake.networks import build
+from workloads.snake.pictures import save_curve, save_game
+from workloads.snake.qlearning import QLearning
+from workloads.snake.record import MEAN_OVER, Record, read_rows
+from workloads.snake.settings import Algo, Settings
+
+__all__ = ["Training"]
+
+_WEIGHTS: Final = "weights.npz"
+_REPORT_EVERY_S: Final = 2.0
+_SAVE_EVERY_S: Final = 10.0
+_GAMES_TO_EVALUATE: Final = 256
+
+
+class Training:
+    """A network that learns, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
+
+    def __init__(self, settings: Settings, run_dir: Path, attempt: int) -> None:
+        """Raises UnusableWeights if there are weights to start from that cannot be used."""
+        keras.utils.set_random_seed(settings.seed)
+        self.model = build(settings.network)
+        self.algorithm = _algorithm(self.model, settings, np.random.default_rng([settings.seed, attempt]))
+        self.counts = Counts(network=settings.network, algo=settings.algo)
+        self.stop_asked = False
+        self._settings = settings
+        self._run_dir = run_dir
+        begun = self._load()
+        self._started = time.monotonic() - self.counts.seconds
+        self._in_generations = isinstance(self.algorithm, Genetic)
+        mean_over = settings.population * settings.trials if self._in_generations else MEAN_OVER
+        self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
+        self.record.remember(begun)
+        self._generation_ended = False
+        self._next_report = self._next_save = 0.0
+
+    def learn(self, played: Played) -> None:
+        """Learn from what an actor played."""
+        self._generation_ended = self.algorithm.learn(played.experience)
+        self.counts.steps += played.experience.steps
+        self.counts.updates += 1
+        self.counts.games += played.experience.scores.size
+        self.record.count(played.actor, played.experience)
+
+    def keep(self) -> None:
+        """Report and save, each when it is time. A full disk costs what was to be written, not the training.
+
+        Where there are generations, the curve has a line for each of them, and no other.
+        """
+        now = time.monotonic()
+        self.counts.seconds = now - self._started
+        try:
+            if self._generation_ended:
+                self._generation_ended = False
+                self.record.add_line(self.counts)
+            if now >= self._next_report:
+                self._next_report = now + _REPORT_EVERY_S
+                self._report()
+            if now >= self._next_save:
+                self._next_save = now + _SAVE_EVERY_S
+                self._save()
+        except OSError as error:
+            print(f"not written: {error}", file=sys.stderr, flush=True)
+
+    def ask_to_stop(self) -> None:
+        """End soon. Safe in a signal handler."""
+        self.stop_asked = True
+
+    @property
+    def done(self) -> bool:
+        """Whether somebody asked for the end or a limit of the settings is reached."""
+        limits = self._settings
+        return (
+            self.stop_asked
+            or 0 < limits.minutes * 60 <= self.counts.seconds
+            or 0 < limits.steps <= self.counts.steps
+            or 0 < limits.target <= self.record.settled_score
+        )
+
+    def finish(self) -> None:
+        """Save and report for the last time; leave the pictures. Raises OSError if something cannot be written."""
+        self._save()
+        self._report()
+        self.record.tell(self.counts, "drawing the curve and a game")
+        self._draw()
+        self.record.close()
+
+    def _report(self) -> None:
+        self.record.report(self.counts)
+        if not self._in_generations:
+            self.record.add_line(self.counts)
+
+    def _save(self) -> None:
+        save(self._run_dir / _WEIGHTS, self.model, self.counts, self.algorithm.state())
+
+    def _load(self) -> NDArray[np.int64]:
+        """Go on with what was saved here, or start from what the settings name; return scores as restore() does."""
+        path, weights, algo = self._run_dir / _WEIGHTS, self._settings.weights, self._settings.algo
+        if path.exists():
+            self.counts = load(path, self.model, algo)
+            print(f"going on from {path} after {self.counts.steps:,} steps", flush=True)
+            return self.algorithm.restore(load_state(path))
+        if weights:
+            load(Path(weights), self.model, algo)
+            print(f"starting from {weights}", flush=True)
+            return self.algorithm.restore({})
+        return np.empty(0, np.int64)
+
+    def _draw(self) -> None:
+        title = f"Snake, the {self.counts.network} network, {_NAMES[self.counts.algo]}"
+        try:
+            save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
+            save_game(record_game(self.model), self._run_dir / "game.gif")
+        except ImportError as error:
+            print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
+
+    def evaluate(self) -> None:
+        """Play greedy games and leave what they gave."""
+        self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
+        scores = greedy_scores(self.model, _GAMES_TO_EVALUATE)
+        save_evaluation(scores, self.counts, self._run_dir / "evaluation.json")
+        self.record.tell(self.counts, describe(scores))
+
+
+_NAMES: Final[dict[Algo, str]] = {"a2c": "actor-critic", "qlearning": "Q-learning", "genetic": "genetic"}
+
+
+def _algorithm(model: keras.Model, settings: Settings, random: np.random.Generator) -> Algorithm:
+    if settings.algo == "a2c":
+        return ActorCritic(model, settings, random)
+    if settings.algo == "qlearning":
+        return QLearning(model, settings, random)
+    return Genetic(model, settings)
+
+
+def save_evaluation(scores: NDArray[np.int64], counts: Counts, path: Path) -> None:
+    """Write what a greedy evaluation gave as JSON."""
+    result = {
+        "games": scores.size,
+        "mean": float(scores.mean()),
+        "deviation": float(scores.std()),
+        "least": int(scores.min()),
+        "most": int(scores.max()),
+        "steps": counts.steps,
+        "seconds": counts.seconds,
+    }
+    path.write_bytes(msgspec.json.encode(result))
