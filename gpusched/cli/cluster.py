@@ -140,7 +140,11 @@ def group_of(
     from gpusched.units import parse_mib
 
     _require_possible(engine, wish, cluster)
-    gpus = _gpus(engine, cluster) if any(role.memory is not None for role in workload.roles) else 0
+    gpus = (
+        _gpus(engine, cluster)
+        if any(role.memory is not None or role.devices is not None for role in workload.roles)
+        else 0
+    )
     memory = parse_mib(cluster.device_memory or "16GiB", "--device-memory")
     rules = Rules(policy=wish.policy, context_mib=settings.context_mib, headroom=settings.headroom)
     nodes = lay_out(wish.request(workload), learner_role(workload), cluster.nodes or 1, gpus, memory, rules)

@@ -25,13 +25,17 @@ def lay_out(
 ) -> tuple[NodeShare, ...]:
     """Return the share of each of `nodes`, each with `gpus` devices of `memory_mib`; the first has `first_role`.
 
-    Roles that need no device go where there are the fewest processes. Raises NeverFits, and UsageError for more nodes
-    than there are processes.
+    Roles that need no device go where there are the fewest processes; one node has all, and plans for itself. Raises
+    NeverFits, and UsageError for more nodes than there are processes, or than a role with whole devices can have.
     """
     if not 1 <= nodes <= _MOST_NODES:
         raise UsageError(f"--nodes: {nodes} nodes", f"give a number from 1 to {_MOST_NODES}")
+    whole = [role.name for role in request.roles if role.devices is not None]
+    if whole and nodes > 1:
+        told = f"role {whole[0]} asks for whole devices, and its process runs on one node"
+        raise UsageError(told, "give --nodes 1")
     placed: list[Counter[str]] = [Counter() for _ in range(nodes)]
-    on_devices = [role for role in request.roles if gpus and role.memory is not None]
+    on_devices = [role for role in request.roles if gpus and nodes > 1 and role.memory is not None]
     if on_devices:
         _place_on_devices(placed, Request(workload=request.workload, roles=tuple(on_devices)), gpus, memory_mib, rules)
         placed.sort(key=lambda node: -node[first_role])  # stable: the node that has it comes first

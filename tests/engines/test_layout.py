@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpusched.engines.layout import lay_out
 from gpusched.errors import NeverFits, UsageError
@@ -59,3 +60,12 @@ def test_more_nodes_than_processes_are_refused() -> None:
 def test_what_never_fits_is_told_before_anything_is_submitted() -> None:
     with pytest.raises(NeverFits, match=r"on 2 nodes with 1 GPU of 16\.0 GiB each: .* can never fit"):
         spread(request_for(a_workload(500, memory=True)), 2, gpus=1)
+
+
+def test_whole_devices_are_those_of_one_node() -> None:
+    workload = a_workload(1, memory=True)
+    learner = replace(workload.roles[0], memory=None, devices="all")
+    request = request_for(replace(workload, roles=(learner, workload.roles[1])))
+    assert spread(request, 1, gpus=4) == [{"learner": 1, "actor": 1}]
+    with pytest.raises(UsageError, match="role learner asks for whole devices"):
+        spread(request, 2, gpus=4)
