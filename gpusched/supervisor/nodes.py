@@ -36,7 +36,7 @@ def with_nodes(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
     Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
-    engine itself are shown only where they failed, or nothing else is known.
+    engine itself are shown only where they failed, or the job is over and never had others.
     """
     if status.engine is None:
         return status
@@ -49,9 +49,9 @@ def with_nodes(status: JobStatus) -> JobStatus:
     own = tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
     replicas = tuple(replica for one in told for replica in one.replicas)
     counts = tuple(count for one in told for count in one.counts)
-    joined = msgspec.structs.replace(status, replicas=own + replicas if replicas else status.replicas, counts=counts)
     if status.state in JOB_TERMINAL:
-        return joined
+        return msgspec.structs.replace(status, replicas=own + replicas if replicas else status.replicas, counts=counts)
+    joined = msgspec.structs.replace(status, replicas=own + replicas, counts=counts)
     begun = [one for one in told if one.state is not JobState.QUEUED]
     notes = [one.note for one in begun if one.note]
     if begun and len(begun) == len(told):

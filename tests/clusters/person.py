@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,12 @@ class Person:
         """Queue the workload on nodes of the cluster, with 8 actors, and return the job's id."""
         spread = ("--engine", engine, "--nodes", str(nodes), "--procs", "8", "--patience", "10s")
         return self.run("launch", "-d", "mine", *spread, *words).split()[0]
+
+    def gives_devices(self, host: Mapping[str, str]) -> None:
+        """Have the workload's processes need devices, those of a stand-in library; `host` is what names it."""
+        file = self.command.home / "workloads" / "mine" / "workload.toml"
+        file.write_text(file.read_text().replace("# memory =", "memory ="))
+        self.command.env |= {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
 
     def job(self, name: str) -> dict[str, Any]:
         """What ps says of a job."""

@@ -11,6 +11,7 @@ import pytest
 from tests.clusters.hosts import Node
 from tests.clusters.person import Person, until
 from tests.clusters.slurm import Slurm
+from tests.stand_in.library import StandIn
 
 ALL = {"learner.0", *(f"actor.{rank}" for rank in range(8))}
 
@@ -69,8 +70,10 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     assert nodes[0].pids_of("mine.learner") == learner
 
     assert re.search(r"^actor\.7 +\| --- actor\.7, attempt 1,", person.run("logs", job), re.MULTILINE)
+    follower = person.command.start("logs", "-f", job, "--lines", "1", cwd=person.command.home)
     person.run("stop", job)
     assert person.job(job)["state"] == "cancelled"
+    assert "actor.7   | " in follower.communicate(timeout=60)[0]
     until(lambda: not slurm.run("squeue", "-h"), "Slurm has no job of it")
     until(lambda: not workers(nodes), "nothing is left on any node")
     assert list((person.directory(job) / "learner" / job).glob("weights.npz"))
@@ -78,9 +81,16 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
 
 
 @pytest.mark.timeout(200)
-def test_who_cancels_in_slurm_has_cancelled_the_job(slurm: Slurm, person: Person) -> None:
-    job = person.launch("slurm", "--gpus-per-node", "0", "--updates", "100000000")
-    until(lambda: "learner.0" in person.running(job), "it runs")
+def test_a_node_plans_on_the_gpus_that_it_was_handed_and_who_cancels_in_slurm_has_cancelled_the_job(
+    slurm: Slurm, person: Person, stand_in: StandIn
+) -> None:
+    person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").env)
+    job = person.launch("slurm", "--updates", "100000000", nodes=1)
+    until(lambda: person.running(job).keys() == ALL, "it runs")
+    told = person.job(job)
+    assert {one["device_index"] for one in told["replicas"]} == {0, 1}, "Slurm has handed over two of four"
+    actor = next(one for one in told["replicas"] if one["name"] == "actor.7")
+    assert f"CUDA_VISIBLE_DEVICES={actor['device_uuid']}\0".encode() in words_of(actor["pid"])
     slurm.run("scancel", slurm.run("squeue", "-h", "-o", "%i").strip())
     until(lambda: person.job(job)["state"] == "cancelled", "it is cancelled here")
     assert person.job(job)["message"] == "cancelled in Slurm (scancel)"
