@@ -179,5 +179,6 @@ def test_a_second_learner_of_the_same_job_is_not_started(
     first = start(orders[0])
     first.until(lambda: first.all_ready("learner.0", "actor.0"))
     second = start(msgspec.structs.replace(orders[0], incarnation=2))
+    second.say(b"stop")  # else it would wait for the first, which may be about to end
     second.ended()
     assert ["still runs" in one.words for one in second.told if isinstance(one, Refused)] == [True]
