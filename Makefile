@@ -52,8 +52,8 @@ format: $(READY) ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix .
 
 lock: ## Resolve the exact versions anew (needs uv)
-	@uv pip compile pyproject.toml --extra dev --extra tensorflow $(LOCK_OPTIONS) --output-file requirements/cpu.txt
-	@uv pip compile pyproject.toml --extra dev --extra cuda $(LOCK_OPTIONS) --output-file requirements/cuda.txt
+	@uv pip compile pyproject.toml --extra dev --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
+	@uv pip compile pyproject.toml --extra dev --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
 	@uv pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
 
 LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -9,7 +10,7 @@ import typer
 
 from gpusched.engines.base import LOCAL
 from gpusched.engines.wish import Wish
-from gpusched.errors import UsageError
+from gpusched.errors import HostFault, UsageError
 from gpusched.model.group import Group, NodeShare
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import ENGINES, Settings
@@ -159,7 +160,7 @@ def group_of(
         actor_memory=wish.actor_memory,
         policy=wish.policy,
         site=cluster.site,
-        address=cluster.address,
+        address=_address_of_ray(cluster) if engine == "ray" else None,
         patience_s=_patience_s(cluster.patience or "45s"),
         python=sys.executable,
         cwd=os.getcwd(),  # noqa: PTH109 (a text is wanted)
@@ -243,9 +244,24 @@ def _gpus(engine: str, cluster: ClusterWish) -> int:
     """Return how many GPUs a node gives; all where nothing was typed. Raises HostFault."""
     if cluster.gpus_per_node is not None:
         return cluster.gpus_per_node
-    if engine != "slurm":
-        return 0
+    if engine == "ray":
+        told = "how many GPUs a node of Ray gives is not known before the job is there"
+        raise UsageError(told, "give --gpus-per-node; with 0 no process gets one")
     from gpusched.engines.slurm_commands import gpus_of_site
     from gpusched.engines.slurm_words import read_gpus
 
     return read_gpus(gpus_of_site())
+
+
+def _address_of_ray(cluster: ClusterWish) -> str:
+    """Return where Ray is, as typed or in the environment. Raises UsageError, and HostFault where it is not installed.
+
+    Without an address it would start a cluster of its own, and `ray://` is that of a client, which the driver is not.
+    """
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if not address or "://" in address:
+        told = "which cluster of Ray?" if not address else f"{address} is no address of a cluster's head"
+        raise UsageError(told, "give --address HOST:PORT, as `ray start` told it, or auto on a node of the cluster")
+    if find_spec("ray") is None:
+        raise HostFault("Ray is not installed here", "pip install 'ray>=2.52', in the version of the cluster")
+    return address

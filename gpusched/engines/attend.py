@@ -3,11 +3,14 @@
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from gpusched.engines.base import Engine, Seen
+from gpusched.supervisor.nodes import tell_engine
 
-__all__ = ["Requests", "attend"]
+__all__ = ["Requests", "attend", "telling"]
 
 LOOK_EVERY_S: Final = 0.2
 
@@ -47,3 +50,18 @@ def attend(
         deadline = time.monotonic() + every_s
         while (asked or passed_on >= requests.count) and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_EVERY_S))
+
+
+def telling(job: Path) -> Callable[[Seen], bool]:
+    """Return a `wanted` for attend: it leaves what the cluster says, when that changes, where `status` finds it."""
+    told = ""
+
+    def tell(now: Seen) -> bool:
+        nonlocal told
+        if now.words != told:
+            with suppress(OSError):
+                tell_engine(job, now.words)
+            told = now.words
+        return True
+
+    return tell

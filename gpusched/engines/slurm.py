@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from gpusched import contract
-from gpusched.engines.attend import Requests, attend
+from gpusched.engines.attend import Requests, attend, telling
 from gpusched.engines.base import Seen, Stage
+from gpusched.engines.handed import submitters
 from gpusched.engines.slurm_commands import (
     Unanswered,
     host_names,
@@ -36,7 +37,7 @@ from gpusched.files import replace_file
 from gpusched.model.group import Group, NodeStatus
 from gpusched.model.status import JobState
 from gpusched.supervisor.jobdir import JobDirectory, read_job
-from gpusched.supervisor.nodes import node_file, tell_engine
+from gpusched.supervisor.nodes import node_file
 from gpusched.supervisor.orders import StopOrder, give
 
 __all__ = ["Slurm", "main"]
@@ -44,8 +45,6 @@ __all__ = ["Slurm", "main"]
 _LOOK_EVERY_S: Final = 1.0
 _OBEYED_WITHIN_S: Final = 60.0
 _RUNNING_S: Final = 3.0
-_OF_THIS_HOST: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "TMPDIR", "XDG_RUNTIME_DIR")
-"""Variables that are this process's or this host's, and wrong on a node."""
 _STAGES: Final[dict[JobState, Stage]] = {
     JobState.SUCCEEDED: "succeeded",
     JobState.FAILED: "failed",
@@ -66,11 +65,7 @@ class Slurm:
     def __init__(self, directory: JobDirectory, group: Group, environ: Mapping[str, str]) -> None:
         self._directory, self._group = directory, group
         given = without_slurm(environ) if "SLURM_JOB_ID" in environ else environ
-        self._environ = {
-            name: value
-            for name, value in given.items()
-            if name not in _OF_THIS_HOST and not name.startswith(("GPUSCHED_", "TF_NUM_"))
-        }
+        self._environ = submitters(given)
         self._file = directory.path / "slurm.json"
         self._known = _read_or_draw(self._file)
         self._places = ("", "")
@@ -171,7 +166,7 @@ def main() -> int:
         directory = JobDirectory(contract.replica().run_dir)
         engine = Slurm(directory, contract.settings(Group), os.environ)
         engine.submit()
-        ended = attend(engine, requests, _tell(directory), every_s=_LOOK_EVERY_S)
+        ended = attend(engine, requests, telling(directory.path), every_s=_LOOK_EVERY_S)
         engine.clear_up()
     except GpuschedError as error:
         print(error, file=sys.stderr)
@@ -180,21 +175,6 @@ def main() -> int:
         _cancel_job(directory, requests)
     print(ended.words, flush=True)
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
-
-
-def _tell(directory: JobDirectory) -> Callable[[Seen], bool]:
-    """Return what leaves what Slurm says, when that changes, where `status` finds it."""
-    told = ""
-
-    def tell(now: Seen) -> bool:
-        nonlocal told
-        if now.words != told:
-            with suppress(OSError):
-                tell_engine(directory.path, now.words)
-            told = now.words
-        return True
-
-    return tell
 
 
 def _cancel_job(directory: JobDirectory, requests: Requests) -> None:

@@ -34,6 +34,7 @@ class Ledger:
     def __init__(self, job: Path, number: int) -> None:
         self._directory, self._path = JobDirectory(job), node_file(job, number)
         self.refused: str | None = None
+        self._rest = b""
         self._last: NodeStatus | None = None
         make_private(self._path.parent)
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # the first attempt of this node
@@ -58,19 +59,22 @@ class Ledger:
         It may take its time until its first word: it may have to wait for a place. A line that is no such thing is
         passed over, as is an empty one, by which a node only says that it is there.
         """
-        rest = b""
         patience_s: float | None = None
         while select.select([node], [], [], patience_s)[0]:
             patience_s = silence_s
             chunk = os.read(node, _CHUNK)
             if not chunk:
                 return True
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in filter(None, lines):
-                with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                    self.take(_decoder.decode(line))
-            rest = rest if len(rest) < _MOST_LINE else b""
+            self.hear_part(chunk)
         return False
+
+    def hear_part(self, chunk: bytes) -> None:
+        """Take the lines that end in `chunk`, and keep what it has of the next; see `hear`."""
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        for line in filter(None, lines):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                self.take(_decoder.decode(line))
+        self._rest = rest if len(rest) < _MOST_LINE else b""
 
     def take(self, told: Told) -> None:
         """Write one thing down. What cannot be is left out: a full disk costs what was to be seen of the job."""

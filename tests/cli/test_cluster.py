@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.cli import cluster
+from gpusched.errors import HostFault
 from tests.cli.command import Command
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Command]:
-    command = Command(tmp_path, env={"PATH": "/nowhere"})
+    command = Command(tmp_path, env={"PATH": "/nowhere", "RAY_ADDRESS": ""})
     yield command
     command.end()
 
@@ -65,6 +67,9 @@ def test_the_configuration_may_name_the_engine(command: Command, tmp_path: Path)
         (["--engine", "slurm", "--listen", "tcp://0.0.0.0:5555"], 2, "--listen is for a launch on this host"),
         (["--engine", "slurm", "--address", "x:1"], 2, "--address is where Ray is"),
         (["--engine", "slurm", "--patience", "soon"], 2, "--patience"),
+        (["--engine", "ray"], 2, "which cluster of Ray?"),
+        (["--engine", "ray", "--address", "ray://x:1"], 2, "ray://x:1 is no address of a cluster's head"),
+        (["--engine", "ray", "--address", "x:1", "--site=-p"], 2, "--site is for sbatch"),
         (["--engine", "slurm", "--site=--array=1-3"], 2, "--site=--array=1-3: gpusched says that itself"),
         (["--engine", "slurm", "--nodes", "9"], 2, "6 processes on 9 nodes leave some without any"),
     ],
@@ -78,3 +83,15 @@ def test_without_slurm_it_says_where_to_launch(command: Command) -> None:
     assert (code, "there is no sinfo on this host" in said, "a login node" in said) == (5, True, True)
     code, said = launch(command, "--engine", "slurm")
     assert (code, "there is no squeue on this host" in said) == (1, True)
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "find_spec", lambda _: None)
+    with pytest.raises(HostFault) as told:
+        cluster._address_of_ray(cluster.ClusterWish(address="head:6379"))
+    assert "pip install 'ray>=2.52'" in told.value.hint
+
+
+def test_nobody_guesses_how_many_gpus_a_node_of_ray_has(command: Command) -> None:
+    code, said = launch(command, "--engine", "ray", "--address", "head:6379", "--dry-run", memory=True)
+    assert (code, "give --gpus-per-node; with 0 no process gets one" in said) == (2, True)
