@@ -50,7 +50,8 @@ class Launched:
         return next((replica for replica in replicas if replica["name"] == name), {})
 
     def progress(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "progress.jsonl").read_text().splitlines()]
+        path = self.folder / "progress.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def replicas_told(self) -> set[str]:
         """The names of which the progress has said something."""
@@ -60,7 +61,7 @@ class Launched:
         self.waits_until(file.exists, f"{file.name} to be there")
 
     def waits_until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 120
         while not holds():
             assert self._process.poll() is None, f"the launch ended before this held: {what}"
             assert time.monotonic() < deadline, f"waited in vain for: {what}"
