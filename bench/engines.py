@@ -67,7 +67,7 @@ def first_steps_s(engine: str, home: Path, environ: Mapping[str, str], *, preloa
     home.mkdir()
     words = [*_workload(home, preload=preload), "--procs", str(_ACTORS), "--network", "small"]
     if engine != "local":
-        words += ["--engine", engine, "--nodes", str(_NODES), "--cpus-per-node", "8"]
+        words += ["--engine", engine, "--nodes", str(_NODES), "--cpus-per-node", "8", "--gpus-per-node", "0"]
     env = {**os.environ, **own_state(home), **environ}
     began = time.time()
     argv = [sys.executable, "-m", "gpusched", "launch", *words]

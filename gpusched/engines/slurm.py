@@ -36,7 +36,7 @@ from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import replace_file
 from gpusched.model.group import Group, NodeStatus
 from gpusched.model.status import JobState
-from gpusched.supervisor.jobdir import JobDirectory, read_job
+from gpusched.supervisor.jobdir import JobDirectory, last_lines, read_job
 from gpusched.supervisor.nodes import node_file
 from gpusched.supervisor.orders import StopOrder, give
 
@@ -173,7 +173,9 @@ def main() -> int:
         return error.exit_code
     if ended.stage == "cancelled" and not requests.count:
         _cancel_job(directory, requests)
-    print(ended.words, flush=True)
+    print(
+        *(last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else ()), ended.words, sep="\n", flush=True
+    )
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 
 

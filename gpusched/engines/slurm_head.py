@@ -28,7 +28,7 @@ from gpusched.files import make_private
 from gpusched.model.group import Group, NodeOrder
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.jobdir import JobDirectory, complete
+from gpusched.supervisor.jobdir import JobDirectory, complete, last_lines
 from gpusched.supervisor.tcp import Tcp
 
 __all__ = ["main"]
@@ -75,7 +75,8 @@ def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
         seen = _attend(job, head, order.group, str(path), settings, requests)
     finally:
         path.unlink(missing_ok=True)
-    print(f"{order.job}: {seen.stage}{f', {seen.words}' if seen.words else ''}", flush=True)
+    why = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
+    print(f"{order.job}: {seen.stage}{''.join(f', {line}' for line in why or [seen.words] if line)}", flush=True)
     if requests.count and not (job.path / STOP_ASKED).exists():
         _make_room()
     return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
