@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import time
@@ -110,7 +111,7 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={base}/run/munge.sock
-SlurmctldPort=17099
+SlurmctldPort={_free_port()}
 ReturnToService=2
 SlurmctldPidFile={base}/run/slurmctld.pid
 SlurmdPidFile={base}/run/slurmd-%n.pid
@@ -166,6 +167,12 @@ def slurm_of_three(base: Path) -> Iterator[Slurm]:
             yield cluster
         finally:
             cluster.stop()
+
+
+def _free_port() -> int:
+    """Of the login host: a cluster that somebody killed this test of may still have another."""
+    with socket.create_server((LOGIN, 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _remove_cgroups(path: Path) -> None:
