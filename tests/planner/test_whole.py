@@ -140,6 +140,13 @@ def test_what_the_others_lack_beside_whole_devices_is_told_in_numbers() -> None:
     )
 
 
+def test_what_would_fit_beside_whole_devices_is_told_of_the_choice_that_leaves_the_most() -> None:
+    error = refused(wanting(1, actor=(3, 40)), host(50, 100))
+    assert "at most 2 actors" in error.hint
+    assert "GPU 0 is as a whole for learner.0" in error.hint
+    planned(wanting(1, actor=(2, 40)), host(50, 100))
+
+
 def test_the_largest_devices_are_given_unless_the_others_need_them() -> None:
     assert places(planned(wanting(1, actor=(1, 9)), host(50, 100))) == [1]
     assert places(planned(wanting(1, actor=(1, 80)), host(50, 100))) == [0]
