@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.common.chance import chance_of
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
 from workloads.snake.checkpoint import Counts, load, load_state, save
@@ -36,7 +37,7 @@ class Training:
         """Raises UnusableWeights if there are weights to start from that cannot be used."""
         keras.utils.set_random_seed(settings.seed)
         self.model = build(settings.network)
-        self.algorithm = _algorithm(self.model, settings, np.random.default_rng([settings.seed, attempt]))
+        self.algorithm = _algorithm(self.model, settings, chance_of("learner", settings.seed, attempt))
         self.counts = Counts(network=settings.network, algo=settings.algo)
         self.stop_asked = False
         self._settings = settings
