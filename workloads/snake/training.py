@@ -48,7 +48,7 @@ class Training:
         mean_over = settings.population * settings.trials if self._in_generations else MEAN_OVER
         self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
         self.record.remember(begun)
-        self._generation_ended = False
+        self._generation_ended = self._target_reached = False
         self._next_report = self._next_save = 0.0
 
     def learn(self, played: Played) -> None:
@@ -56,8 +56,10 @@ class Training:
         self._generation_ended = self.algorithm.learn(played.experience)
         self.counts.steps += played.experience.steps
         self.counts.updates += 1
-        self.counts.games += played.experience.scores.size
+        self.counts.games += played.experience.games
         self.record.count(played.actor, played.experience)
+        if self._generation_ended or not self._in_generations:  # amid one, scores are of two of them
+            self._target_reached = 0 < self._settings.target <= self.record.settled_score
 
     def keep(self) -> None:
         """Report and save, each when it is time. A full disk costs what was to be written, not the training.
@@ -91,7 +93,7 @@ class Training:
             self.stop_asked
             or 0 < limits.minutes * 60 <= self.counts.seconds
             or 0 < limits.steps <= self.counts.steps
-            or 0 < limits.target <= self.record.settled_score
+            or self._target_reached
         )
 
     def finish(self) -> None:

@@ -98,6 +98,7 @@ def test_each_game_explores_by_a_chance_of_its_own() -> None:
         off += (one.actions != best).sum(axis=0)
     assert off[:8].mean() > 8, "one in ten of 320, and three of four of these are not the best by luck"
     assert off[-16:].mean() < 4
+    assert sum(one.games for one in played) == sum(one.ended.sum() for one in played)
     assert sum(one.scores.size for one in played) == sum(one.ended[:, 32:].sum() for one in played)
     np.testing.assert_array_equal(played[0].frames[-1], played[1].frames[0])
 
