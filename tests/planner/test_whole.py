@@ -112,6 +112,9 @@ def test_all_is_as_many_as_are_whole_and_leave_the_others_a_place() -> None:
     assert list(found.counts) == [1, 1, 2, 1]
     assert found.request.roles[0].devices == 2
     assert "learner asked for all devices: as many as are whole and leave the others a place" in found.why
+    two = planned(wanting("all", count=2), host(100, 100, 100, 100, 100))
+    assert (places(two), places(two, "learner.1"), two.counts[-1]) == ([0, 1], [2, 3], 0)
+    assert "learner asked for all devices: as many as are whole, the same number for each" in two.why
     assert isinstance(refused(wanting("all"), host(100), lease(0, 10)), NotNow)
 
 
