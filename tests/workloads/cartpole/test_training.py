@@ -129,7 +129,7 @@ def test_an_actor_does_not_go_on_from_what_is_no_state_of_its_own(tmp_path: Path
 def test_a_round_in_which_an_actor_only_began_a_game_anew_goes_on(tmp_path: Path) -> None:
     settings = Settings(scheme="average", games=1, play=1, plays=1)
     own, weights = Own(settings, 0, 1, tmp_path / "actor.0.npz"), Training(settings).weights.get_flat()
-    samples = []
+    samples: list[int] = []
     for number in range(1, 101):
         present = Round(number, weights.size)
         arrays, meta = packed(own.contribution(number, weights), number, 0, 1)
