@@ -7,6 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from gpusched.cli.interrupt import raise_if_interrupted
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, ProtocolError, UsageError
 from gpusched.settings import Settings, load_settings
 
@@ -115,6 +116,7 @@ class Link:
                 raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
         deadline = None
         while True:
+            raise_if_interrupted()
             try:
                 answer = self._connected().ask(request)
             except UnicodeEncodeError as error:

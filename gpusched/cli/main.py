@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
+from gpusched.cli.interrupt import keep_interrupts
 from gpusched.cli.options import read_plainly
 from gpusched.errors import GpuschedError, HostFault, UsageError
 
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # else the interpreter looks through all that was imported once more before it ends
     _have_streams()
+    keep_interrupts()
     outcome = _outcome(arguments)
     try:
         if isinstance(outcome, GpuschedError):

@@ -51,8 +51,21 @@ class Client:
     def say(self, data: bytes) -> None:
         """Send a message of one frame, which ends what the handshake began."""
         self._read_command()  # READY
+        self._message(b"\0" + data)
+
+    def say_without_end(self, frame: bytes, times: int) -> None:
+        """Send a message of so many equal frames, and one more to come; until the other side ends the connection.
+
+        libzmq cannot be asked to: where it is cut off amid a message, it may end its whole process.
+        """
+        self._read_command()
+        with suppress(OSError):
+            for _ in range(times):
+                self._message(b"\x01" + frame)
+
+    def _message(self, plain: bytes) -> None:
         nonce = self._next_nonce()
-        box = self._box(b"\0" + data, b"CurveZMQMESSAGEC" + nonce, self._theirs, self._short[1])
+        box = self._box(plain, b"CurveZMQMESSAGEC" + nonce, self._theirs, self._short[1])
         self._frame(0, b"\x07MESSAGE" + nonce + box)
 
     def ended(self) -> bool:

@@ -25,6 +25,7 @@ from gpusched.channel.messages import (
 from gpusched.errors import UsageError
 from gpusched.keys import AllowList, JoinKey, make_server_key, new_key, read_join_key, revoke, secure_client
 from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network, turned_away
+from tests.channel.curve import Client
 
 ONE = {"x": np.zeros(1, np.uint8)}
 WEIGHTS = {"w": np.frombuffer(b"these are the weights " * 10_000, np.uint8)}
@@ -289,22 +290,18 @@ def test_a_key_that_connects_too_often_has_to_wait_and_the_others_do_not(
 
 
 def test_a_message_that_never_ends_is_ended_with_its_connection(
-    endpoint: str, keys: Path, dealer: MakeDealer, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+    endpoint: str, keys: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = Limits(max_remote=64 << 10, heartbeat_s=0.2)
     with (
         Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
         Actor(network(learner), keys=keys / "other.key", name="actor.0@other") as honest,
     ):
-        hostile = dealer(network(learner), read_join_key(keys / "lab.key"))
-        hostile.greet("actor.0@lab")
-        hostile.hear("welcome")
-        frame = zmq.Frame(bytes(60_000))
-        for _ in range(5000):
-            hostile.socket.send(frame, zmq.SNDMORE)
-        hostile.socket.send(b"")
+        hostile = Client(network(learner), read_join_key(keys / "lab.key"), b"")
+        hostile.say_without_end(bytes(60_000), 5000)
         wait_until(lambda: any("MiB more than can be read" in told for told in turned_away(caplog)))
-        hostile.socket.close(0)
+        assert hostile.ended()
+        hostile.close()
         assert honest.send(ONE, timeout=10)
         assert learner.get(timeout=10) is not None
 

@@ -242,7 +242,11 @@ CONDITIONAL = """
 @pytest.mark.parametrize(
     ("unless", "said", "fix"),
     [
-        ('thinks = "learner"', "memory.unless.thinks is no setting of workloads.snake", "known there: network, infer"),
+        (
+            'thinks = "learner"',
+            "memory.unless.thinks is no setting of workloads.snake",
+            "known there: algo, network, inference",
+        ),
         ('inference = "nobody"', "memory.unless.inference is 'nobody': Invalid enum value", "value that the setting"),
         ("games = 0", "memory.unless.games is 0: Expected `int` >= 1", "value that the setting can have"),
         ('games = "8"', "memory.unless.games is '8': Expected `int`", "value that the setting can have"),

@@ -9,9 +9,17 @@ from workloads.averaging import actor as averaging_actor
 from workloads.averaging import learner as averaging_learner
 from workloads.cartpole import actor as cartpole_actor
 from workloads.cartpole import learner as cartpole_learner
+from workloads.mnist_towers import learner as towers_learner
+from workloads.snake import actor as snake_actor
+from workloads.snake import learner as snake_learner
+
+SIDES = [
+    *(averaging_learner, averaging_actor, cartpole_learner, cartpole_actor),
+    *(snake_learner, snake_actor, towers_learner),
+]
 
 
-@pytest.mark.parametrize("side", [averaging_learner, averaging_actor, cartpole_learner, cartpole_actor])
+@pytest.mark.parametrize("side", SIDES)
 def test_outside_a_launch_it_says_how_to_launch_it(side: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUSCHED_JOB", raising=False)
     with pytest.raises(SystemExit, match="gpusched launch"):

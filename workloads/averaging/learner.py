@@ -20,12 +20,11 @@ from workloads.averaging.settings import Settings
 from workloads.averaging.training import Training
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.common.rounds import Round
+from workloads.common.upkeep import Upkeep
 
 __all__ = ["main"]
 
 _WEIGHTS: Final = "weights.npz"
-_REPORT_EVERY_S: Final = 2.0
-_SAVE_EVERY_S: Final = 10.0
 _LOOK_UP_EVERY_S: Final = 0.5
 _PATIENCE_S: Final = 5.0
 """How long a round may take before it is told whom it waits for."""
@@ -47,7 +46,7 @@ class Averaging:
         self._began = time.monotonic()
         self._started = self._began - self.counts.seconds
         self.record = Record(run_dir, self.counts, time.monotonic)
-        self._next_report = self._next_save = 0.0
+        self.upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def published(self) -> dict[str, NDArray[Any]]:
         """Return what actors need for the present round: its number, and the weights [size] that it begins from."""
@@ -67,20 +66,6 @@ class Averaging:
         self._round = self._next_round()
         return True
 
-    def keep(self) -> None:
-        """Report and save, each when it is time. A full disk costs what was to be written, not the training."""
-        now = time.monotonic()
-        try:
-            if now >= self._next_report:
-                self._next_report = now + _REPORT_EVERY_S
-                self.record.report(self.counts, self._waits_for(now))
-                self.record.write()
-            if now >= self._next_save:
-                self._next_save = now + _SAVE_EVERY_S
-                self._save()
-        except OSError as error:
-            print(f"not written: {error}", file=sys.stderr, flush=True)
-
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""
         self.stop_asked = True
@@ -97,6 +82,10 @@ class Averaging:
         done = f"{self.counts.rounds:,} rounds, {self.counts.samples:,} samples"
         self.record.tell(self.counts, f"{done}, score {self.training.score:.4f}")
         self.record.close()
+
+    def _report(self) -> None:
+        self.record.report(self.counts, self._waits_for(time.monotonic()))
+        self.record.write()
 
     def _save(self) -> None:
         self.record.write()  # no line of curve.csv may be missing of what the weights have behind them
@@ -144,7 +133,7 @@ def run(averaging: Averaging, channel: Learner) -> None:
         batch = channel.get(_LOOK_UP_EVERY_S)
         if batch is not None and averaging.take(batch) and not averaging.done:
             channel.publish(averaging.published())
-        averaging.keep()
+        averaging.upkeep.keep()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +17,7 @@ from workloads.cartpole.network import Policy
 from workloads.cartpole.record import Counts
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint
 
-__all__ = ["CHOOSES", "GAMES", "JUDGES", "TELLS", "describe", "greedy_returns", "main", "save_evaluation", "surely"]
+__all__ = ["CHOOSES", "GAMES", "JUDGES", "TELLS", "describe", "greedy_returns", "main", "surely"]
 
 GAMES: Final = 100
 CHOOSES: Final = 10_000
@@ -51,20 +50,6 @@ def describe(returns: NDArray[np.int64]) -> str:
         f"greedy play: mean return {returns.mean():.2f} over {returns.size} games "
         f"(deviation {returns.std():.2f}, least {returns.min()}, most {returns.max()})"
     )
-
-
-def save_evaluation(returns: NDArray[np.int64], counts: Counts, path: Path) -> None:
-    """Write what a greedy evaluation gave as JSON. Raises OSError."""
-    result = {
-        "games": returns.size,
-        "mean": float(returns.mean()),
-        "deviation": float(returns.std()),
-        "least": int(returns.min()),
-        "most": int(returns.max()),
-        "steps": counts.steps,
-        "seconds": counts.seconds,
-    }
-    path.write_bytes(msgspec.json.encode(result))
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
 from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
 from workloads.common.rounds import Contribution
+from workloads.common.upkeep import told_if_not_written
 from workloads.common.weights import Vector
 
 __all__ = ["Own"]
@@ -61,7 +62,8 @@ class Own:
         """
         if number != self._done.number:
             if number != self._done.number + 1:
-                _tell(f"round {number:,} comes after round {self._done.number:,}: something saved was lost between")
+                lost = f"round {number:,} comes after round {self._done.number:,}: something saved was lost between"
+                print(lost, file=sys.stderr, flush=True)
             self._learn(number, weights)
             self._save()
         return Contribution(self._vector, self._done.samples, self._done.loss)
@@ -86,10 +88,8 @@ class Own:
 
     def _save(self) -> None:
         arrays = {f"{part}/{name}": array for part, one in self._parts().items() for name, array in one.state().items()}
-        try:
+        with told_if_not_written():
             write_checkpoint(self._path, arrays, self._done)
-        except OSError as error:
-            _tell(f"not written: {error}")
 
     def _go_on(self) -> None:
         arrays, self._done = read_checkpoint(self._path, Done)
@@ -103,7 +103,3 @@ class Own:
 
     def _parts(self) -> dict[str, Training | Memory | Games]:
         return {"training": self._training, "memory": self._memory, "games": self._explorer.games}
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

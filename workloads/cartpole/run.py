@@ -9,19 +9,19 @@ import time
 from pathlib import Path
 from typing import Final
 
-from workloads.cartpole.evaluate import CHOOSES, GAMES, JUDGES, TELLS, describe, greedy_returns, save_evaluation, surely
+from workloads.cartpole.evaluate import CHOOSES, GAMES, JUDGES, TELLS, describe, greedy_returns, surely
 from workloads.cartpole.record import Counts, Record, read_rows
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
 from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
 from workloads.common.curve import draw_curve
+from workloads.common.evaluation import save_evaluation
+from workloads.common.upkeep import Upkeep, told_if_not_written
 
 __all__ = ["Run"]
 
 _WEIGHTS: Final = "weights.npz"
 _TRAINING: Final = "training/"
-_REPORT_EVERY_S: Final = 2.0
-_SAVE_EVERY_S: Final = 10.0
 
 
 class Run:
@@ -42,7 +42,8 @@ class Run:
             self._go_on(run_dir / _WEIGHTS)
         self._started = time.monotonic() - self.counts.seconds
         self.record = Record(run_dir, self.counts, time.monotonic)
-        self._next_report = self._next_save = 0.0
+        self._note: str | None = None
+        self._upkeep = Upkeep(self._report, self._write, time.monotonic)
 
     def judge(self, loss: float) -> None:
         """Play greedy games with the present weights, keep the best, and see whether that is good enough."""
@@ -55,28 +56,18 @@ class Run:
         if 0 < target <= surely(returns):  # chosen by these games; others have the last word
             self.counts.solved = bool(greedy_returns(weights, GAMES, JUDGES).mean() >= target)
             self._best = weights if self.counts.solved else self._best
-        try:
+        with told_if_not_written():
             self.record.judged(self.counts, loss, score)
-        except OSError as error:
-            _not_written(error)
 
     def keep(self, note: str | None = None) -> None:
-        """Report, with a note, and save, each when it is time. A full disk costs what was to be written, no more."""
-        now = time.monotonic()
-        self.counts.seconds = now - self._started
-        if now >= self._next_report:
-            self._next_report = now + _REPORT_EVERY_S
-            self.record.report(self.counts, note)
-        if now >= self._next_save:
-            self.save()
+        """Report, with a note, and save, each when it is time."""
+        self.counts.seconds = time.monotonic() - self._started
+        self._note = note
+        self._upkeep.keep()
 
     def save(self) -> None:
         """Save now. A full disk costs what was to be written, no more."""
-        self._next_save = time.monotonic() + _SAVE_EVERY_S
-        try:
-            self._write()
-        except OSError as error:
-            _not_written(error)
+        self._upkeep.save()
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""
@@ -98,7 +89,8 @@ class Run:
         self._write()
         self.record.report(self.counts)
         returns = greedy_returns(self._best, GAMES, TELLS)
-        save_evaluation(returns, self.counts, self._run_dir / "evaluation.json")
+        found = self._run_dir / "evaluation.json"
+        save_evaluation(found, returns, steps=self.counts.steps, seconds=self.counts.seconds)
         self._draw()
         solved = "solved" if self.counts.solved else "not solved"
         self.record.tell(self.counts, f"{solved} after {self.counts.steps:,} steps; {describe(returns)}")
@@ -114,6 +106,9 @@ class Run:
         except ImportError as error:
             print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
 
+    def _report(self) -> None:
+        self.record.report(self.counts, self._note)
+
     def _write(self) -> None:
         training = {f"{_TRAINING}{name}": array for name, array in self.training.state().items()}
         write_checkpoint(self._run_dir / _WEIGHTS, {**self._best, **training}, self.counts)
@@ -126,7 +121,3 @@ class Run:
         except (KeyError, ValueError) as error:
             raise UnusableWeights(f"{path}: {error}") from None
         print(f"going on from {path} after {self.counts.steps:,} steps", flush=True)
-
-
-def _not_written(error: OSError) -> None:
-    print(f"not written: {error}", file=sys.stderr, flush=True)

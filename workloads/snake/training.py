@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import keras
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.common.chance import chance_of
+from workloads.common.evaluation import save_evaluation
+from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
 from workloads.snake.checkpoint import Counts, load, load_state, save
@@ -25,8 +26,6 @@ from workloads.snake.settings import Algo, Settings
 __all__ = ["Training"]
 
 _WEIGHTS: Final = "weights.npz"
-_REPORT_EVERY_S: Final = 2.0
-_SAVE_EVERY_S: Final = 10.0
 _GAMES_TO_EVALUATE: Final = 256
 
 
@@ -49,7 +48,7 @@ class Training:
         self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
         self.record.remember(begun)
         self._generation_ended = self._target_reached = False
-        self._next_report = self._next_save = 0.0
+        self._upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def learn(self, played: Played) -> None:
         """Learn from what an actor played."""
@@ -62,24 +61,16 @@ class Training:
             self._target_reached = 0 < self._settings.target <= self.record.settled_score
 
     def keep(self) -> None:
-        """Report and save, each when it is time. A full disk costs what was to be written, not the training.
+        """Report and save, each when it is time.
 
         Where there are generations, the curve has a line for each of them, and no other.
         """
-        now = time.monotonic()
-        self.counts.seconds = now - self._started
-        try:
-            if self._generation_ended:
-                self._generation_ended = False
+        self.counts.seconds = time.monotonic() - self._started
+        if self._generation_ended:
+            self._generation_ended = False
+            with told_if_not_written():
                 self.record.add_line(self.counts)
-            if now >= self._next_report:
-                self._next_report = now + _REPORT_EVERY_S
-                self._report()
-            if now >= self._next_save:
-                self._next_save = now + _SAVE_EVERY_S
-                self._save()
-        except OSError as error:
-            print(f"not written: {error}", file=sys.stderr, flush=True)
+        self._upkeep.keep()
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""
@@ -137,7 +128,8 @@ class Training:
         """Play greedy games and leave what they gave."""
         self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
         scores = greedy_scores(self.model, _GAMES_TO_EVALUATE)
-        save_evaluation(scores, self.counts, self._run_dir / "evaluation.json")
+        found = self._run_dir / "evaluation.json"
+        save_evaluation(found, scores, steps=self.counts.steps, seconds=self.counts.seconds)
         self.record.tell(self.counts, describe(scores))
 
 
@@ -150,17 +142,3 @@ def _algorithm(model: keras.Model, settings: Settings, random: np.random.Generat
     if settings.algo == "qlearning":
         return QLearning(model, settings, random)
     return Genetic(model, settings)
-
-
-def save_evaluation(scores: NDArray[np.int64], counts: Counts, path: Path) -> None:
-    """Write what a greedy evaluation gave as JSON."""
-    result = {
-        "games": scores.size,
-        "mean": float(scores.mean()),
-        "deviation": float(scores.std()),
-        "least": int(scores.min()),
-        "most": int(scores.max()),
-        "steps": counts.steps,
-        "seconds": counts.seconds,
-    }
-    path.write_bytes(msgspec.json.encode(result))

@@ -43,7 +43,7 @@ def test_a_learner_goes_on_from_what_was_saved_and_drops_what_was_written_after_
         for rank in (0, 1):
             former.take(contribution(number, rank, slope=number))
         if number == 2:
-            former.keep()
+            former.upkeep.keep()
     former.record.write()
     former.record.close()
     assert [row[1] for row in read_rows(tmp_path / "curve.csv")] == [1, 2, 3]

@@ -83,7 +83,7 @@ def test_with_one_learner_whoever_is_killed_is_back_and_learning_goes_on(launche
     run.waits_until(lambda: len(rows(run)) >= 1, "the first line of scores.csv")
     run.kill("learner.0")
     run.begins("learner.0", 1)
-    assert "going on from" in (run.folder / "logs" / "learner.0.log").read_text()
+    assert "going on from" in run.log("learner.0")
     steps = max([0, *(row[1] for row in rows(run))])
     run.waits_until(lambda: any(row[1] > steps for row in rows(run)), "further lines of scores.csv")
     run.stops_when_asked()

@@ -19,9 +19,24 @@ def test_both_are_done_at_first_and_then_each_when_it_is_due() -> None:
     assert {later - sooner for sooner, later in pairwise(done["save"])} == {10.0}
 
 
+def test_who_saves_sooner_saves_the_next_time_ten_seconds_later() -> None:
+    saved: list[float] = []
+    clock = 100.0
+    kept = Upkeep(lambda: None, lambda: saved.append(clock), lambda: clock)
+    kept.keep()
+    clock = 107.0
+    kept.save()
+    for tick in (110.0, 116.9, 117.0):
+        clock = tick
+        kept.keep()
+    assert saved == [100.0, 107.0, 117.0]
+
+
 def test_what_cannot_be_written_is_told_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> None:
         raise OSError(28, "No space left on device")
 
-    Upkeep(full, full, lambda: 100.0).keep()
-    assert "not written: [Errno 28] No space left on device" in capsys.readouterr().err
+    kept = Upkeep(full, full, lambda: 100.0)
+    for one in (kept.keep, kept.save):
+        one()
+        assert "not written: [Errno 28] No space left on device" in capsys.readouterr().err

@@ -88,8 +88,7 @@ def test_a_genetic_run_goes_on_amid_a_generation_and_its_curve_has_a_line_for_ea
     former = Training(settings, tmp_path, 0)
     evaluations(former, range(4))
     evaluations(former, range(3))
-    former._next_save = 0.0
-    former.keep()
+    former._upkeep.save()
     evaluations(former, range(3, 4))  # its line is written, and what it comes of is not saved
     assert [row[1:4] for row in read_rows(tmp_path / "scores.csv")] == [(40, 8, 0.75), (80, 16, 1.25)]
 

@@ -9,27 +9,34 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from workloads.snake.record import read_rows
+from tests.workloads.launched import PATIENCE_S, Launched, Launches
+from workloads.snake.record import Row, read_rows
+from workloads.snake.settings import Settings
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 270
 
-pytestmark = pytest.mark.timeout(
-    300
-)  # up to five starts of TensorFlow, perhaps on a busy machine: more than PATIENCE_S
+pytestmark = pytest.mark.timeout(300)  # more than PATIENCE_S, in which all waits of one test end
 
 
-class Launch:
-    """Starts replicas as a supervisor does, and ends all of them with the test. Nothing is waited for after `until`."""
+def small(**how: object) -> Settings:
+    few = {"population": 16, "trials": 8} if how.get("algo") == "genetic" else {"games": 16, "rollout": 8}
+    return msgspec.convert({"network": "small"} | few | how, Settings)
 
-    def __init__(self, run_dir: Path, until: float, **settings: object) -> None:
+
+class Replicas:
+    """Starts replicas by themselves, and ends them with the test. Nobody forks them or starts them again.
+
+    So it can be seen what each of them imports, and how it ends.
+    """
+
+    def __init__(self, run_dir: Path, **settings: object) -> None:
         self.run_dir = run_dir
-        few = {"population": 16, "trials": 8} if settings.get("algo") == "genetic" else {"games": 16, "rollout": 8}
-        self._settings = {"network": "small"} | few | settings
+        self._settings = msgspec.to_builtins(small(**settings))
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._until = until
+        self._until = time.monotonic() + PATIENCE_S
 
     def start(self, name: str, attempt: int = 0) -> subprocess.Popen[bytes]:
         role, rank = name.split(".")
@@ -74,10 +81,6 @@ class Launch:
         """Wait for the end of a process, and return its code."""
         return process.wait(max(0.0, self._until - time.monotonic()))
 
-    def steps_told(self) -> int:
-        """The steps in the last line of the curve, 0 before there is one."""
-        return max([0, *(row[1] for row in read_rows(self.run_dir / "scores.csv"))])
-
     def end(self) -> None:
         for process in self._processes:
             process.kill()
@@ -85,17 +88,16 @@ class Launch:
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
-    launches: list[Launch] = []
-    until = time.monotonic() + PATIENCE_S
+def replicas(tmp_path: Path) -> Iterator[Callable[..., Replicas]]:
+    made: list[Replicas] = []
 
-    def make(name: str = "r", **settings: object) -> Launch:
-        (tmp_path / name).mkdir(mode=0o700)
-        launches.append(Launch(tmp_path / name, until, **settings))
-        return launches[-1]
+    def make(**settings: object) -> Replicas:
+        (tmp_path / "r").mkdir(mode=0o700)
+        made.append(Replicas(tmp_path / "r", **settings))
+        return made[-1]
 
     yield make
-    for one in launches:
+    for one in made:
         one.end()
 
 
@@ -103,9 +105,9 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
     "how", [{}, {"inference": "learner"}, {"algo": "qlearning", "steps": 11_000}, {"algo": "genetic"}]
 )
 def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
-    launch: Callable[..., Launch], how: dict[str, object]
+    replicas: Callable[..., Replicas], how: dict[str, object]
 ) -> None:
-    run = launch(**{"steps": 5_000} | how)
+    run = replicas(**{"steps": 5_000} | how)
     learner, actor = run.start("learner.0"), run.start("actor.0")
     assert run.end_of(learner) == 0, run.log("learner.0")
     assert run.end_of(actor) == 0, run.log("actor.0")
@@ -118,53 +120,39 @@ def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
     assert "greedy play: mean" in str(run.progress()[-1]["note"])
 
 
-Curve = list[tuple[int, int, float]]
-"""Steps, games and score of some generations."""
+def curve(run: Launched) -> list[Row]:
+    return read_rows(run.folder / "scores.csv")
 
 
-def rows_of(run: Launch) -> Curve:
-    return [row[1:4] for row in read_rows(run.run_dir / "scores.csv")]
+def outcome(run: Launched) -> list[tuple[int, int, float]]:
+    """Steps, games and score of each generation."""
+    return [row[1:4] for row in curve(run)]
 
 
-def further(run: Launch, learner: subprocess.Popen[bytes], generations: int) -> Curve:
-    """Return the curve so many generations later, and end the run."""
-    before = len(rows_of(run))
-    run.wait_for(lambda: len(rows_of(run)) >= before + generations)
-    learner.send_signal(signal.SIGTERM)
-    assert run.end_of(learner) == 0, run.log("learner.0")
-    return rows_of(run)
-
-
-def with_one_actor_and_a_learner_that_is_killed(run: Launch) -> Curve:
-    """The actor comes back with the scores of a generation that the learner has not begun again."""
-    learner, _ = run.start("learner.0"), run.start("actor.0")
-    run.wait_for(lambda: len(rows_of(run)) >= 3)
-    learner.kill()
-    learner.wait()
-    learner = run.start("learner.0", attempt=1)
-    run.wait_for(lambda: "going on from" in run.log("learner.0"))
-    return further(run, learner, 12)
-
-
-def with_three_actors_of_which_one_is_killed(run: Launch) -> Curve:
-    learner, _, second, _ = [run.start(name) for name in ("learner.0", "actor.0", "actor.1", "actor.2")]
-    run.wait_for(lambda: any("actor.1" in str(told.get("replicas")) for told in run.progress()))
-    second.kill()
-    return further(run, learner, 12)
-
-
-def test_one_seed_gives_one_curve_whoever_is_killed_and_however_many_play(launch: Callable[..., Launch]) -> None:
-    alone = with_one_actor_and_a_learner_that_is_killed(launch("1", algo="genetic"))
-    together = with_three_actors_of_which_one_is_killed(launch("3", algo="genetic"))
-    whole = min(len(alone), len(together))
-    assert alone[:whole] == together[:whole]
-    assert len({score for _, _, score in alone[:whole]}) > 1
+def test_one_seed_gives_one_curve_whoever_is_killed_and_however_many_play(launches: Launches) -> None:
+    """The one actor comes back with the scores of a generation that its new learner has not begun again."""
+    settings = small(algo="genetic")
+    together, alone = (launches.start("snake", actors, settings) for actors in (3, 1))
+    alone.waits_until(lambda: len(curve(alone)) >= 3, "generations")
+    alone.kill("learner.0")
+    together.waits_until(lambda: "actor.1" in together.replicas_told(), "what the second actor played")
+    together.kill("actor.1")
+    before = len(curve(together))
+    together.waits_until(lambda: len(curve(together)) >= before + 12, "12 more generations")
+    together.stops_when_asked()
+    found = outcome(together)
+    alone.begins("learner.0", 1)
+    assert "going on from" in alone.log("learner.0")
+    alone.waits_until(lambda: len(curve(alone)) >= len(found), "as many generations")
+    alone.stops_when_asked()
+    assert outcome(alone)[: len(found)] == found
+    assert len({score for _, _, score in found}) > 1
 
 
 def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched(
-    launch: Callable[..., Launch],
+    replicas: Callable[..., Replicas],
 ) -> None:
-    run = launch(inference="learner")
+    run = replicas(inference="learner")
     (run.run_dir / "watched").touch()
     learner, *actors = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
     run.wait_for(lambda: bool(run.progress()) and {"actor.0", "actor.1"} <= set(run.progress()[-1]["replicas"]))  # type: ignore[call-overload]
@@ -182,34 +170,27 @@ def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"inference": "learner"}, {"algo": "qlearning"}, {"algo": "genetic"}])
-def test_it_survives_kill_9_of_an_actor_and_of_the_learner(
-    launch: Callable[..., Launch], how: dict[str, object]
-) -> None:
-    run = launch(**how)
-    learner, first, second = run.start("learner.0"), run.start("actor.0"), run.start("actor.1")
-    run.wait_for(lambda: bool(run.progress()) and {"actor.0", "actor.1"} <= set(run.progress()[-1]["replicas"]))  # type: ignore[call-overload]
-    first.kill()
-    first.wait()
+def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launches: Launches, how: dict[str, object]) -> None:
+    run = launches.start("snake", 2, small(**how))
+    run.waits_until(lambda: run.replicas_told() == {"actor.0", "actor.1"}, "both actors")
+    run.kill("actor.0")
     told = len(run.progress())
-    run.wait_for(lambda: len(run.progress()) >= told + 2)
-    run.wait_for(lambda: run.progress()[-1]["steps_per_s"] > 0)  # type: ignore[operator]
-    run.wait_for(lambda: run.steps_told() > 0)
-    learner.kill()
-    learner.wait()
-    steps = run.steps_told()
-    learner = run.start("learner.0", attempt=1)
-    run.wait_for(lambda: run.steps_told() > steps)  # perhaps it plays all again that was not saved
+    run.waits_until(lambda: len(run.progress()) >= told + 2, "further progress")
+    run.waits_until(lambda: run.progress()[-1]["steps_per_s"] > 0, "steps")
+    run.waits_until(lambda: bool(curve(run)), "a first line of scores.csv")
+    run.kill("learner.0")
+    steps = max([0, *(row[1] for row in curve(run))])
+    run.begins("learner.0", 1)
     assert "going on from" in run.log("learner.0")
-    assert second.poll() is None, "the other actor never noticed"
-    learner.send_signal(signal.SIGTERM)
-    assert run.end_of(learner) == 0, run.log("learner.0")
-    assert run.end_of(second) == 0
-    assert (run.run_dir / "learning_curve.png").exists()
-    assert (run.run_dir / "game.gif").exists()
+    run.waits_until(lambda: any(row[1] > steps for row in curve(run)), "further lines of scores.csv")
+    assert [run.replica(name)["restarts"] for name in ("learner.0", "actor.0", "actor.1")] == [1, 1, 0]
+    run.stops_when_asked()
+    assert (run.folder / "learning_curve.png").exists()
+    assert (run.folder / "game.gif").exists()
 
 
-def test_who_asks_for_the_end_does_not_wait_for_the_evaluation(launch: Callable[..., Launch]) -> None:
-    run = launch(minutes=0.0001, network="original")  # its 256 greedy games take seconds
+def test_who_asks_for_the_end_does_not_wait_for_the_evaluation(replicas: Callable[..., Replicas]) -> None:
+    run = replicas(minutes=0.0001, network="original")  # its 256 greedy games take seconds
     learner = run.start("learner.0")
     run.wait_for(lambda: any("greedy games" in str(told.get("note")) for told in run.progress()))
     learner.send_signal(signal.SIGTERM)
@@ -218,19 +199,9 @@ def test_who_asks_for_the_end_does_not_wait_for_the_evaluation(launch: Callable[
     assert (run.run_dir / "weights.npz").exists()
 
 
-def test_weights_that_cannot_be_written_are_one_sentence(launch: Callable[..., Launch]) -> None:
-    run = launch(minutes=0.0001)
+def test_weights_that_cannot_be_written_are_one_sentence(replicas: Callable[..., Replicas]) -> None:
+    run = replicas(minutes=0.0001)
     (run.run_dir / ".weights.npz").mkdir()
     assert run.end_of(run.start("learner.0")) == 1
     assert "not written: " in run.log("learner.0")
     assert "Traceback" not in run.log("learner.0")
-
-
-@pytest.mark.parametrize("role", ["learner", "actor"])
-def test_outside_a_launch_it_says_how_to_launch_it(role: str) -> None:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUSCHED_")}
-    command = [sys.executable, "-m", f"workloads.snake.{role}"]
-    result = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "gpusched launch" in result.stderr
-    assert "Traceback" not in result.stderr

@@ -1,0 +1,29 @@
+"""Ctrl-C that cannot get lost: Python drops a KeyboardInterrupt in callbacks, such as one of an import under way.
+
+https://docs.python.org/3/library/signal.html, "Note on Signal Handlers and Exceptions".
+"""
+
+import signal
+from typing import NoReturn
+
+__all__ = ["keep_interrupts", "raise_if_interrupted"]
+
+_interrupted = False
+
+
+def keep_interrupts() -> None:
+    """Remember from now on that Ctrl-C was typed; where SIGINT is ignored, as in a background job, it stays so."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def raise_if_interrupted() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was typed and nobody has heard of it: for whoever waits, once in each turn."""
+    if _interrupted:
+        raise KeyboardInterrupt
+
+
+def _interrupt(*_: object) -> NoReturn:
+    global _interrupted  # noqa: PLW0603 (a signal is the process's own)
+    _interrupted = True
+    raise KeyboardInterrupt

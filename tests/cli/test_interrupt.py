@@ -1,0 +1,35 @@
+"""Ctrl-C that comes while Python runs a callback."""
+
+import signal
+import subprocess
+import sys
+
+CALLBACK = """
+import os, signal
+from gpusched.cli.interrupt import keep_interrupts, raise_if_interrupted
+
+class Callback:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+keep_interrupts()
+raise_if_interrupted()
+Callback()
+print("goes on", flush=True)
+raise_if_interrupted()
+print("never", flush=True)
+"""
+
+
+def test_an_interrupt_that_python_dropped_is_heard_at_the_next_turn() -> None:
+    done = subprocess.run([sys.executable, "-c", CALLBACK], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "goes on\n"
+    assert done.returncode in (-signal.SIGINT, 130)
+
+
+def test_a_background_job_that_ignores_ctrl_c_goes_on_to() -> None:
+    code = CALLBACK.replace(
+        "\nkeep_interrupts()", "\n" + "signal.signal(signal.SIGINT, signal.SIG_IGN); keep_interrupts()", 1
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "goes on\nnever\n"
