@@ -104,7 +104,9 @@ def _whole(decision: Decision) -> Iterator[str]:
         yield f"{len(mine) - _MOST_LINES} more replicas have whole devices"
     if decision.everything:
         beside = " and leave the others a place" if any(need.count for need in decision.problem.needs) else ""
-        yield f"{listed(sorted(decision.everything))} asked for all devices: as many as are whole{beside}"
+        several = sum(role.count for role in decision.request.roles if role.name in decision.everything) > 1
+        each = ", the same number for each" if several else ""
+        yield f"{listed(sorted(decision.everything))} asked for all devices: as many as are whole{beside}{each}"
 
 
 def _gave_way(decision: Decision) -> Iterator[str]:

@@ -12,7 +12,7 @@ from gpusched.planner.problem import Problem, TooManyWays
 from gpusched.planner.solve import fits, largest
 from gpusched.planner.words import alone_lines, asked, foreign_lines, gpus, listed, number
 
-__all__ = ["Attempt", "refusal"]
+__all__ = ["Attempt", "refusal", "what_would_fit"]
 
 Fits = Callable[[Problem], bool]
 
@@ -57,6 +57,13 @@ def refusal(attempt: Attempt) -> DoesNotFit:
         f"{what} {where} now: {short}; {why_not}",
         "; ".join([hint, *foreign_lines(grounds), *alone_lines(grounds), *excluded]),
     )
+
+
+def what_would_fit(attempt: Attempt) -> tuple[int, int]:
+    """Return how many replicas of the role that a person would ask less of fit, and else with how many MiB each."""
+    index = attempt.request.roles.index(_largest_role(attempt.request))
+    problem, fits = attempt.problem, attempt.fits
+    return _number_fitting(problem, index, fits), _memory_fitting(problem, index, fits)
 
 
 def _largest_role(request: Request) -> RoleRequest:

@@ -12,7 +12,7 @@ from gpusched.planner.fit import Rules, division, giving_way, needs
 from gpusched.planner.holders import held_lines
 from gpusched.planner.policy import policy_named
 from gpusched.planner.problem import Problem
-from gpusched.planner.refuse import Attempt, refusal
+from gpusched.planner.refuse import Attempt, refusal, what_would_fit
 from gpusched.planner.solve import fits
 from gpusched.planner.whole import Allotment, allotments, is_whole, with_all
 from gpusched.planner.words import alone_lines, gpus, listed, needed_by, whole_gpus
@@ -33,9 +33,9 @@ def whole_refusal(
         free = sum(is_whole(budget) for budget in grounds)
         hint = f"wait: {free} of {len(grounds)} GPUs {'is' if free == 1 else 'are'} whole now"
         return NotNow("; ".join([needed, *held_lines(grounds, leases)]), "; ".join([hint, *extra]))
-    whole = next(allotments(with_all(request, 1), idle, rules.context_mib), None)
-    if whole is not None:
-        return _others_refusal(request, idle, whole, rules, excluded)
+    ways = list(allotments(with_all(request, 1), idle, rules.context_mib))
+    if ways:
+        return _others_refusal(request, idle, ways, rules, excluded)
     where = gpus([budget.device.label for budget in grounds])
     mig = any(budget.device.mig_index is not None for budget in grounds)
     why = "; a process sees one MIG instance at the most" if mig else ""
@@ -44,20 +44,38 @@ def whole_refusal(
 
 
 def _others_refusal(
-    request: Request, idle: Sequence[Budget], whole: Allotment, rules: Rules, excluded: tuple[str, ...]
+    request: Request, idle: Sequence[Budget], ways: Sequence[Allotment], rules: Rules, excluded: tuple[str, ...]
 ) -> DoesNotFit:
-    """Return why those without whole devices have no place on what is left, though everything is idle."""
-    taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
-    left = tuple(budget for budget in idle if budget.device.uuid not in taken)
-    labels = [budget.device.label for budget in idle if budget.device.uuid in taken]
-    theirs = f"{gpus(labels)} {'is' if len(labels) == 1 else 'are'} as a whole for {listed(sorted(whole))}"
-    if not left:
+    """Return why those without whole devices have no place on what is left, though everything is idle.
+
+    Of all `ways` to give whole devices that one is told beside which the most of them would fit.
+    """
+    number = sum(map(len, ways[0].values()))
+    if number == len(idle):
         needed = f"needs {needed_by(request.roles, rules.context_mib)}"
-        return NeverFits(f"{needed}; {theirs}, and no other is left", f"ask for fewer than {whole_gpus(len(labels))}")
+        theirs, _ = _theirs(ways[0], idle)
+        return NeverFits(f"{needed}; {theirs}, and no other is left", f"ask for fewer than {whole_gpus(number)}")
+    attempts = [_attempt_beside(whole, request, idle, rules, excluded) for whole in ways]
+    return refusal(max(attempts, key=what_would_fit))
+
+
+def _theirs(whole: Allotment, idle: Sequence[Budget]) -> tuple[str, tuple[Budget, ...]]:
+    """Return in words which devices are given as a whole, and those that are left."""
+    taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
+    labels = [budget.device.label for budget in idle if budget.device.uuid in taken]
+    are = "is" if len(labels) == 1 else "are"
+    left = tuple(budget for budget in idle if budget.device.uuid not in taken)
+    return f"{gpus(labels)} {are} as a whole for {listed(sorted(whole))}", left
+
+
+def _attempt_beside(
+    whole: Allotment, request: Request, idle: Sequence[Budget], rules: Rules, excluded: tuple[str, ...]
+) -> Attempt:
+    theirs, left = _theirs(whole, idle)
     others = replace(request, roles=tuple(role for role in request.roles if role.devices is None))
     problem = Problem(rooms=tuple(budget.now for budget in left), needs=needs(others), context_mib=rules.context_mib)
     policy = policy_named(rules.policy)
-    attempt = Attempt(
+    return Attempt(
         request=others,
         problem=giving_way(problem),
         policy=rules.policy,
@@ -65,4 +83,3 @@ def _others_refusal(
         excluded=(theirs, *excluded),
         fits=lambda changed: fits(policy(changed)),
     )
-    return refusal(attempt)

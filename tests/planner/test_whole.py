@@ -112,6 +112,9 @@ def test_all_is_as_many_as_are_whole_and_leave_the_others_a_place() -> None:
     assert list(found.counts) == [1, 1, 2, 1]
     assert found.request.roles[0].devices == 2
     assert "learner asked for all devices: as many as are whole and leave the others a place" in found.why
+    two = planned(wanting("all", count=2), host(100, 100, 100, 100, 100))
+    assert (places(two), places(two, "learner.1"), two.counts[-1]) == ([0, 1], [2, 3], 0)
+    assert "learner asked for all devices: as many as are whole, the same number for each" in two.why
     assert isinstance(refused(wanting("all"), host(100), lease(0, 10)), NotNow)
 
 
@@ -138,6 +141,13 @@ def test_what_the_others_lack_beside_whole_devices_is_told_in_numbers() -> None:
         "GPU 0 and 1 are as a whole for learner.0, and no other is left"
         in refused(wanting(2, actor=(1, 1)), host(100, 100)).message
     )
+
+
+def test_what_would_fit_beside_whole_devices_is_told_of_the_choice_that_leaves_the_most() -> None:
+    error = refused(wanting(1, actor=(3, 40)), host(50, 100))
+    assert "at most 2 actors" in error.hint
+    assert "GPU 0 is as a whole for learner.0" in error.hint
+    planned(wanting(1, actor=(2, 40)), host(50, 100))
 
 
 def test_the_largest_devices_are_given_unless_the_others_need_them() -> None:

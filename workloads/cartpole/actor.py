@@ -5,13 +5,12 @@ With the scheme `central` it plays in NumPy, and uses no framework.
 
 import sys
 
-import numpy as np
-
 from gpusched import contract
 from gpusched.channel import Actor, ChannelError, LearnerGone
 from workloads.cartpole.explorer import Explorer, curiosities
 from workloads.cartpole.games import Games
 from workloads.cartpole.settings import Settings
+from workloads.common.chance import chance_of
 from workloads.common.checkpoint import UnusableWeights
 from workloads.common.rounds import packed
 
@@ -40,7 +39,7 @@ def main() -> None:
 
 def explore(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) -> None:
     """Play with the learner's newest weights, and send what was played, for ever. Raises LearnerGone."""
-    random = np.random.default_rng([settings.seed, me.rank, me.attempt])
+    random = chance_of("actor", settings.seed, me.rank, me.attempt)
     epsilons = curiosities(settings.epsilon, settings.games, me.rank, me.role_count)
     explorer = Explorer(Games(settings.games, random), epsilons, random)
     while True:

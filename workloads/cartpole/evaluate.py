@@ -1,7 +1,7 @@
 """How well a network plays without chance: `python -m workloads.cartpole.evaluate --weights FILE --games 100`.
 
-Two sets of games, neither of which anybody trains on: by the one a run chooses its weights and when it is done, by the
-other these are judged in the end.
+Three sets of games, none of which anybody trains on: by the first a run chooses its weights, the second decides whether
+it is solved, and the third tells in the end what these weights are worth: it has had no part in any choice.
 """
 
 import argparse
@@ -17,12 +17,13 @@ from workloads.cartpole.network import Policy
 from workloads.cartpole.record import Counts
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint
 
-__all__ = ["CHOOSES", "GAMES", "JUDGES", "describe", "greedy_returns", "main", "surely"]
+__all__ = ["CHOOSES", "GAMES", "JUDGES", "TELLS", "describe", "greedy_returns", "main", "surely"]
 
 GAMES: Final = 100
 CHOOSES: Final = 10_000
 JUDGES: Final = 20_000
-"""Seeds of two sets of games."""
+TELLS: Final = 30_000
+"""Seeds of the three sets of games."""
 
 
 def greedy_returns(weights: Mapping[str, NDArray[np.float32]], games: int, seed: int) -> NDArray[np.int64]:
@@ -58,7 +59,7 @@ def main() -> None:
     )
     parser.add_argument("--weights", type=Path, required=True, help="a weights.npz that a learner saved")
     parser.add_argument("--games", type=int, default=GAMES)
-    parser.add_argument("--seed", type=int, default=JUDGES, help="what the starts of the games are drawn from")
+    parser.add_argument("--seed", type=int, default=TELLS, help="what the starts of the games are drawn from")
     given = parser.parse_args()
     if given.games < 1:
         parser.error("--games: at least 1")

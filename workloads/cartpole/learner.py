@@ -17,6 +17,7 @@ from gpusched.frameworks import limit_memory
 from workloads.cartpole.memory import Memory, transitions_from
 from workloads.cartpole.run import Run
 from workloads.cartpole.settings import Settings
+from workloads.common.chance import chance_of
 from workloads.common.checkpoint import UnusableWeights
 from workloads.common.rounds import Round
 
@@ -41,7 +42,7 @@ def main() -> None:
     try:
         with Learner(limits=Limits(in_flight=1)) as channel:
             if settings.scheme == "central":
-                learn(run, channel, settings, np.random.default_rng([settings.seed, me.attempt]))
+                learn(run, channel, settings, chance_of("learner", settings.seed, me.attempt))
             else:
                 average(run, channel)
         run.finish()

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from workloads.cartpole.evaluate import CHOOSES, GAMES, JUDGES, describe, greedy_returns, surely
+from workloads.cartpole.evaluate import CHOOSES, GAMES, JUDGES, TELLS, describe, greedy_returns, surely
 from workloads.cartpole.record import Counts, Record, read_rows
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
@@ -88,7 +88,7 @@ class Run:
         """Save and report for the last time; leave the curve, and what the best weights are worth. Raises OSError."""
         self._write()
         self.record.report(self.counts)
-        returns = greedy_returns(self._best, GAMES, JUDGES)
+        returns = greedy_returns(self._best, GAMES, TELLS)
         found = self._run_dir / "evaluation.json"
         save_evaluation(found, returns, steps=self.counts.steps, seconds=self.counts.seconds)
         self._draw()

@@ -40,3 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     discount: Annotated[float, Meta(description="worth of a reward one step later", ge=0, le=1)] = 0.98
     epsilon: Annotated[float, Meta(description="how often the most curious game moves at random", ge=0, le=1)] = 0.8
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
+
+    def check(self) -> None:
+        """Raise ValueError for what can be seen to be wrong before anything starts; `gpusched launch` asks."""
+        if self.scheme == "central" and self.plays != Settings().plays:
+            raise ValueError("--plays goes with --scheme average, not central")

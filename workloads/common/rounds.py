@@ -16,7 +16,10 @@ Meta = Mapping[str, int | float]
 
 
 class Contribution(msgspec.Struct, frozen=True, eq=False):
-    """An actor's part of a round: its weights or its gradient [size], of how many samples, and their mean loss."""
+    """An actor's part of a round: its weights or its gradient [size], of how many samples, and their mean loss.
+
+    There may be no samples: an actor may have learnt from what it had before. Then it counts as one with a sample.
+    """
 
     vector: Vector
     samples: int
@@ -78,12 +81,16 @@ class Round:
     @property
     def loss(self) -> float:
         """The mean loss of all samples."""
-        return float(np.average([part.loss for part in self._in_order()], weights=[*self.samples_of.values()]))
+        return float(np.average([part.loss for part in self._in_order()], weights=self._weights))
 
     def average(self) -> Vector:
-        """Return the mean [size] of the contributions, each weighted by its samples."""
+        """Return the mean [size] of the contributions, each weighted by its samples, and by 1 if it has none."""
         vectors = np.stack([part.vector for part in self._in_order()])
-        return np.average(vectors.astype(np.float64), axis=0, weights=[*self.samples_of.values()]).astype(np.float32)
+        return np.average(vectors.astype(np.float64), axis=0, weights=self._weights).astype(np.float32)
+
+    @property
+    def _weights(self) -> list[int]:
+        return [max(1, samples) for samples in self.samples_of.values()]
 
     def _in_order(self) -> list[Contribution]:
         return [self._parts[rank] for rank in sorted(self._parts)]
@@ -96,7 +103,7 @@ def _unpacked(batch: Batch, size: int) -> tuple[int, int, int, Contribution]:
         vector, loss = batch.arrays["vector"], float(batch.meta["loss"])
     except KeyError as error:
         raise ValueError(f"a batch of {batch.actor} is no contribution: it has no {error.args[0]!r}") from None
-    if vector.shape != (size,) or vector.dtype != np.float32 or samples < 1:
+    if vector.shape != (size,) or vector.dtype != np.float32 or samples < 0:
         told = f"{vector.dtype} {vector.shape} of {samples} samples"
         raise ValueError(f"a batch of {batch.actor} is no contribution: {told}, not float32 ({size},)")
     return number, rank, actors, Contribution(vector, samples, loss)

@@ -4,6 +4,7 @@
 function did for variables, a variable creator does: TensorFlow asks it for each variable that is made.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 from workloads.mnist_towers.settings import Settings, Variables
 
-__all__ = ["Devices", "LeastLoaded", "Placer", "RoundRobin", "open_devices", "placed_by", "placer_of"]
+__all__ = ["Devices", "LeastLoaded", "Placer", "RoundRobin", "check_number", "open_devices", "placed_by", "placer_of"]
 
 _WITHOUT_GPUS: Final = 2
 
@@ -39,8 +40,7 @@ def open_devices(settings: Settings) -> Devices:
     tf.config.experimental.enable_op_determinism()
     wanted = len(settings.parts)
     gpus = len(tf.config.list_physical_devices("GPU"))
-    if wanted > gpus > 0:
-        raise ValueError(f"--towers: {wanted} towers need as many GPUs, and this process has {gpus}")
+    check_number(wanted, gpus)
     if not gpus:
         (cpu,) = tf.config.list_physical_devices("CPU")
         each = [tf.config.LogicalDeviceConfiguration() for _ in range(1 + (wanted or _WITHOUT_GPUS))]
@@ -48,6 +48,15 @@ def open_devices(settings: Settings) -> Devices:
     host, *more = (device.name for device in tf.config.list_logical_devices("CPU"))
     towers = [device.name for device in tf.config.list_logical_devices("GPU")] or more
     return Devices(host, tuple(towers[: wanted or len(towers)]))
+
+
+def check_number(wanted: int, gpus: int) -> None:
+    """Say so if some GPUs are left without a tower; `wanted` is 0 for all. Raises ValueError if there are too few."""
+    if wanted > gpus > 0:
+        raise ValueError(f"--towers: {wanted} towers need as many GPUs, and this process has {gpus}")
+    if 0 < wanted < gpus:
+        idle = f"{wanted} towers leave {gpus - wanted} of {gpus} GPUs idle, which nobody else gets"
+        print(f"--towers: {idle}; launch with --gpus to take fewer", file=sys.stderr, flush=True)
 
 
 class RoundRobin:

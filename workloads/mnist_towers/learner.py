@@ -117,13 +117,14 @@ def main() -> None:
 def tell_where(where: dict[str, tuple[str, ...]], devices: Devices) -> None:
     """Print on which devices everything is. Raises ValueError if a tower computes elsewhere than it should.
 
-    With soft placement TensorFlow would put a whole tower on the CPU and say nothing.
+    With soft placement TensorFlow would put a whole tower on the CPU and say nothing. Where no gradient of a tower can
+    be seen, as with MirroredStrategy, it is the copies of the variables that have to be on the towers.
     """
     for name, found in where.items():
         print(f"{name}: {', '.join(device.rpartition('/device:')[2] for device in found)}", flush=True)
-    computed = where.get("gradients", devices.towers)
-    if not all(found.endswith(tower) for found, tower in zip(computed, devices.towers, strict=True)):
-        raise ValueError(f"the towers were to compute on {devices.towers}, and did on {computed}")
+    for computed in [where["gradients"]] if "gradients" in where else where.values():
+        if not all(found.endswith(tower) for found, tower in zip(computed, devices.towers, strict=True)):
+            raise ValueError(f"the towers were to compute on {devices.towers}, and did on {computed}")
 
 
 if __name__ == "__main__":

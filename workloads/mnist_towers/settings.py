@@ -30,7 +30,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "cpu"
     towers: Annotated[
         int,
-        Meta(description="on how many devices; 0: on all GPUs of the process, or two parts of the CPU", ge=0, le=64),
+        Meta(
+            description="on how many devices; 0: on all GPUs of the process, or two parts of the CPU. The job has all "
+            "idle GPUs to itself, also those without a tower: --gpus before it says which it gets",
+            ge=0,
+            le=64,
+        ),
     ] = 0
     split: Annotated[
         str, Meta(description="how a batch is divided among the towers, as in 3,1; none: equally", max_length=1000)

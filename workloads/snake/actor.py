@@ -11,6 +11,7 @@ import numpy as np
 
 from gpusched import contract
 from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
+from workloads.common.chance import chance_of
 from workloads.snake.performer import play_genomes
 from workloads.snake.player import play_as_told
 from workloads.snake.settings import Settings
@@ -32,7 +33,7 @@ def main() -> None:
         me, settings = contract.replica(), contract.settings(Settings)
     except ChannelError as error:
         sys.exit(str(error))
-    random = np.random.default_rng([settings.seed, me.rank, me.attempt])
+    random = chance_of("actor", settings.seed, me.rank, me.attempt)
     spectator = Spectator(Progress()) if me.rank == 0 else None
     try:
         with Actor() as channel:

@@ -10,15 +10,19 @@ __all__ = ["Algorithm", "Experience", "Played"]
 
 
 class Experience(Protocol):
-    """What an algorithm learns from at once: some environment steps, and the scores [n] of the games that ended."""
+    """What an algorithm learns from at once: some environment steps, and the scores [n] of games that ended."""
 
     @property
     def steps(self) -> int:
         """How many environment steps these are, all games together."""
 
     @property
+    def games(self) -> int:
+        """How many games ended with them."""
+
+    @property
     def scores(self) -> NDArray[np.int64]:
-        """The scores of the games that ended."""
+        """The scores of those games that say how good the network is; perhaps not of all."""
 
 
 class Played(NamedTuple):

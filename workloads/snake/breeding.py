@@ -55,11 +55,10 @@ class Breeding:
         self._waiting = None
 
     def _next_place(self) -> int:
-        missing = set(self._genetic.not_played)
         if self._generation != self._genetic.generation:
             self._generation = self._genetic.generation
-            self._to_give = deque(sorted(missing))
-        while self._to_give[0] not in missing:
+            self._to_give = deque(self._genetic.not_played)
+        while not self._genetic.waits_for(self._to_give[0]):
             self._to_give.popleft()
         self._to_give.rotate(-1)  # to the end, where it waits for its scores, or to be given again
         return self._to_give[-1]

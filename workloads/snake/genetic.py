@@ -36,6 +36,11 @@ class Evaluation(NamedTuple):
     scores: NDArray[np.int64]
     steps: int
 
+    @property
+    def games(self) -> int:
+        """How many games these were."""
+        return self.scores.size
+
 
 def genomes_of(model: keras.Model, network: Network) -> Genomes:
     """Return what makes weights for `model` of chains."""
@@ -54,6 +59,7 @@ class Genetic:
         self._chains: list[Chain] = [np.array([seed], np.int64) for seed in self._seeds(size)]
         self._fruits, self._games = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._scores = np.full((size, settings.trials), _NOT_PLAYED, np.int64)
+        self._missing = set(range(size))
         take_weights(self._model, self._genomes.weights(self._chains[0]))
 
     def chain(self, place: int) -> Chain:
@@ -63,7 +69,11 @@ class Genetic:
     @property
     def not_played(self) -> list[int]:
         """The places of the genomes whose scores have not come yet."""
-        return np.flatnonzero(self._scores[:, 0] == _NOT_PLAYED).tolist()
+        return sorted(self._missing)
+
+    def waits_for(self, place: int) -> bool:
+        """Return whether the scores of that genome have not come yet."""
+        return place in self._missing
 
     def awaits(self, evaluation: Evaluation) -> bool:
         """Return whether these scores are wanted: not those of a former generation, nor any a second time.
@@ -74,12 +84,13 @@ class Genetic:
             raise ValueError(f"genome {evaluation.place} cannot have scored {evaluation.scores.shape}")
         if evaluation.scores.min() < 0 or evaluation.steps < 0:
             raise ValueError(f"genome {evaluation.place} cannot have scored {evaluation.scores.min()}")
-        return evaluation.generation == self.generation and self._scores[evaluation.place, 0] == _NOT_PLAYED
+        return evaluation.generation == self.generation and self.waits_for(evaluation.place)
 
     def learn(self, evaluation: Evaluation) -> bool:
         """Take scores that are awaited; with the last ones begin the next generation, and return whether it was so."""
         self._scores[evaluation.place] = evaluation.scores
-        if self.not_played:
+        self._missing.discard(evaluation.place)
+        if self._missing:
             return False
         fruits, games = self._fruits + self._scores.sum(axis=1), self._games + self._scores.shape[1]
         best = np.argsort(-fruits / games, kind="stable")
@@ -91,6 +102,7 @@ class Genetic:
         self._fruits, self._games = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._fruits[: len(elite)], self._games[: len(elite)] = fruits[elite], games[elite]
         self._scores[:] = _NOT_PLAYED
+        self._missing = set(range(size))
         take_weights(self._model, self._genomes.weights(self._chains[0]))
         return True
 
@@ -112,6 +124,7 @@ class Genetic:
         """Go on from what was saved; return the scores of the genomes that have played already."""
         self._chains = [row[row != _END] for row in state["chains"]]
         self._fruits, self._games, self._scores = (state[name].copy() for name in ("fruits", "games", "scores"))
+        self._missing = set(np.flatnonzero(self._scores[:, 0] == _NOT_PLAYED).tolist())
         self.generation = int(state["generation"])
         take_weights(self._model, self._genomes.weights(self._chains[0]))
         played: NDArray[np.int64] = self._scores[self._scores != _NOT_PLAYED]

@@ -19,7 +19,9 @@ __all__ = ["Chain", "Genomes", "games_of"]
 Chain = NDArray[np.int64]
 """The seeds [n] of a genome, first to last."""
 
-_KEPT: Final = 32
+_KEPT: Final = 48
+"""The parents of two generations of 128 genomes, and of those that go on: what one generation is made of."""
+
 _STRONGEST: Final = 1.0
 _HALVINGS: Final = 4.0
 
@@ -30,7 +32,10 @@ def games_of(seed: int, generation: int) -> int:
 
 
 class Genomes:
-    """Makes genomes of chains. It keeps the last ones, so that a child costs one mutation and not its whole chain."""
+    """Makes genomes of chains. A child costs one mutation and not its whole chain: the last parents are kept.
+
+    Children are not: most have none themselves, and would be in the way of the parents.
+    """
 
     def __init__(self, spread: Spread) -> None:
         self._spread = spread
@@ -46,19 +51,21 @@ class Genomes:
         known = len(chain)
         while known and chain[:known].tobytes() not in self._kept:
             known -= 1
-        numbers = self._keep(chain[:known]) if known else self._first(int(chain[0]))
+        numbers = self._kept[chain[:known].tobytes()] if known else self._first(int(chain[0]))
+        if known:
+            self._keep(chain[:known], numbers)
         for length in range(max(known, 1), len(chain)):
+            if length == len(chain) - 1:
+                self._keep(chain[:length], numbers)
             numbers = self._mutated(numbers, int(chain[length]))
-        return self._keep(chain, numbers)
+        return numbers
 
-    def _keep(self, chain: Chain, numbers: Numbers | None = None) -> Numbers:
-        key = chain.tobytes()
-        if numbers is not None:
-            self._kept[key] = numbers
+    def _keep(self, parent: Chain, numbers: Numbers) -> None:
+        key = parent.tobytes()
+        self._kept[key] = numbers
         self._kept.move_to_end(key)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return self._kept[key]
 
     def _first(self, seed: int) -> Numbers:
         random = np.random.Generator(np.random.Philox(seed))

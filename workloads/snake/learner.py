@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, Final
 
 import keras
-import numpy as np
 from numpy.typing import NDArray
 
 from gpusched import contract
 from gpusched.channel import ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
+from workloads.common.chance import chance_of
 from workloads.snake.algorithm import Experience, Played
 from workloads.snake.breeding import Breeding
 from workloads.snake.central import Central
@@ -104,7 +104,7 @@ def source_of(training: Training, channel: Learner, settings: Settings, attempt:
         return Breeding(channel, training.algorithm)
     if settings.inference == "actor":
         return Sent(channel, training.model, rollout_from if settings.algo == "a2c" else explored_from)
-    random = np.random.default_rng([settings.seed, attempt, 1])
+    random = chance_of("answers", settings.seed, attempt)
     contract.tell_ready()
     return Central(channel, partial(judge, training.model), settings.rollout, random)
 

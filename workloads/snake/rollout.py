@@ -31,7 +31,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Some steps of some games, in step with each other: what all that actors send has in common.
 
     `frames` uint8 [steps, games, 10, 10]: what each action was chosen from. [steps, games] are `actions` uint8,
-    `rewards` float32, and `ended` bool: the game ended with this step. `scores` int64: of the games that ended.
+    `rewards` float32, and `ended` bool: the game ended with this step. `scores` int64: of games that ended, but perhaps
+    not of all.
     """
 
     frames: Frames
@@ -44,6 +45,11 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     def steps(self) -> int:
         """How many environment steps these are, all games together."""
         return self.actions.size
+
+    @property
+    def games(self) -> int:
+        """How many games ended, whether their scores are told or not."""
+        return int(self.ended.sum())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name, as they travel."""

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.common.chance import chance_of
 from workloads.common.evaluation import save_evaluation
 from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
@@ -35,7 +36,7 @@ class Training:
         """Raises UnusableWeights if there are weights to start from that cannot be used."""
         keras.utils.set_random_seed(settings.seed)
         self.model = build(settings.network)
-        self.algorithm = _algorithm(self.model, settings, np.random.default_rng([settings.seed, attempt]))
+        self.algorithm = _algorithm(self.model, settings, chance_of("learner", settings.seed, attempt))
         self.counts = Counts(network=settings.network, algo=settings.algo)
         self.stop_asked = False
         self._settings = settings
@@ -46,7 +47,7 @@ class Training:
         mean_over = settings.population * settings.trials if self._in_generations else MEAN_OVER
         self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
         self.record.remember(begun)
-        self._generation_ended = False
+        self._generation_ended = self._target_reached = False
         self._upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def learn(self, played: Played) -> None:
@@ -54,8 +55,10 @@ class Training:
         self._generation_ended = self.algorithm.learn(played.experience)
         self.counts.steps += played.experience.steps
         self.counts.updates += 1
-        self.counts.games += played.experience.scores.size
+        self.counts.games += played.experience.games
         self.record.count(played.actor, played.experience)
+        if self._generation_ended or not self._in_generations:  # amid one, scores are of two of them
+            self._target_reached = 0 < self._settings.target <= self.record.settled_score
 
     def keep(self) -> None:
         """Report and save, each when it is time.
@@ -81,7 +84,7 @@ class Training:
             self.stop_asked
             or 0 < limits.minutes * 60 <= self.counts.seconds
             or 0 < limits.steps <= self.counts.steps
-            or 0 < limits.target <= self.record.settled_score
+            or self._target_reached
         )
 
     def finish(self) -> None:

@@ -21,7 +21,7 @@ from workloads.common.checkpoint import UnusableWeights, write_checkpoint
 @pytest.fixture
 def returns(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[int]]:
     """What greedy games give instead of played ones, by their seed."""
-    given = {evaluate.CHOOSES: [9], evaluate.JUDGES: [9]}
+    given = {evaluate.CHOOSES: [9], evaluate.JUDGES: [9], evaluate.TELLS: [9]}
 
     def greedy_returns(_weights: object, _games: int, seed: int) -> NDArray[np.int64]:
         return np.array(given[seed])
@@ -110,9 +110,18 @@ def test_a_run_goes_on_from_what_was_saved_and_drops_what_was_written_after_it(
     assert best(tmp_path) == {1}
 
 
-def test_the_end_tells_what_the_best_weights_are_worth(tmp_path: Path, returns: dict[int, list[int]]) -> None:
+def test_an_option_that_means_nothing_to_the_scheme_is_refused() -> None:
+    with pytest.raises(ValueError, match="--plays goes with --scheme average, not central"):
+        Settings(plays=4).check()
+    Settings(scheme="average", plays=4).check()
+    Settings().check()
+
+
+def test_the_end_tells_what_the_best_weights_are_worth_in_games_that_decided_nothing(
+    tmp_path: Path, returns: dict[int, list[int]]
+) -> None:
     run = Run(Settings(), tmp_path)
-    returns[evaluate.JUDGES] = [100, 300]
+    returns[evaluate.TELLS] = [100, 300]
     run.finish()
     found = json.loads((tmp_path / "evaluation.json").read_text())
     assert (found["games"], found["mean"], found["deviation"], found["least"], found["most"]) == (2, 200, 100, 100, 300)

@@ -19,7 +19,7 @@ SMALL = Settings(
     scheme="average", target=0, steps=4000, games=4, play=4, plays=2, updates=4, batch=16, memory=200, target_every=10
 )
 
-pytestmark = pytest.mark.timeout(180)  # several starts of TensorFlow, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(300)  # several starts of TensorFlow, perhaps on a busy machine
 
 
 def started(launches: Launches, settings: Settings) -> Launched:
@@ -56,7 +56,7 @@ def test_one_learner_learns_from_what_all_actors_play_until_its_target_and_leave
     run = started(launches, Settings(target=150))
     run.succeeds()
     found = evaluation(run)
-    assert (found["games"], found["mean"] >= 150) == (100, True)
+    assert (found["games"], found["mean"] > 100) == (100, True), "of games that did not end it, so perhaps below 150"
     assert rows(run)[-1][4] >= 150
     for name in ("weights.npz", "learning_curve.png"):
         assert (run.folder / name).stat().st_size > 0
@@ -66,6 +66,14 @@ def test_one_learner_learns_from_what_all_actors_play_until_its_target_and_leave
     assert (last["step"], last["score"]) == (found["steps"], pytest.approx(rows(run)[-1][4]))
     assert run.replicas_told() <= {"actor.0", "actor.1"}, "one may be so late that it is solved without it"
     assert run.replicas_told()
+
+
+@pytest.mark.slow
+def test_averaged_actors_solve_the_task(launches: Launches) -> None:
+    run = launches.start("cartpole", 4, Settings(scheme="average", seed=1))
+    run.succeeds()
+    assert rows(run)[-1][4] >= 475
+    assert str(run.progress()[-1]["note"]).startswith("solved after")
 
 
 def test_with_one_learner_whoever_is_killed_is_back_and_learning_goes_on(launches: Launches) -> None:

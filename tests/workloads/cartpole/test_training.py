@@ -5,16 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpusched.channel import Batch
 from workloads.cartpole.memory import Transitions
 from workloads.cartpole.network import Policy
 from workloads.cartpole.own import Own
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
 from workloads.common.checkpoint import UnusableWeights
+from workloads.common.rounds import Round, packed
 from workloads.common.weights import Vector
 
 TINY = Settings(scheme="average", games=4, play=4, plays=2, updates=3, batch=8, memory=50, target_every=2, seed=3)
 PLACE = np.array([0.1, 0.2, -0.1, 0.3], np.float32)
+
+pytestmark = pytest.mark.timeout(300)  # one of them traces eleven networks, perhaps on a busy machine
 
 
 def always(*, fallen: bool, updates: int = 50) -> Transitions:
@@ -120,3 +124,17 @@ def test_an_actor_does_not_go_on_from_what_is_no_state_of_its_own(tmp_path: Path
     (tmp_path / "actor.0.npz").write_text("state")
     with pytest.raises(UnusableWeights, match="holds no weights that this workload has saved"):
         Own(TINY, 0, 1, tmp_path / "actor.0.npz")
+
+
+def test_a_round_in_which_an_actor_only_began_a_game_anew_goes_on(tmp_path: Path) -> None:
+    settings = Settings(scheme="average", games=1, play=1, plays=1)
+    own, weights = Own(settings, 0, 1, tmp_path / "actor.0.npz"), Training(settings).weights.get_flat()
+    samples: list[int] = []
+    for number in range(1, 101):
+        present = Round(number, weights.size)
+        arrays, meta = packed(own.contribution(number, weights), number, 0, 1)
+        present.add(Batch(arrays=arrays, actor="actor.0", version=number, meta=dict(meta), seq=number))
+        assert present.whole
+        np.testing.assert_array_equal(present.average(), weights)
+        samples += present.samples_of.values()
+    assert set(samples) == {0, 1}

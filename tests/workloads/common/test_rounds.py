@@ -30,6 +30,17 @@ def test_a_round_weights_each_contribution_by_its_samples_in_whatever_order_they
         assert np.array_equal(average_of(*batches), [0.25, 2])  # type: ignore[arg-type]
 
 
+def test_a_round_goes_on_with_actors_that_have_no_new_samples() -> None:
+    none, other = sent(part(0, 4, samples=0, loss=4), 5, 0, 2), sent(part(4, 8, samples=3), 5, 1, 2)
+    assert np.array_equal(average_of(none, other), [3, 7])  # type: ignore[arg-type]
+    again = sent(part(2, 6, samples=0, loss=2), 5, 1, 2)
+    assert np.array_equal(average_of(none, again), [1, 5])  # type: ignore[arg-type]
+    now = Round(5, 2)
+    for batch in (none, again):
+        now.add(batch)
+    assert now.loss == 3
+
+
 def test_a_contribution_for_another_round_and_a_second_one_are_left_out() -> None:
     one, other = sent(part(0, 1), 5, 0, 2), sent(part(2, 3), 5, 1, 2)
     late, early, again = sent(part(9, 9), 4, 1, 2), sent(part(9, 9), 6, 1, 2), sent(part(9, 9), 5, 0, 2)
@@ -48,6 +59,7 @@ def test_a_round_tells_whom_it_waits_for() -> None:
     ("batch", "told"),
     [
         (sent(part(1, 2, 3), 1, 1, 2), "is no contribution: float32 \\(3,\\)"),
+        (sent(part(1, 2, samples=-1), 1, 1, 2), "of -1 samples"),
         (sent(part(1, 2), 1, 1, 3), "says that it is actor 1 of 3, not of 2"),
         (sent(part(1, 2), 1, 2, 2), "says that it is actor 2 of 2"),
         (Batch(arrays={}, actor="actor.1", version=1, meta={}, seq=1), "it has no 'round'"),

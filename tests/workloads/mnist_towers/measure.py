@@ -1,9 +1,12 @@
 """One process with four logical CPU devices, in which every style is tried; prints what it measured as JSON.
 
+`cases`: what every style computes, and where; `curves`: the losses of some steps, and what TensorFlow refuses.
+
 TensorFlow's devices are settled once in a process, so that this cannot be done in the tests' own.
 """
 
 import json
+import sys
 from typing import Any, get_args
 
 import numpy as np
@@ -106,16 +109,24 @@ def misplaced() -> str:
     return ""
 
 
+def cases(devices: Devices, train: Digits) -> dict[str, object]:
+    batch = Digits(train.images[:BATCH], train.labels[:BATCH])
+    return {case: measured(case, devices, batch) for case in CASES}
+
+
+def curves(devices: Devices, train: Digits) -> dict[str, object]:
+    return {
+        "losses": {of: [losses_of(of, devices, train) for _ in range(2)] for of in get_args(Style)},
+        "devices": [index(device) for device in (devices.host, *devices.towers)],
+        "soft": tf.config.get_soft_device_placement(),
+        "misplaced": misplaced(),
+    }
+
+
 def main() -> None:
     devices = open_devices(Settings(towers=3, soft_placement=False))
     train, _ = digits.load()
-    batch = Digits(train.images[:BATCH], train.labels[:BATCH])
-    told: dict[str, object] = {case: measured(case, devices, batch) for case in CASES}
-    told["losses"] = {of: [losses_of(of, devices, train) for _ in range(2)] for of in get_args(Style)}
-    told["devices"] = [index(device) for device in (devices.host, *devices.towers)]
-    told["soft"] = tf.config.get_soft_device_placement()
-    told["misplaced"] = misplaced()
-    print(json.dumps(told))
+    print(json.dumps({"cases": cases, "curves": curves}[sys.argv[1]](devices, train)))
 
 
 if __name__ == "__main__":

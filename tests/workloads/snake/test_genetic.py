@@ -93,7 +93,9 @@ def test_late_and_second_scores_are_not_wanted_and_impossible_ones_are_an_error(
     assert genetic.awaits(first)
     genetic.learn(first)
     assert not genetic.awaits(first)
+    assert (genetic.waits_for(4), genetic.waits_for(5)) == (False, True)
     play(genetic, genetic.not_played)
+    assert genetic.waits_for(4)
     assert not genetic.awaits(evaluation(genetic, 4)._replace(generation=0))
     wrong = evaluation(genetic, 4)
     for bad in (

@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import keras
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workloads.snake.genetic import genomes_of
+from workloads.snake.genetic import Evaluation, Genetic, genomes_of
 from workloads.snake.networks import build, judge, named_weights, take_weights
 from workloads.snake.rules import MOVES
+from workloads.snake.settings import Settings
+from workloads.snake.spread import Numbers
 from workloads.snake.symmetry import SYMMETRIES, turned
 from workloads.snake.vector import VectorSnake
 
@@ -61,6 +64,28 @@ def test_a_child_is_the_same_whether_its_parent_is_known_or_not(model: keras.Mod
         knows.weights(np.array([other]))
     knows.weights(chain[:3])
     assert digest(knows.weights(chain)) == digest(genomes_of(model, "small").weights(chain))
+
+
+def test_in_a_generation_a_child_costs_one_mutation_and_a_parent_no_more(
+    model: keras.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genetic = Genetic(model, Settings(algo="genetic", network="small", trials=1))
+    actor, made = genomes_of(model, "small"), Counter[int]()
+    mutated = actor._mutated
+
+    def counted(numbers: Numbers, seed: int) -> Numbers:
+        made[genetic.generation] += 1
+        return mutated(numbers, seed)
+
+    monkeypatch.setattr(actor, "_mutated", counted)
+    size = len(genetic.not_played)
+    for generation in range(8):
+        for place in range(size):
+            chain = genetic.chain(place)
+            actor.weights(chain)
+            genetic.learn(Evaluation(generation, place, chain[-1:] % 97, 1))
+    assert made[0] == 0
+    assert 0 < max(made.values()) <= size + size // 8
 
 
 def test_each_seed_of_a_chain_counts(model: keras.Model) -> None:

@@ -64,6 +64,22 @@ def evaluations(training: Training, places: range) -> None:
         training.keep()
 
 
+def test_a_genetic_run_reaches_its_target_with_a_whole_generation_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSCHED_RUN_DIR", str(tmp_path))
+    settings = Settings(algo="genetic", network="small", population=4, trials=2, target=5)
+    training = Training(settings, tmp_path, 0)
+    ends = []
+    for generation, scores in enumerate([(4, 4, 4, 4), (6, 6, 6, 0), (5, 5, 5, 5)]):
+        for place, score in enumerate(scores):
+            training.learn(Played("actor.0", Evaluation(generation, place, np.array([score, score]), 10)))
+            training.keep()
+            ends.append(training.done)
+    assert ends == [False] * 11 + [True], "6, 6 and 6 with a 4 of the generation before are 5.5 in the mean"
+    training.record.close()
+
+
 def test_a_genetic_run_goes_on_amid_a_generation_and_its_curve_has_a_line_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

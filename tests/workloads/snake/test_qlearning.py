@@ -98,6 +98,7 @@ def test_each_game_explores_by_a_chance_of_its_own() -> None:
         off += (one.actions != best).sum(axis=0)
     assert off[:8].mean() > 8, "one in ten of 320, and three of four of these are not the best by luck"
     assert off[-16:].mean() < 4
+    assert sum(one.games for one in played) == sum(one.ended.sum() for one in played)
     assert sum(one.scores.size for one in played) == sum(one.ended[:, 32:].sum() for one in played)
     np.testing.assert_array_equal(played[0].frames[-1], played[1].frames[0])
 
@@ -122,6 +123,7 @@ def test_what_was_explored_travels_and_what_is_none_is_an_error() -> None:
         explored_from({"frames": whole["frames"]})
 
 
+@pytest.mark.timeout(300)  # seconds alone, more on a busy machine
 def test_it_learns_what_a_move_is_worth_on_a_board_and_on_all_turned_ones() -> None:
     keras.utils.set_random_seed(3)
     model = build("small")
