@@ -11,7 +11,7 @@ PROCS   ?= 4
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check lint format types lock bench bench-quick wheel clean .venv-ray
+.PHONY: help setup demo test test-gpu test-clusters check lint format types lock bench bench-quick wheel clean .venv-ray
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ demo: $(READY) ## Plan, launch snake and show the status, on whatever this host 
 	@BIN=$(BIN) PROCS=$(PROCS) sh scripts/demo
 
 test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest -q -n $(SIDE) --dist worksteal
+	@$(BIN)/python -m pytest -q -n $(SIDE) --dist worksteal -m "not long"
+
+test-clusters: $(READY) ## Run all that is tested on real clusters of three nodes, also what takes minutes (root)
+	@$(BIN)/python -m pytest -q tests/clusters -rs
 
 test-gpu: $(READY) ## Run only the tests that need a real GPU
 	@$(BIN)/python -m pytest -m gpu -rs
@@ -49,8 +52,8 @@ format: $(READY) ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix .
 
 lock: ## Resolve the exact versions anew (needs uv)
-	@uv pip compile pyproject.toml --extra dev --extra tensorflow $(LOCK_OPTIONS) --output-file requirements/cpu.txt
-	@uv pip compile pyproject.toml --extra dev --extra cuda $(LOCK_OPTIONS) --output-file requirements/cuda.txt
+	@uv pip compile pyproject.toml --extra dev --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
+	@uv pip compile pyproject.toml --extra dev --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
 	@uv pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
 
 LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header

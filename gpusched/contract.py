@@ -48,7 +48,7 @@ HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 
 LEARNER_OVER: Final = "learner-over"
 LEARNER_LOST: Final = "learner-lost"
-"""Empty files in the run directory of a job whose actors joined a learner elsewhere, see tell_learner_gone()."""
+"""Empty files in the run directory of a job whose learner is elsewhere, see tell_learner_gone()."""
 
 JOINED_HOSTS: Final = "joined.json"
 """In the run directory of a job that listens, where its learner writes it: the hosts whose actors feed it."""
@@ -83,8 +83,10 @@ class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What a launched process knows of itself. `limit_mib` is None without a device; memory in MiB.
 
     `listen`: where the learner of a job takes actors of other hosts, None if it takes none. `keys`: the key file of
-    whoever this is there. `joined`: what the learner calls the host of an actor that joined, "" on the learner's own;
-    `patience_s`: how long such an actor waits for a learner of which it hears nothing, None for the usual time.
+    whoever this is there. `joined`: what the learner calls the host of an actor that joined, "" of all others.
+    `patience_s`: how long an actor elsewhere waits for a learner of which it hears nothing, None for the usual time.
+    `incarnation`: how often a cluster has started the actors of this node, 0 outside one; of the processes of one name
+    the learner hears only those of the highest.
     """
 
     job: str
@@ -99,8 +101,14 @@ class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
     listen: str | None = None
     joined: str = ""
     patience_s: int | None = None
+    incarnation: int = 0
     limit_mib: int | None = None
     fraction: int | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the learner is on another host: this one joined it, or is another node of its launch."""
+        return not self.endpoint.startswith("ipc:")
 
 
 def xla_fraction_variable(jaxlib: str | None) -> str:
@@ -154,11 +162,12 @@ def identity_environment(
     joined: str = "",
     first_rank: int = 0,
     patience_s: int | None = None,
+    incarnation: int = 0,
 ) -> dict[str, str]:
     """Return who the replica is, where the others are and where to write. `settings` is JSON; `keys` a file's path.
 
-    `listen` is for the learner of a job that other hosts may join; `joined`, `first_rank` and `patience_s` (seconds)
-    are for the replicas of a host that did.
+    `listen` is for the learner of a job that other hosts may join; `joined` and `first_rank` are for the replicas of a
+    host that did, `patience_s` (seconds) for all whose learner is elsewhere, `incarnation` for the nodes of a cluster.
     """
     env = {
         "GPUSCHED_JOB": job,
@@ -175,6 +184,7 @@ def identity_environment(
         "GPUSCHED_LISTEN": listen,
         "GPUSCHED_JOINED": joined or None,
         "GPUSCHED_PATIENCE_S": None if patience_s is None else str(patience_s),
+        "GPUSCHED_INCARNATION": str(incarnation) if incarnation else None,
     }
     return env | {name: value for name, value in further.items() if value is not None}
 
@@ -219,13 +229,14 @@ def tell_ready(environ: Mapping[str, str] | None = None) -> None:
 
 
 def tell_learner_gone(*, lost: bool, environ: Mapping[str, str] | None = None) -> None:
-    """Say that the learner which this host's actors joined is over, or `lost`; gpusched.channel does.
+    """Say that the learner elsewhere is over, or `lost` to this host's actors; gpusched.channel does.
 
-    On the learner's own host, outside a launch, and where the run directory cannot be written, nothing happens.
+    It is lost if nothing is heard of it for as long as they have patience, and if newer actors have their places. On
+    the learner's own host, outside a launch, and where the run directory cannot be written, nothing happens.
     """
     with suppress(NotLaunched, OSError, ValueError):
         me = replica(environ)
-        if me.joined:
+        if me.elsewhere:
             (me.run_dir / (LEARNER_LOST if lost else LEARNER_OVER)).touch(mode=0o600)
 
 
@@ -273,6 +284,7 @@ def replica(environ: Mapping[str, str] | None = None) -> ReplicaIdentity:
             listen=env.get("GPUSCHED_LISTEN"),
             joined=env.get("GPUSCHED_JOINED", ""),
             patience_s=_whole(env, "GPUSCHED_PATIENCE_S") if "GPUSCHED_PATIENCE_S" in env else None,
+            incarnation=_whole(env, "GPUSCHED_INCARNATION") if "GPUSCHED_INCARNATION" in env else 0,
             limit_mib=memory_limit(env)[0],
             fraction=memory_limit(env)[1],
         )

@@ -12,6 +12,7 @@ It owns what an error *is*; it must not know where errors come from. Every other
     ├── NotFound                  4   no such job
     │   └── NoDaemon              4   no daemon, one of another version, or one that does not answer
     ├── HostFault                 5   driver, permissions, a missing package
+    │   └── StillRuns             5   an earlier attempt of a job has not ended yet
     ├── JobFailed                 1
     └── ChannelError              1
         ├── NotLaunched           1   a replica's API was used outside a launch
@@ -34,6 +35,7 @@ __all__ = [
     "NotLaunched",
     "NotNow",
     "ProtocolError",
+    "StillRuns",
     "UsageError",
     "WorkloadError",
 ]
@@ -106,6 +108,10 @@ class HostFault(GpuschedError):
     code = "host-fault"
 
 
+class StillRuns(HostFault):
+    """A job that is to start, and of which an earlier attempt has not ended yet."""
+
+
 class JobFailed(GpuschedError):
     """A job ended without success."""
 
@@ -125,7 +131,7 @@ class NotLaunched(ChannelError):
 
 
 class LearnerGone(ChannelError):
-    """The learner has said that the job is over; an actor ends when it sees this."""
+    """The job is over, or goes on without this actor, or its learner is silent: an actor ends when it sees this."""
 
     code = "learner-gone"
 

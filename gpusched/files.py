@@ -18,7 +18,7 @@ def make_private(directory: Path) -> None:
         directory.mkdir(mode=0o700)
     except FileNotFoundError:
         make_private(directory.parent)
-        make_private(directory)
+        directory.mkdir(mode=0o700, exist_ok=True)  # in /proc it still "does not exist", however often one tries
     except FileExistsError:
         if not directory.is_dir():
             raise

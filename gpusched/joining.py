@@ -42,7 +42,7 @@ __all__ = [
     "write_invitation",
 ]
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 """Of the channel: both sides must have the same."""
 
 INVITATION: Final = "invitation.json"

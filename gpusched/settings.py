@@ -8,19 +8,23 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun = "stop"        # a replica that uses more than its share: "warn" of it, or "stop" it and start it again
     overrun_grace = 10      # for so many seconds it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
+    engine = "local"        # what launch has the processes run by: local, slurm or ray
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import Final, Literal, TypeGuard
 
 import msgspec
 
 from gpusched.errors import HostFault, UsageError
 from gpusched.units import parse_fraction, parse_mib
 
-__all__ = ["Settings", "load_settings"]
+__all__ = ["ENGINES", "Settings", "load_settings"]
+
+ENGINES: Final = ("local", "slurm", "ray")
+"""What can have a job's processes run: this host, or a cluster."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun: Literal["warn", "stop"] = "stop"
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
+    engine: str = "local"
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -60,11 +65,13 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             values["overrun_grace_s"] = float(value)
         elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
             values["most_jobs"] = value
+        elif key == "engine" and value in ENGINES:
+            values["engine"] = value
         else:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                "overrun_grace = 10, most_jobs = 64",
+                'overrun_grace = 10, most_jobs = 64, engine = "local"',
             )
     return _in_utf8(msgspec.convert(values, Settings))
 

@@ -223,9 +223,20 @@ def test_an_actor_of_a_host_that_joined_knows_so_and_has_a_rank_of_its_own() -> 
     assert found.listen is None
 
 
+def test_an_actor_of_another_node_keeps_its_name_and_rank_and_knows_that_its_learner_is_elsewhere() -> None:
+    env = identity(LIMITED, endpoint="tcp://n1:5555", incarnation=2, patience_s=30)
+    found = contract.replica(env)
+    assert (found.name, found.rank, found.role_count, found.joined) == ("actor.7", 7, 32, "")
+    assert (found.incarnation, found.elsewhere, found.patience_s) == (2, True, 30)
+    on_the_learners_node = contract.replica(identity(LIMITED, incarnation=2))
+    assert (on_the_learners_node.incarnation, on_the_learners_node.elsewhere) == (2, False)
+
+
 def test_only_what_is_said_of_a_network_is_in_the_environment() -> None:
     assert contract.replica(identity(LIMITED, listen="tcp://0.0.0.0:5555")).listen == "tcp://0.0.0.0:5555"
-    assert not {"GPUSCHED_LISTEN", "GPUSCHED_JOINED", "GPUSCHED_PATIENCE_S"} & identity(LIMITED).keys()
+    further = {"GPUSCHED_LISTEN", "GPUSCHED_JOINED", "GPUSCHED_PATIENCE_S", "GPUSCHED_INCARNATION"}
+    assert not further & identity(LIMITED).keys()
+    assert contract.replica(identity(LIMITED)).incarnation == 0
 
 
 def test_a_process_outside_a_launch_is_told_what_is_missing_and_what_to_do() -> None:
@@ -322,5 +333,6 @@ def test_the_backend_of_keras_is_what_is_preloaded(backend: str | None, module: 
 def test_the_end_of_a_learner_on_another_host_is_left_for_the_supervisor(lost: bool, left: str, tmp_path: Path) -> None:
     contract.tell_learner_gone(lost=lost, environ=identity(LIMITED, run_dir=str(tmp_path)))
     assert not [*tmp_path.iterdir()], "where the learner is, its own end is seen"
-    contract.tell_learner_gone(lost=lost, environ=identity(LIMITED, run_dir=str(tmp_path), joined="lab2"))
+    elsewhere = identity(LIMITED, run_dir=str(tmp_path), endpoint="tcp://lab1:5555")
+    contract.tell_learner_gone(lost=lost, environ=elsewhere)
     assert [path.name for path in tmp_path.iterdir()] == [left]

@@ -15,7 +15,7 @@ LAYERS = [
     {"joining"},
     {"probe", "planner", "control", "channel", "frameworks"},
     {"supervisor"},
-    {"engines", "daemon", "doctor"},
+    {"engines", "daemon", "doctor", "export"},
     {"cli"},
     {"template"},
 ]
@@ -37,6 +37,7 @@ LIGHT_ROOMS = {
     "supervisor",
     "daemon",
     "doctor",
+    "export",
     "cli",
 }
 

@@ -17,7 +17,7 @@ import zmq
 
 from gpusched import contract
 from gpusched.channel.actor_loop import ActorLoop
-from gpusched.channel.actor_talk import Outgoing, Outside, Question
+from gpusched.channel.actor_talk import Outgoing, Outside, Question, Speaker
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import launched_replica
@@ -47,8 +47,9 @@ class Actor:
 
     `name`: by default this replica's, and `actor-PID` outside a launch; of two living processes with one name the later
     one counts. `keys`: the key file of whoever joins, for a tcp endpoint, by default this launch's; the name then says
-    where it is, `actor.0@HOST`. One thread calls weights() and send(); any may call close(). Raises NotLaunched without
-    an endpoint outside a launch; UsageError for an endpoint or a key that cannot be, NotFound without the key file.
+    where it is, `actor.0@HOST`, but for nodes of one launch. One thread calls weights() and send(); any may call
+    close(). Raises NotLaunched without an endpoint outside a launch; UsageError for an endpoint or a key that cannot
+    be, NotFound without the key file.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Actor:
         path = check_endpoint(endpoint, secured=keys is not None)
         key = read_join_key(keys) if keys is not None and path is None else None
         known = _identity()
-        self.name: Final = _full_name(name or known.name, known.host if path is None else "", key)
+        self.name: Final = _full_name(name or known.name, known, key) if path is None else name or known.name
         _check_name(self.name)
         self._process = os.getpid()
         self._closed = False
@@ -78,7 +79,8 @@ class Actor:
             self._link.close()
             raise
         outside = None if path is not None else Outside(None if key is None else key.name, known.patience_s)
-        self._loop = ActorLoop(self._link, self.name, known.attempt, self._limits, outside)
+        speaker = Speaker(self.name, known.attempt, known.incarnation)
+        self._loop = ActorLoop(self._link, speaker, self._limits, outside)
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
     def __enter__(self) -> Self:
@@ -248,22 +250,26 @@ class _Identity(NamedTuple):
     attempt: int
     host: str
     patience_s: float | None
+    incarnation: int
 
 
 def _identity() -> _Identity:
     try:
         replica = contract.replica()
     except NotLaunched:
-        return _Identity(f"actor-{os.getpid()}", 0, "", None)
-    patience = (replica.patience_s or _PATIENCE_S) if replica.joined else None
-    return _Identity(replica.name, replica.attempt, replica.joined, patience)
+        return _Identity(f"actor-{os.getpid()}", 0, "", None, 0)
+    patience = (replica.patience_s or _PATIENCE_S) if replica.elsewhere else None
+    return _Identity(replica.name, replica.attempt, replica.joined, patience, replica.incarnation)
 
 
-def _full_name(name: str, host: str, key: JoinKey | None) -> str:
-    """Return what the learner calls it: with a key, or on a host that joined, it says where it is."""
-    if "@" in name or not (host or key):
+def _full_name(name: str, known: _Identity, key: JoinKey | None) -> str:
+    """Return what the learner calls it: with a key, or on a host that joined, it says where it is.
+
+    But not on the nodes of a cluster: their names are those of one launch already.
+    """
+    if "@" in name or known.incarnation or not (known.host or key):
         return name
-    return f"{name}@{host or _NOT_IN_A_HOSTS_NAME.sub('-', socket.gethostname()).strip('-._')[:32] or 'host'}"
+    return f"{name}@{known.host or _NOT_IN_A_HOSTS_NAME.sub('-', socket.gethostname()).strip('-._')[:32] or 'host'}"
 
 
 def _check_name(name: str) -> None:

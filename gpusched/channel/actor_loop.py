@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpusched import contract
-from gpusched.channel.actor_talk import HELLO_AGAIN_S, ActorTalk, Outgoing, Outside, Question
+from gpusched.channel.actor_talk import HELLO_AGAIN_S, ActorTalk, Outgoing, Outside, Question, Speaker
 from gpusched.channel.link import Link, thread_ended
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shared import SMALLEST, ReusableSegment
@@ -27,8 +27,8 @@ _STANDS_BACK_S: Final = 1.0
 class ActorLoop(ActorTalk):
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
-    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside | None = None) -> None:
-        super().__init__(link, name, attempt, limits, outside)
+    def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+        super().__init__(link, speaker, limits, outside)
         self.changed = threading.Condition()
         self._stand_in: int | None = None
 

@@ -43,7 +43,7 @@ from gpusched.channel.shared import ReusableSegment, host_token
 from gpusched.channel.values import Array, Limits, Meta
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
-__all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question"]
+__all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question", "Speaker"]
 
 HELLO_AGAIN_S: Final = 2.0
 _LOOK_S: Final = 1.0
@@ -74,6 +74,14 @@ class Question(msgspec.Struct, eq=False, weakref=True):
     over: bool = False
 
 
+class Speaker(NamedTuple):
+    """Who says hello: the actor's name, which of its processes, and of which incarnation: see contract."""
+
+    name: str
+    attempt: int = 0
+    incarnation: int = 0
+
+
 class Outside(NamedTuple):
     """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract."""
 
@@ -84,7 +92,7 @@ class Outside(NamedTuple):
 class ActorTalk:
     """An actor's side of the talk with its learner. Called with the lock of `link` held."""
 
-    def __init__(self, link: Link, name: str, attempt: int, limits: Limits, outside: Outside | None = None) -> None:
+    def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
         self.gone: GpuschedError | None = None
         self.over = False
         self.outbox: deque[Outgoing] = deque()
@@ -102,7 +110,7 @@ class ActorTalk:
         self._link = link
         self._host = host_token() if limits.share_memory else ""
         self._shares = False
-        self._name, self._attempt, self._nonce = name, attempt, secrets.token_hex(8)
+        self._name, self._speaker, self._nonce = speaker.name, speaker, secrets.token_hex(8)
         self._heartbeat_s = limits.heartbeat_s
         self._longest = limits.max_message  # libzmq ends a connection that brings more, again and again
         self.fetching = Fetching(limits.max_message)
@@ -242,6 +250,8 @@ class ActorTalk:
             self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
         elif isinstance(message, Refused) and message.kind == "protocol":
             self._end(ProtocolError(message.reason, "install the same gpusched on both sides"))
+        elif isinstance(message, Refused) and message.kind == "fenced":
+            self._end(LearnerGone(message.reason, "end this process: another has its place"))
         elif isinstance(message, Refused):
             self._end(ChannelError(f"the learner refused {self._name}: {message.reason}", "end this process"))
         elif isinstance(message, Dropped):
@@ -296,12 +306,13 @@ class ActorTalk:
         hello = Hello(
             protocol=PROTOCOL,
             name=self._name,
-            attempt=self._attempt,
+            attempt=self._speaker.attempt,
             nonce=self._nonce,
             number=self._number + 1,
             learner=self.fetching.learner,
             version=self.fetching.have,
             host=self._host,
+            incarnation=self._speaker.incarnation,
         )
         if self._say(hello):
             self._number += 1

@@ -48,12 +48,14 @@ class _Host(msgspec.Struct, kw_only=True):
 class Hosts:
     """All of one learner. `run_dir` None: nobody can be invited, and nothing is written.
 
-    `keyless`: the learner listens without keys, so that names on other hosts belong to nobody.
+    `keyless`: the learner listens without keys, so that names on other hosts belong to nobody. `has_nodes`: so do nodes
+    of its own launch, whose actors have names like those on its own.
     """
 
-    def __init__(self, run_dir: Path | None, *, keyless: bool) -> None:
+    def __init__(self, run_dir: Path | None, *, keyless: bool, has_nodes: bool = False) -> None:
         self._run_dir = run_dir
         self._keyless = keyless
+        self._has_nodes = has_nodes
         self._invitation: Invitation | None = None
         self._by_name = {host.host: host for host in _former(run_dir)}
         self._joinings = max((host.number for host in self._by_name.values()), default=0)
@@ -89,6 +91,8 @@ class Hosts:
     def refusal(self, user: str, name: str, address: str) -> Refused | None:
         """Return why `user` may not have an actor of that name, None if they may."""
         where = name.partition("@")[2]
+        if not where and self._has_nodes:
+            return None
         if not user and (not where or not self._keyless):
             return Refused("identity", f"{name}: a name on another host takes a key") if where else None
         if not where:

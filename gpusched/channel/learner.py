@@ -59,10 +59,11 @@ class Learner:
         keys: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
-        run_dir = None
+        run_dir, incarnation = None, 0
         if endpoint is None:
             me = launched_replica("Learner")
             endpoint, listen, keys, run_dir = me.endpoint, listen or me.listen, keys or me.keys, me.run_dir
+            incarnation = me.incarnation
         where = where_to_bind(endpoint, listen, keys)
         self._limits = limits or Limits()
         self._closed = False
@@ -77,7 +78,8 @@ class Learner:
         except BaseException:
             self._give_back()
             raise
-        hosts = Hosts(run_dir, keyless=where.listen is not None and where.key is None)
+        keyless = where.listen is not None and where.key is None
+        hosts = Hosts(run_dir, keyless=keyless, has_nodes=incarnation > 0)
         self._loop = LearnerLoop(self._link, self._limits, hosts, self._gate)
         self._thread = start_thread("gpusched-learner", self._loop.run)
 
@@ -116,6 +118,7 @@ class Learner:
         """How many messages were dropped, by kind.
 
         header, arrays, credit, segment, protocol, replaced, full; from the network also identity, revoked, uninvited.
+        Where a cluster starts actors again: fenced, those of a former incarnation; past, what these had sent.
         """
         return dict(self._loop.dropped)
 

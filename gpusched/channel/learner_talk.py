@@ -178,11 +178,19 @@ class LearnerTalk:
         if isinstance(answer, Refused):
             self._refuse(route, answer)
             return
+        self._count_the_past(answer)
         self._raise_version(hello)
         self._shelf.retire(answer.owner)
         lent = self._borrowed.in_use(answer.owner)
         self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
+
+    def _count_the_past(self, peer: Peer) -> None:
+        """Tell of batches that will not be used because this process, of a higher incarnation, has come."""
+        given_up = self._roster.past - self.dropped["past"]
+        if given_up:
+            self.dropped["past"] += given_up
+            log.info("dropped %d batches of former incarnations: %s has come again", given_up, peer.name)
 
     def _invite(self, route: bytes, join: Join) -> None:
         answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address())

@@ -105,7 +105,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """An actor's first word on a connection. `learner`: whose weights it holds, `version`: which; "" and 0 for none.
 
     `nonce` tells one process from the next of the same name; `number` counts hellos, and Welcome repeats it. `host`: a
-    token of where it runs, "" if it shares no memory.
+    token of where it runs, "" if it shares no memory. `incarnation`: of its node's actors, see contract.
     """
 
     protocol: int
@@ -116,6 +116,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     learner: Token
     version: RaisingVersion
     host: Token
+    incarnation: Number = 0
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
@@ -184,7 +185,10 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """This actor, or host, cannot take part: another protocol, a name that is not its own, a key that was revoked."""
+    """This actor, or host, cannot take part: another protocol, a name that is not its own, a key that was revoked.
+
+    `fenced`: a higher incarnation of its name has been here.
+    """
 
     kind: Text
     reason: Text

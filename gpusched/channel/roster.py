@@ -1,8 +1,9 @@
 """Who the actors are, by name: which process speaks for each now, and what of it waits for the application.
 
 Pure bookkeeping of the learner's side: messages and times in, answers out. It must not know sockets or threads.
-A name outlives its processes: a new process takes the name over, and what the old one still says is not heard. Where a
-key has as many names as it may, one whose process has been gone for long gives way to a new one.
+A name outlives its processes: a new process takes the name over, and what the old one still says is not heard. One of a
+higher incarnation does so at once and for good, and what the former left is not used (docs/decisions/0019). Where a key
+has as many names as it may, one whose process has been gone for long gives way to a new one.
 """
 
 from collections import deque
@@ -57,6 +58,7 @@ class Peer(msgspec.Struct, eq=False, kw_only=True):
     user: User
     nonce: str
     attempt: int
+    incarnation: int
     seen: float
     called: float
     route: bytes | None = None
@@ -97,6 +99,8 @@ class Roster:
         self._by_name: dict[str, Peer] = {}
         self._by_route: dict[bytes, Peer] = {}
         self._users: dict[str, User] = {}
+        self.past = 0
+        """Batches that were given up because a higher incarnation of their actor came."""
 
     def hello(self, route: bytes, hello: Hello, now: float, key: str = "") -> Peer | Refused:
         """Let this process, which has this key, speak for its name over this connection, or say why not."""
@@ -110,16 +114,21 @@ class Roster:
             if self._is_full(user):
                 number = len(user.actors)
                 return Refused("full", f"there are {len(self._by_name)} actors already, {number} with this key")
-            peer = Peer(name=hello.name, user=user, nonce=hello.nonce, attempt=hello.attempt, seen=now, called=now)
+            peer = Peer(
+                name=hello.name,
+                user=user,
+                nonce=hello.nonce,
+                attempt=hello.attempt,
+                incarnation=hello.incarnation,
+                seen=now,
+                called=now,
+            )
             peer.seq = user.gone.pop(hello.nonce, 0) or 0
             self._by_name[hello.name] = user.actors[hello.name] = peer
         elif peer.user.key != key:
             return Refused("identity", f"{hello.name} is another's")
-        elif hello.nonce != peer.nonce:
-            if hello.nonce in peer.retired or (hello.attempt < peer.attempt and self._connected(peer, now)):
-                return _replaced(hello)
-            peer.retired.append(peer.nonce)
-            peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
+        elif (refused := self._succeed(peer, hello, now)) is not None:
+            return refused
         self._move(peer, route)
         peer.seen, peer.told, peer.version = now, False, hello.version
         peer.shares = bool(self._host) and not key and hello.host == self._host
@@ -129,13 +138,15 @@ class Roster:
     def make_room(self, name: str, key: str, now: float) -> ActorStatus | None:
         """If there is no room for this name, forget the one of this key that has been gone longest; return it.
 
-        None is forgotten of which there was somebody within two minutes, or of which batches wait.
+        None is forgotten of which there was somebody within two minutes, or of which batches wait; and none that has an
+        incarnation, for a lower one may come back.
         """
         user = self._users.get(key)
         if user is None or name in self._by_name or not self._is_full(user):
             return None
         latest = now - max(_GONE_S, self._limits.silence_s)
-        gone = [peer for peer in user.actors.values() if peer.seen < latest and not peer.waiting]
+        mortal = [peer for peer in user.actors.values() if not peer.incarnation]
+        gone = [peer for peer in mortal if peer.seen < latest and not peer.waiting]
         if not gone:
             return None
         peer = min(gone, key=lambda each: each.seen)
@@ -202,9 +213,7 @@ class Roster:
     def keep(self, peer: Peer, batch: Batch, size: int) -> Waiting:
         """Let an admitted batch of `size` bytes wait. An older process's makes room: one name holds K at the most."""
         if len(peer.waiting) >= self._limits.in_flight:
-            oldest = peer.waiting.pop(0)
-            oldest.batch = None
-            peer.user.waiting -= oldest.size
+            self._give_up(peer.waiting[0])
         waiting = Waiting(peer, peer.nonce, batch.seq, batch, size)
         peer.waiting.append(waiting)
         peer.user.waiting += size
@@ -215,8 +224,7 @@ class Roster:
     def taken(self, waiting: Waiting) -> bool:
         """Forget a batch that the application took; return whether the process that sent it is there to hear so."""
         if waiting in waiting.peer.waiting:
-            waiting.peer.waiting.remove(waiting)
-            waiting.peer.user.waiting -= waiting.size
+            self._give_up(waiting)
         return waiting.nonce == waiting.peer.nonce and waiting.peer.route is not None
 
     def lost(self, peer: Peer) -> None:
@@ -256,6 +264,31 @@ class Roster:
             version=peer.version,
             attempt=peer.attempt,
         )
+
+    def _succeed(self, peer: Peer, hello: Hello, now: float) -> Refused | None:
+        """Let this process speak for the name of `peer` from now on, or say why not; it may do so already."""
+        if hello.incarnation < peer.incarnation:
+            there = f"incarnation {peer.incarnation} of {hello.name} is there"
+            return Refused("fenced", f"{there}, and incarnation {hello.incarnation} is over")
+        newer = hello.incarnation > peer.incarnation
+        if hello.nonce != peer.nonce:
+            earlier = not newer and hello.attempt < peer.attempt
+            if hello.nonce in peer.retired or (earlier and self._connected(peer, now)):
+                return _replaced(hello)
+            peer.retired.append(peer.nonce)
+            peer.nonce, peer.attempt, peer.seq, peer.calls, peer.called = hello.nonce, hello.attempt, 0, 0, now
+        if newer:
+            peer.incarnation = hello.incarnation
+            self.past += len(peer.waiting)
+            while peer.waiting:
+                self._give_up(peer.waiting[0])
+        return None
+
+    def _give_up(self, waiting: Waiting) -> None:
+        """Let a batch wait no longer, and nobody take it."""
+        waiting.peer.waiting.remove(waiting)
+        waiting.peer.user.waiting -= waiting.size
+        waiting.batch = None
 
     def _is_full(self, user: User) -> bool:
         return len(self._by_name) >= _MOST_ACTORS or (bool(user.key) and len(user.actors) >= _MOST_OF_A_KEY)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 
-from gpusched.cli.planning import Wish, xla_variable
+from gpusched.engines.wish import Wish, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.planner import document, replica_specs

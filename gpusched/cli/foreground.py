@@ -1,68 +1,68 @@
 """A job that starts now or not at all, followed to its end in this terminal: what `launch` and `join` share."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import typer
 
 from gpusched import contract
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.cli.planning import Wish, xla_variable
 from gpusched.cli.queue_options import QueueWish
 from gpusched.cli.screen import can_redraw
-from gpusched.errors import HostFault, JobFailed, NotFound, UsageError
-from gpusched.model.job import Network
+from gpusched.engines.local import Asked, commit, start_committed, stop_gently
+from gpusched.errors import HostFault, JobFailed, UsageError
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
-from gpusched.supervisor.jobdir import JobDirectory, create, last_lines
-from gpusched.supervisor.spec import JobSpec
+from gpusched.supervisor.jobdir import JobDirectory, last_lines
+from gpusched.supervisor.nodes import learner_directory
 
-if TYPE_CHECKING:
-    from gpusched.supervisor.lease_files import Hold as LeaseHold
-
-__all__ = ["Asked", "require_modules", "require_no_queue", "run_here"]
+__all__ = ["Words", "require_modules", "require_no_queue", "run_here"]
 
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
 _GUARD_PATIENCE_S: Final = 5.0
-_PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
 _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is to start: a workload under its `options` (JSON), where and how often, and its part in a network.
+Words = Callable[[JobDirectory, Plan], Sequence[str]]
+"""What is to be told of a job when it has started, beside its first line."""
 
-    `words`: what is to be told when it has started, beside its first line.
+
+def run_here(
+    asked: Asked,
+    settings: Settings,
+    *,
+    watch: bool,
+    as_json: bool,
+    words: Words = lambda _, __: (),
+    first_line: str | None = None,
+) -> None:
+    """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed.
+
+    `first_line`: what is started, where the plan for this host does not tell.
     """
-
-    workload: Workload
-    options: bytes
-    wish: Wish
-    network: Network | None = None
-    words: Callable[[JobDirectory, Plan], Sequence[str]] = lambda _, __: ()
-
-
-def run_here(asked: Asked, settings: Settings, *, watch: bool, as_json: bool) -> None:
-    """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed."""
     from gpusched.supervisor.expand_job import job_socket
 
     with ExitStack() as until_the_end:
-        directory, plan, hold = _commit(asked, settings)
+        job = commit(asked, settings)
+        directory = job.directory
         requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
-        _start(directory, asked, plan, settings, hold, watch=watch)
+        if watch:
+            with suppress(OSError):  # then no game is drawn; what else fails in this directory, the start tells
+                (directory.path / "watched").touch()
+        start_committed(job, asked, settings)
         if not as_json:
-            _introduce(directory, plan, asked)
+            _introduce(directory, job.plan, asked.workload, words(directory, job.plan), first_line)
         live = can_redraw() and not as_json
-        status = follow(directory, lambda: _stop(directory), requests, live=live, quiet=as_json)
+        status = follow(directory, lambda: stop_gently(directory), requests, live=live, quiet=as_json)
         _wait_for_guard(directory)
         _remove_socket(job_socket(settings, directory.path))
     _report(status, directory, as_json=as_json)
@@ -103,46 +103,6 @@ def _remove_socket(path: Path) -> None:
             left.unlink()
 
 
-def _commit(asked: Asked, settings: Settings) -> tuple[JobDirectory, Plan, "LeaseHold"]:
-    """Plan beside what is leased and take what is planned, with nobody else doing so in between.
-
-    Raises what planning raises, and HostFault. The devices are read before: a driver that hangs holds up nobody else.
-    """
-    from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
-    from gpusched.supervisor.lease_processes import current_leases
-
-    inventory, saved = asked.wish.look(settings)
-    leases = lease_directory(settings, simulated=inventory.simulated)
-    with leases.locked(_PLANNING_PATIENCE_S):
-        held = (*saved, *current_leases(leases, inventory))
-        plan = asked.wish.plan_now(held, asked.workload, inventory, settings)
-        directory = create(settings.state_dir, asked.workload.name)
-        job = directory.path.name
-        return directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path)
-
-
-def _start(
-    directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings, hold: "LeaseHold", *, watch: bool
-) -> None:
-    from gpusched.supervisor.start import call_off, start
-
-    if watch:
-        with suppress(OSError):  # then no game is drawn; what else fails in this directory, start tells
-            (directory.path / "watched").touch()
-    try:
-        if asked.network is not None:
-            from gpusched.supervisor.network import prepare_network
-
-            prepare_network(directory, asked.workload.name, asked.options, asked.network)
-        start(directory, _spec(directory, asked, plan, settings), os.environ)
-    except BaseException:
-        if call_off(directory):
-            hold.withdraw()
-        raise
-    finally:
-        hold.let_go()
-
-
 def _wait_for_guard(directory: JobDirectory) -> None:
     """Wait for the guard, which goes last: when launch returns, no process is left, unless one cannot be killed.
 
@@ -154,43 +114,18 @@ def _wait_for_guard(directory: JobDirectory) -> None:
             time.sleep(0.01)
 
 
-def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings) -> JobSpec:
-    from gpusched.supervisor.expand_job import job_spec
-    from gpusched.supervisor.start import this_process
-
-    return job_spec(
-        directory,
-        asked.workload,
-        plan,
-        options=asked.options,
-        python=sys.executable,
-        cwd=str(Path.cwd()),
-        xla_variable=xla_variable(),
-        settings=settings,
-        launcher=this_process(),
-        created=time.time(),
-        network=asked.network,
-    )
-
-
-def _introduce(directory: JobDirectory, plan: Plan, asked: Asked) -> None:
+def _introduce(
+    directory: JobDirectory, plan: Plan, workload: Workload, words: Sequence[str], first_line: str | None
+) -> None:
     simulated = f" of {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
     where = f"{list(plan.counts)} on the devices{simulated}" if plan.devices else "on the CPUs of this host"
     count = f"{len(plan.replicas)} process{'es' if len(plan.replicas) > 1 else ''}"
-    print(f"{directory.path.name}: {count}, {where}")
-    for line in asked.words(directory, plan):
+    print(f"{directory.path.name}: {first_line or f'{count}, {where}'}")
+    for line in words:
         print(line)
-    for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, asked.workload)):
+    for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)):
         print(f"warning: {warning}")
     print(f"logs: {directory.logs}", flush=True)
-
-
-def _stop(directory: JobDirectory) -> None:
-    from gpusched.supervisor.jobdir import read_job
-    from gpusched.supervisor.start import stop
-
-    with suppress(NotFound):  # it has just ended by itself
-        stop(read_job(directory.path))
 
 
 def _without_hook(plan: Plan, workload: Workload) -> list[str]:
@@ -227,7 +162,8 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
         print(f"  {replica.name}: {exit_text(replica.exit) if replica.exit else 'failed'}")
         for line in last_lines(Path(replica.log or ""), 6):
             print(f"    | {line[:_LONGEST_LINE]}")
-    found = sorted({path.name for pattern in _RESULTS for path in directory.path.glob(pattern)})
+    place = directory.path if status.engine is None else learner_directory(directory.path)
+    found = sorted({path.name for pattern in _RESULTS for path in place.glob(pattern)})
     if found:
-        print(f"results: {directory.path}: {', '.join(found)}")
+        print(f"results: {place}: {', '.join(found)}")
     print(f"logs:    {directory.logs}")

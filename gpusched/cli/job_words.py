@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpusched.cli.text import printable
-from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, JoinedHost, ReplicaState
+from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, JoinedHost, ReplicaState, ReplicaStatus
 
 __all__ = [
     "decimal",
@@ -38,7 +38,7 @@ def what(job: JobStatus) -> str:
     """Return the command line of a command, else the workload, and what it has to do with other hosts."""
     if job.command:
         return printable(shlex.join(job.command))
-    told = network_words(job)
+    told = network_words(job) if job.engine is None else f"on {job.engine}"
     return f"{job.workload}, {told}" if told else job.workload
 
 
@@ -78,7 +78,8 @@ def network_words(job: JobStatus) -> str:
     """Return what a job has to do with other hosts: `joins snake-4 at tcp://lab1:5555 as lab2`; empty for nothing."""
     if job.joins is not None:
         verb = "joined" if job.state in JOB_TERMINAL else "joins"
-        return printable(f"{verb} {job.joins.job} at {job.joins.endpoint} as {job.joins.host}")
+        named = f" as {job.joins.host}" if job.joins.host else ""
+        return printable(f"{verb} {job.joins.job} at {job.joins.endpoint}{named}")
     if job.listen is None:
         return ""
     if not job.joined:
@@ -99,13 +100,38 @@ def host_words(host: JoinedHost, *, over: bool) -> str:
 
 
 def network_lines(job: JobStatus, most: int = 10) -> list[str]:
-    """Return what a job has to do with other hosts, one line for each that has joined, `most` of them at the most."""
+    """Return what a job has to do with other hosts, a line for each that it is on or has joined, `most` at the most."""
+    if job.engine is not None:
+        return _node_lines(job, most)
     if job.joins is not None or (job.listen is not None and not job.joined and job.state not in JOB_TERMINAL):
         return [network_words(job)]
     present_first = sorted(job.joined, key=lambda host: not host.connected)
     lines = [host_words(host, over=job.state in JOB_TERMINAL) for host in present_first[:most]]
     left = len(job.joined) - most
     return [*lines, f"and {_count(left, 'more host')}"] if left > 0 else lines
+
+
+def _node_lines(job: JobStatus, most: int) -> list[str]:
+    """Return a line for each node of a cluster: `n2: 8 of 8 running, GPUs 0,1`; before there is one, what it says."""
+    by_node: dict[str, list[ReplicaStatus]] = {}
+    for one in job.replicas:
+        if one.node is not None:
+            by_node.setdefault(one.node, []).append(one)
+    if not by_node:
+        return [printable(job.note)] if job.note else []
+    lines = []
+    for node, replicas in by_node.items():
+        running = sum(one.state is ReplicaState.RUNNING for one in replicas)
+        devices = sorted({one.device_index for one in replicas if one.device_index is not None})
+        gpus = f", GPU{'s' if len(devices) > 1 else ''} {','.join(map(str, devices))}" if devices else ""
+        many = (
+            _count(len(replicas), "process", "es")
+            if job.state in JOB_TERMINAL
+            else f"{running} of {len(replicas)} running"
+        )
+        lines.append(printable(f"{node}: {many}{gpus}"))
+    left = len(lines) - most
+    return [*lines[:most], f"and {_count(left, 'more node')}"] if left > 0 else lines
 
 
 def end_line(job: JobStatus) -> str:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.foreground import Asked, require_modules, require_no_queue, run_here
+from gpusched.cli.foreground import require_modules, require_no_queue, run_here
 from gpusched.cli.options import Option
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy, Wish
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.text import printable
 from gpusched.cli.workloads import complete_workload
+from gpusched.engines.local import Asked
+from gpusched.engines.wish import Wish
 from gpusched.errors import UsageError
 from gpusched.model.job import Joining
 from gpusched.settings import Settings, load_settings
@@ -142,7 +144,7 @@ def _run(asked: Asked, network: Joining, settings: Settings, *, as_json: bool) -
         actors = f"{len(plan.replicas)} actors" if len(plan.replicas) > 1 else "1 actor"
         return [printable(f"joined {network.job} at {network.endpoint}: {actors} as {network.host}")]
 
-    run_here(replace(asked, network=network, words=words), settings, watch=False, as_json=as_json)
+    run_here(replace(asked, network=network), settings, watch=False, as_json=as_json, words=words)
 
 
 def _queue(

@@ -6,15 +6,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusched.cli.foreground import Asked, require_modules, require_no_queue, run_here
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish
+from gpusched.cli.cluster import (
+    Address,
+    ClusterWish,
+    CpusPerNode,
+    DeviceMemory,
+    Engine,
+    GpusPerNode,
+    Nodes,
+    Patience,
+    Site,
+    engine_of,
+    group_of,
+)
+from gpusched.cli.foreground import require_modules, require_no_queue, run_here
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
+from gpusched.engines.base import LOCAL
+from gpusched.engines.local import Asked
+from gpusched.engines.wish import Wish
 from gpusched.errors import UsageError
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from gpusched.model.group import Group
     from gpusched.model.job import Listening
     from gpusched.model.workload import Workload
 
@@ -62,6 +79,14 @@ def launch(
     time_limit: TimeLimit = None,
     hold: Hold = False,
     requeue: Requeue = False,
+    engine: Engine = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    cpus_per_node: CpusPerNode = None,
+    device_memory: DeviceMemory = None,
+    site: Site = None,
+    address: Address = None,
+    patience: Patience = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -82,9 +107,18 @@ def launch(
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
-    require_modules(loaded)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
     settings = load_settings(os.environ)
+    cluster = ClusterWish(
+        engine, nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()), address, patience
+    )
+    chosen = engine_of(cluster, loaded, settings)
+    if chosen != LOCAL:
+        _require_no_network(chosen, listen=listen, watch=watch)
+        group = group_of(chosen, loaded, options, wish, cluster, settings)
+        _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
+        return
+    require_modules(loaded)
     require_short_socket(loaded, settings)
     network = _listening(loaded, listen, insecure=insecure, at_once=not detach)
     asked = Asked(workload=loaded, options=options, wish=wish, network=network)
@@ -96,6 +130,34 @@ def launch(
         _queue(asked, network, queue, settings, as_json=as_json)
     else:
         _run(asked, network, settings, watch=watch, as_json=as_json)
+
+
+def _on_cluster(
+    group: "Group", queue: QueueWish, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
+) -> None:
+    from gpusched.cli.cluster import layout_words, seen_to_here, show_group
+    from gpusched.model.job import Spread
+
+    if dry_run:
+        show_group(group, as_json=as_json)
+        return
+    import msgspec
+
+    here, options, network = seen_to_here(group), msgspec.json.encode(group), Spread(engine=group.engine)
+    if detach:
+        from gpusched.cli.submit import submit_detached, workload_submission
+
+        submit_detached(workload_submission(here, options, Wish(), queue, network), settings, as_json=as_json)
+        return
+    asked = Asked(workload=here, options=options, wish=Wish(), network=network)
+    run_here(asked, settings, watch=False, as_json=as_json, first_line=layout_words(group))
+
+
+def _require_no_network(engine: str, *, listen: str | None, watch: bool) -> None:
+    """Raises UsageError for options of a launch on one host."""
+    for option, given in (("--listen", listen is not None), ("--watch", watch)):
+        if given:
+            raise UsageError(f"{option} is for a launch on this host, not on {engine}", f"leave {option} out")
 
 
 def _require_one_way(queue: QueueWish, *, detach: bool, dry_run: bool, watch: bool) -> None:
@@ -117,13 +179,13 @@ def _listening(workload: "Workload", listen: str | None, *, insecure: bool, at_o
 
 
 def _run(asked: Asked, network: "Listening | None", settings: Settings, *, watch: bool, as_json: bool) -> None:
-    if network is not None:
-        from msgspec.structs import replace
+    if network is None:
+        run_here(asked, settings, watch=watch, as_json=as_json)
+        return
+    from gpusched.cli.listening import how_to_join_it
 
-        from gpusched.cli.listening import how_to_join_it
-
-        asked = replace(asked, words=partial(how_to_join_it, network, asked.workload))
-    run_here(asked, settings, watch=watch, as_json=as_json)
+    words = partial(how_to_join_it, network, asked.workload)
+    run_here(asked, settings, watch=watch, as_json=as_json, words=words)
 
 
 def _queue(asked: Asked, network: "Listening | None", queue: QueueWish, settings: Settings, *, as_json: bool) -> None:

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "plan": "Say which process would go on which GPU, and why.",
     "launch": "Start a workload and follow it to its end.",
     "new": "Write a workload of your own, to begin with.",
+    "export": "Write a plan as manifests for Kubernetes or Compose.",
     "join": "Run actors here for a learner on another host.",
     "run": "Run a command on GPUs that are free, as if it stood there alone.",
     "status": "Show devices, jobs and processes.",

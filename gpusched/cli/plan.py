@@ -5,9 +5,10 @@ import sys
 from typing import Annotated, Final
 
 from gpusched.cli.options import Context, Option
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs, Wish, xla_variable
+from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured_to_plan
 from gpusched.cli.workloads import complete_workload, load_workload
+from gpusched.engines.wish import Wish, xla_variable
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]
@@ -27,14 +28,7 @@ def plan(
             complete=complete_workload,
         ),
     ] = _USUAL,
-    machine: Annotated[
-        str | None,
-        Option(
-            "Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
-            "gpusched status --json, or cpu.",
-            metavar="NAME|4x16GiB|FILE",
-        ),
-    ] = None,
+    machine: Machine = None,
     gpus: Gpus = None,
     exclude_gpus: ExcludeGpus = None,
     learner_memory: LearnerMemory = None,

@@ -1,26 +1,17 @@
-"""What `plan` and `launch` share: their options, and the way from those to a plan for this host or for another."""
+"""The options that `plan` and `launch` share."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-from gpusched import contract
 from gpusched.cli.options import Option
-from gpusched.errors import NotNow
-from gpusched.model.device import Inventory
-from gpusched.model.lease import Lease
-from gpusched.model.plan import Plan, Request
-from gpusched.model.workload import Workload
-from gpusched.settings import Settings
 
 __all__ = [
     "ActorMemory",
     "ExcludeGpus",
     "Gpus",
     "LearnerMemory",
+    "Machine",
     "Policy",
     "Procs",
-    "Wish",
-    "without_drained",
-    "xla_variable",
 ]
 
 
@@ -33,6 +24,14 @@ def _complete_policy(incomplete: str) -> list[str]:
 Procs = Annotated[
     str | None,
     Option("How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
+]
+Machine = Annotated[
+    str | None,
+    Option(
+        "Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
+        "gpusched status --json, or cpu.",
+        metavar="NAME|4x16GiB|FILE",
+    ),
 ]
 Gpus = Annotated[
     str | None,
@@ -59,91 +58,3 @@ Policy = Annotated[
         complete=_complete_policy,
     ),
 ]
-
-
-class Wish(NamedTuple):
-    """What a person typed, as it was typed; `least_procs`: a launch that takes actors of other hosts may have none."""
-
-    procs: str | None = None
-    machine: str | None = None
-    gpus: str | None = None
-    exclude_gpus: str | None = None
-    learner_memory: str | None = None
-    actor_memory: str | None = None
-    policy: str = "balanced"
-    least_procs: int = 1
-
-    def plan(self, workload: Workload, settings: Settings) -> Plan:
-        """Return the plan for `workload`, beside what is leased on this host if it is for this host.
-
-        Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
-        """
-        inventory, leases = self.look(settings)
-        if self.machine is None:
-            from gpusched.supervisor.lease_files import lease_directory
-            from gpusched.supervisor.lease_processes import current_leases
-
-            leases = current_leases(lease_directory(settings, simulated=False), inventory)
-        return self.plan_beside(leases, workload, inventory, settings)
-
-    def look(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
-        """Return the machine that is meant, without what is drained here, and the leases that were saved with it.
-
-        Raises UsageError for an unknown machine, and HostFault for a driver that does not work.
-        """
-        from gpusched.probe.base import read_inventory, require_usable
-
-        inventory, leases = read_inventory(self.machine)
-        require_usable(inventory)
-        return (without_drained(inventory, settings) if self.machine is None else inventory), leases
-
-    def request(self, workload: Workload) -> Request:
-        """Return what the workload asks for with what was typed. Raises UsageError."""
-        from gpusched.planner import request_for
-
-        return request_for(workload, self.procs, self.learner_memory, self.actor_memory, self.least_procs)
-
-    def plan_now(self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings) -> Plan:
-        """Return what plan_beside does for a launch, which has a way out of NotNow: the queue."""
-        try:
-            return self.plan_beside(leases, workload, inventory, settings)
-        except NotNow as error:
-            raise NotNow(error.message, f"{error.hint}; launch -d lets it wait in the queue") from None
-
-    def plan_beside(
-        self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
-    ) -> Plan:
-        """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
-        from gpusched.planner import Rules, counted_role, plan, select_devices
-
-        request = self.request(workload)
-        rules = Rules(
-            policy=self.policy,
-            context_mib=settings.context_mib,
-            headroom=settings.headroom,
-            only=select_devices(inventory, self.gpus, self.exclude_gpus),
-        )
-        maximise = counted_role(workload) if self.procs == "max" else None
-        return plan(request, inventory, leases, rules, maximise)
-
-
-def without_drained(inventory: Inventory, settings: Settings) -> Inventory:
-    """Return the inventory of this host with the devices marked that take nothing new. Raises HostFault."""
-    from gpusched.probe.drained import mark, read_drained
-    from gpusched.supervisor.kernel import boot_id
-
-    return mark(inventory, read_drained(settings.state_dir, boot_id()))
-
-
-def xla_variable() -> str:
-    """Return the variable that limits the JAX that is installed here."""
-    from importlib.util import find_spec
-
-    if find_spec("jaxlib") is None:
-        return contract.xla_fraction_variable(None)
-    from importlib.metadata import PackageNotFoundError, version  # takes 30 ms to import
-
-    try:
-        return contract.xla_fraction_variable(version("jaxlib"))
-    except PackageNotFoundError:  # a folder of that name, perhaps
-        return contract.xla_fraction_variable(None)

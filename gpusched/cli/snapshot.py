@@ -72,7 +72,7 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
 
 
 def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
-    from gpusched.cli.planning import without_drained
+    from gpusched.engines.wish import without_drained
     from gpusched.supervisor.lease_files import lease_directory
     from gpusched.supervisor.lease_processes import with_processes
 

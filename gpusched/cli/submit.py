@@ -9,8 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.cli.daemon_link import Link
-from gpusched.cli.planning import Wish, xla_variable
 from gpusched.cli.queue_options import QueueWish
+from gpusched.engines.wish import Wish, xla_variable
 from gpusched.errors import HostFault, UsageError
 from gpusched.model.job import CommandNeed, Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload

@@ -20,6 +20,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.hosts import with_joined
 from gpusched.supervisor.jobdir import JobDirectory, is_alive, last_lines, last_progress, lost
 from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.nodes import with_nodes
 from gpusched.supervisor.orders import StopOrder, give
 from gpusched.supervisor.start import guard_alive, has_begun, stop
 
@@ -136,7 +137,7 @@ def ended(parts: Parts, job: Job, now: float) -> None:
         rebooted = status.boot_id != boot_id()
         why = "the host was booted again while it ran" if rebooted else _gone(status)
         status = lost(status, why, time.time())
-    status = msgspec.structs.replace(with_joined(status), progress=last_progress(directory.progress))
+    status = msgspec.structs.replace(with_nodes(with_joined(status)), progress=last_progress(directory.progress))
     _finish(parts, job, status, now)
 
 
@@ -272,7 +273,8 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
 
 def _runs_again(job: Job, status: JobStatus) -> bool:
     asked = job.submission
-    from_outside = status.state in (JobState.LOST, JobState.CANCELLED) and not job.stop_asked
+    again = (JobState.LOST, JobState.CANCELLED) if status.engine is None else (JobState.LOST,)  # scancel means it
+    from_outside = status.state in again and not job.stop_asked
     return from_outside and asked is not None and asked.requeue and asked.launcher is None
 
 

@@ -8,8 +8,8 @@ import msgspec
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
-from gpusched.supervisor.hosts import with_joined, with_network
-from gpusched.supervisor.jobdir import JobDirectory, last_progress, with_ready
+from gpusched.supervisor.hosts import with_network
+from gpusched.supervisor.jobdir import JobDirectory, last_progress, seen_whole
 
 __all__ = ["current_status", "told"]
 
@@ -33,7 +33,7 @@ def told(job: Job, why: str | None = None) -> JobStatus:
         status = current_status(job)
         if status is not None and status.state not in JOB_TERMINAL:
             report = last_progress(JobDirectory(Path(job.run_dir)).progress)
-            status = msgspec.structs.replace(with_joined(with_ready(status)), progress=report)
+            status = msgspec.structs.replace(seen_whole(status), progress=report)
     return _with_wishes(status or _bare(job), job, why)
 
 

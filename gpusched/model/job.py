@@ -1,17 +1,31 @@
 """What a person asks the daemon for: a submission, which holds all that its job needs to start at any later time."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from gpusched.model.plan import Request
 from gpusched.model.workload import Workload
 
-__all__ = ["CommandNeed", "Joining", "Listening", "Network", "ProcessIdentity", "Submission"]
+__all__ = [
+    "CommandNeed",
+    "Elsewhere",
+    "Joining",
+    "Listening",
+    "Member",
+    "Network",
+    "Part",
+    "ProcessIdentity",
+    "Spread",
+    "Submission",
+    "Text",
+]
 
 Share = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Amount = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Patience = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+MOST_INCARNATIONS: Final = 1 << 40
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +51,15 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True, tag="listening"):
     """A job whose learner takes actors of other hosts at `endpoint`, as in `tcp://0.0.0.0:5555`.
 
     `insecure`: without keys, on loopback only. `path` is its workload's file and `versions` what its programs are run
-    with: both are for who joins to compare (see joining.Invitation).
+    with: both are for who joins to compare (see joining.Invitation). `incarnation`: of the learner's own node
+    where the launch has other nodes, see Member; 0 where it has none.
     """
 
     endpoint: Text
     insecure: bool = False
     path: Text | None = None
     versions: dict[str, str] = {}
+    incarnation: Annotated[int, msgspec.Meta(ge=0, le=MOST_INCARNATIONS)] = 0
 
 
 class Joining(msgspec.Struct, frozen=True, kw_only=True, tag="joining"):
@@ -58,11 +74,48 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True, tag="joining"):
     host: Text
     first_rank: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
     key: Text | None = None
-    patience_s: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 900
+    patience_s: Patience = 900
 
 
-Network = Listening | Joining
+class Member(msgspec.Struct, frozen=True, kw_only=True, tag="member"):
+    """A job whose replicas are actors of the launch `job` on a node other than its learner's, which is at `endpoint`.
+
+    Their names and ranks are those of the whole launch. `incarnation` counts, from 1, the times that a cluster has
+    started them, on whatever node: the learner hears only the highest. `key` and `patience_s` as of Joining.
+    """
+
+    endpoint: Text
+    job: Text
+    incarnation: Annotated[int, msgspec.Meta(ge=1, le=MOST_INCARNATIONS)]
+    key: Text | None = None
+    patience_s: Patience = 30
+
+
+Elsewhere = Joining | Member
+"""A job whose learner is on another host."""
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
+    """A job whose replicas run on the hosts of a cluster: what runs here only has to do with that `engine`."""
+
+    engine: Text
+
+
+Network = Listening | Elsewhere | Spread
 """How a job has to do with other hosts."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Which replicas of the `job` of several hosts one of them runs, each role's by its name.
+
+    `first`: the rank of the first of them here; `counts`: how many there are on all hosts together. `attempt`: how
+    often this part of the job was started before.
+    """
+
+    job: Text
+    first: dict[str, int]
+    counts: dict[str, int]
+    attempt: int = 0
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `further`: what it has beside its first device. `warning`: what ails it while it runs, such as too much memory.
     `ready`: when its process said that it has begun its work, in Unix seconds; None before that, and for a command that
-    never says so.
+    never says so. `node`: the host of a cluster that it runs on, whose `pid` and devices these are; None: this host.
     """
 
     name: str
@@ -100,6 +100,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
     further: tuple[DeviceShare, ...] = ()
     ready: float | None = None
+    node: str | None = None
 
 
 class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +118,14 @@ class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job works for whose replicas are actors of a `job` elsewhere, which calls them those of `host`."""
+    """What a job works for whose replicas are actors of a `job` elsewhere, which calls them those of `host`.
+
+    `host` is empty where both are nodes of one launch.
+    """
 
     endpoint: str
     job: str
-    host: str
+    host: str = ""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +134,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
     `attempt` counts the starts of the whole job. `note`: what it does before it can do more, such as preloading a
     module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in
-    the order in which they came. `joins`: whose actors its replicas are, None for a job of its own. What only the
+    the order in which they came. `joins`: whose actors its replicas are, None for a job of its own. `engine`: what
+    cluster runs it, None: this host. What only the
     daemon knows has the default elsewhere: `name`, `priority`, `held`, `after`, `at` and `time_limit_s` as submitted,
     `command` the words of one that is no workload's, `why` a queued job waits, in numbers.
     """
@@ -164,3 +169,4 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     listen: str | None = None
     joined: tuple[JoinedHost, ...] = ()
     joins: JoinedJob | None = None
+    engine: str | None = None

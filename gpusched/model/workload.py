@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 __all__ = ["Devices", "Memory", "Restart", "RestartPolicy", "Role", "Setting", "Workload"]
 
-RestartPolicy = Literal["never", "on-failure", "always"]
+RestartPolicy = Literal["never", "on-signal", "on-failure", "always"]
 Setting = bool | int | float | str
 """What one of a workload's own settings may be compared with."""
 
@@ -35,7 +35,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """When a replica is started again after it ended: `max` restarts in a row at the most."""
+    """When a replica is started again after it ended: `max` restarts in a row at the most.
+
+    on-signal: only if somebody killed it, and not if it ended by itself, whatever its exit code.
+    """
 
     policy: RestartPolicy = "on-failure"
     max: int = 3
@@ -71,7 +74,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     `preload` names the modules that are imported once for all replicas; a launch asks whether they are installed.
     `stop_grace_s` is how long a replica may take between SIGTERM and SIGKILL. `requeue`: a job of the daemon's that was
-    lost, as by a reboot, is queued again.
+    lost, as by a reboot, is queued again. `engine`: what runs it where nobody says, see engines/base.py.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     settings: str | None = None
     stop_grace_s: float = 10.0
     requeue: bool = False
+    engine: str | None = None
     path: Path | None = None
 
     def role(self, name: str) -> Role:

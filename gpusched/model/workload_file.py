@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 from gpusched.errors import UsageError, WorkloadError
 from gpusched.model.workload import Devices, Memory, Restart, RestartPolicy, Role, Setting, Workload
+from gpusched.settings import ENGINES
 from gpusched.units import parse_fraction, parse_mib
 
 __all__ = ["parse_workload"]
@@ -31,7 +32,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
     if not roles:
         raise top.error("roles", "has no role", "add a table such as [roles.learner]")
     job = top.table("job")
-    job.only("leader", "preload", "settings", "stop_grace", "requeue")
+    job.only("leader", "preload", "settings", "stop_grace", "requeue", "engine")
     workload = Workload(
         name=top.name("name", path.parent.name),
         roles=roles,
@@ -40,6 +41,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         settings=_settings(job),
         stop_grace_s=job.number("stop_grace", 10.0, 0.1, 3600.0),
         requeue=job.yes("requeue"),
+        engine=_engine(job),
         path=path,
     )
     if workload.conditional and workload.settings is None:
@@ -56,6 +58,15 @@ def _leader(job: "_Table", roles: tuple[Role, ...]) -> str | None:
         known = ", ".join(role.name for role in roles if role.count > 0)
         raise job.error("leader", f"{leader!r} is not a role with a replica", f"name one of: {known}")
     return leader
+
+
+def _engine(job: "_Table") -> str | None:
+    if "engine" not in job.values:
+        return None
+    engine = job.text("engine")
+    if engine not in ENGINES:
+        raise job.error("engine", f"is {engine!r}", f"use one of: {', '.join(ENGINES)}")
+    return engine
 
 
 def _settings(job: "_Table") -> str | None:

@@ -6,6 +6,7 @@ reproduces any decision.
 
 from gpusched.planner.decide import Rules, plan
 from gpusched.planner.expand import document, replica_specs
+from gpusched.planner.part import numbered_from
 from gpusched.planner.request import counted_role, request_for
 from gpusched.planner.select import named_devices, select_devices
 
@@ -14,6 +15,7 @@ __all__ = [
     "counted_role",
     "document",
     "named_devices",
+    "numbered_from",
     "plan",
     "replica_specs",
     "request_for",

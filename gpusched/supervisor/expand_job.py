@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpusched import contract
 from gpusched.errors import UsageError
-from gpusched.model.job import Listening, Network, ProcessIdentity
+from gpusched.model.job import Listening, Network, Part, ProcessIdentity
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
 from gpusched.planner import replica_specs
@@ -35,15 +35,17 @@ def job_spec(
     time_limit_s: float | None = None,
     attempt: int = 0,
     network: Network | None = None,
+    part: Part | None = None,
 ) -> JobSpec:
     """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
 
-    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; the rest is as in JobSpec. Raises
-    UsageError for a workload that is to listen and has nobody who could.
+    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; `part`: the replicas of `plan` are not
+    all of it; the rest is as in JobSpec. Raises UsageError for a workload that is to listen and has nobody who could.
     """
-    identity = _identities(directory, workload, plan, options, settings, network)
+    whole = part or Part(job=directory.path.name, first={}, counts={one.name: one.count for one in plan.request.roles})
+    identity = _identities(directory, workload, whole, options, settings, network)
     return JobSpec(
-        id=directory.path.name,
+        id=whole.job,
         workload=workload.name,
         replicas=replica_specs(plan, workload, python=python, cwd=cwd, xla_variable=xla_variable, identity=identity),
         restart={role.name: role.restart for role in workload.roles},
@@ -55,7 +57,7 @@ def job_spec(
         launcher=launcher,
         attached=attached,
         time_limit_s=time_limit_s,
-        attempt=attempt,
+        attempt=whole.attempt or attempt,
         preload=() if attached else workload.preload,
         created=created,
         network=network,
@@ -79,18 +81,22 @@ def require_short_socket(workload: Workload, settings: Settings) -> None:
 
 
 def _identities(
-    directory: JobDirectory, workload: Workload, plan: Plan, options: bytes, settings: Settings, network: Network | None
+    directory: JobDirectory,
+    workload: Workload,
+    whole: Part,
+    options: bytes,
+    settings: Settings,
+    network: Network | None,
 ) -> Callable[[Replica], dict[str, str]]:
     """Return what tells a replica who it is, and where the others are."""
-    counts = {role.name: role.count for role in plan.request.roles}
     socket = job_socket(settings, directory.path)
     learner = learner_role(workload) if isinstance(network, Listening) else ""
 
     def identity(replica: Replica) -> dict[str, str]:
         return contract.identity_environment(
             replica,
-            job=directory.path.name,
-            role_count=counts[replica.role],
+            job=whole.job,
+            role_count=whole.counts[replica.role],
             run_dir=str(directory.path),
             settings=options,
             **addresses(network, directory.path, socket, replica, learner),

@@ -8,7 +8,7 @@ import msgspec
 from gpusched.contract import JOINED_HOSTS
 from gpusched.errors import UsageError
 from gpusched.keys import SERVER
-from gpusched.model.job import Joining, Listening, Network
+from gpusched.model.job import Joining, Listening, Member, Network, Spread
 from gpusched.model.plan import Replica
 from gpusched.model.status import JobStatus, JoinedHost, JoinedJob
 from gpusched.model.workload import Workload
@@ -40,6 +40,7 @@ class Addresses(TypedDict, total=False):
     joined: str
     first_rank: int
     patience_s: int | None
+    incarnation: int
 
 
 def learner_role(workload: Workload) -> str:
@@ -56,24 +57,27 @@ def learner_role(workload: Workload) -> str:
 
 
 def join_key(job: Path) -> Path:
-    """Return the file of the key that a launch makes for others, or, of a job that joined one, of its own copy."""
+    """Return the file of the key that a launch makes for others; of a job whose learner is elsewhere, its own copy."""
     return job / KEYS / f"{FIRST_KEY}.key"
 
 
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
     """Return where the others of `replica` are; `socket` is the job's own, and `learner` the role that may listen."""
     match network:
-        case Joining():
-            return Addresses(
-                endpoint=network.endpoint,
-                keys=None if network.key is None else str(join_key(directory)),
-                joined=network.host,
-                first_rank=network.first_rank,
-                patience_s=network.patience_s,
-            )
-        case Listening() if replica.role == learner:
-            keys = None if network.insecure else str(directory / KEYS / SERVER)
-            return Addresses(endpoint=f"ipc://{socket}", listen=network.endpoint, keys=keys)
+        case Joining() | Member():
+            keys = None if network.key is None else str(join_key(directory))
+            there = Addresses(endpoint=network.endpoint, keys=keys, patience_s=network.patience_s)
+            if isinstance(network, Member):
+                there["incarnation"] = network.incarnation
+            else:
+                there["joined"], there["first_rank"] = network.host, network.first_rank
+            return there
+        case Listening():
+            here = Addresses(endpoint=f"ipc://{socket}", incarnation=network.incarnation)
+            if replica.role == learner:
+                here["listen"] = network.endpoint
+                here["keys"] = None if network.insecure else str(directory / KEYS / SERVER)
+            return here
         case _:
             return Addresses(endpoint=f"ipc://{socket}")
 
@@ -86,6 +90,10 @@ def with_network(status: JobStatus, network: Network | None) -> JobStatus:
         case Joining():
             joins = JoinedJob(endpoint=network.endpoint, job=network.job, host=network.host)
             return msgspec.structs.replace(status, joins=joins)
+        case Spread():
+            return msgspec.structs.replace(status, engine=network.engine)
+        case Member():
+            return msgspec.structs.replace(status, joins=JoinedJob(endpoint=network.endpoint, job=network.job))
         case _:
             return status
 

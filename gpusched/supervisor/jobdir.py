@@ -44,6 +44,7 @@ from gpusched.model.status import (
 )
 from gpusched.supervisor.hosts import with_joined, with_network
 from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.nodes import with_nodes
 from gpusched.supervisor.spec import JobSpec
 
 __all__ = [
@@ -59,7 +60,7 @@ __all__ = [
     "queued",
     "read_job",
     "reserve",
-    "with_ready",
+    "seen_whole",
 ]
 
 START_PATIENCE_S: Final = 30.0
@@ -296,7 +297,12 @@ def read_job(path: Path) -> JobStatus:
             message=str(error),
             created=_changed(path),
         )
-    return msgspec.structs.replace(with_joined(with_ready(status)), progress=last_progress(directory.progress))
+    return msgspec.structs.replace(seen_whole(status), progress=last_progress(directory.progress))
+
+
+def seen_whole(status: JobStatus) -> JobStatus:
+    """Return what a supervisor wrote with all that others have told of its job: replicas, hosts that joined, nodes."""
+    return with_nodes(with_joined(with_ready(status)))
 
 
 def with_ready(status: JobStatus) -> JobStatus:

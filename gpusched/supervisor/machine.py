@@ -39,7 +39,7 @@ JOB: Final = "job"
 
 _STARTS_PER_TICK: Final = 8  # so that a stop request never waits for a thousand starts
 _STORY: Final = 16  # moves kept of each subject, to be told with an IllegalMove
-_LOST: Final = "nothing was heard of the learner for so long that the actors gave up"
+_LOST: Final = "the actors gave up: nothing was heard of the learner for long, or newer ones have their places"
 _NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
 
 

@@ -2,7 +2,7 @@
 
 STATE_DIR/jobs/snake-4/keys/     0700
     server.key, allowed.json     of a job that listens (keys.py)
-    join.key                     there: what the first host needs to join; of a job that joined one: its own copy
+    join.key                     there: what the first host needs to join; of a job whose learner is elsewhere: its copy
 STATE_DIR/keys/                  0700; the keys of jobs that wait in the queue to join
 """
 
@@ -15,13 +15,13 @@ import msgspec
 from gpusched.errors import HostFault, UsageError
 from gpusched.files import make_private, replace_file
 from gpusched.keys import JoinKey, listed, make_server_key, new_key, read_join_key
-from gpusched.model.job import Joining, Listening, Network
+from gpusched.model.job import Joining, Listening, Member, Network
 from gpusched.model.workload import Workload
 from gpusched.supervisor.hosts import FIRST_KEY, KEYS, join_key, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.tcp import Tcp
 
-__all__ = ["check_network", "keep_key", "prepare_network", "require_keys_or_loopback"]
+__all__ = ["check_network", "keep_key", "make_keys", "prepare_network", "require_keys_or_loopback"]
 
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
@@ -36,6 +36,8 @@ def check_network(workload: Workload, network: Network | None) -> None:
             require_keys_or_loopback(Tcp.parse(network.endpoint, "the endpoint"), insecure=path is None)
             if not _HOST.fullmatch(network.host):
                 raise UsageError(f"{network.host!r} is no name for a host", "join anew")
+        case Member(key=path):
+            require_keys_or_loopback(Tcp.parse(network.endpoint, "the endpoint"), insecure=path is None)
         case _:
             return
     if path is not None and ("\0" in path or not Path(path).is_absolute()):
@@ -52,20 +54,20 @@ def require_keys_or_loopback(to: Tcp, *, insecure: bool) -> None:
 def prepare_network(directory: JobDirectory, workload: str, options: bytes, network: Network | None) -> None:
     """Leave in the job's directory what its replicas need to be reached, or to reach: before they start.
 
-    A job that is started again keeps its keys, and knows the hosts that joined it. Raises HostFault; and of a job that
-    joins NotFound and UsageError for its key file.
+    A job that is started again keeps its keys, and knows the hosts that joined it. Raises HostFault; and of a job whose
+    learner is elsewhere NotFound and UsageError for its key file.
     """
     match network:
         case Listening():
             from gpusched.joining import invitation, write_invitation  # most jobs stay on one host
 
             if not network.insecure:
-                _make_keys(directory)
+                make_keys(directory.path / KEYS, directory.path.name)
             told = invitation(
                 directory.path.name, workload, None if network.path is None else Path(network.path), options
             )
             write_invitation(directory.path, msgspec.structs.replace(told, versions=network.versions))
-        case Joining(key=str() as key):
+        case Joining(key=str() as key) | Member(key=str() as key):
             _write_key(read_join_key(Path(key)), join_key(directory.path))
         case _:
             pass
@@ -84,11 +86,11 @@ def keep_key(state_dir: Path, key: JoinKey) -> Path:
     return path
 
 
-def _make_keys(directory: JobDirectory) -> None:
-    keys = directory.path / KEYS
-    make_server_key(keys, directory.path.name)
-    if all(one.name != FIRST_KEY for one in listed(keys)):
-        new_key(keys, FIRST_KEY)
+def make_keys(directory: Path, job: str) -> None:
+    """Make the key of a job's learner and the first one for whoever joins, if they are not there. Raises HostFault."""
+    make_server_key(directory, job)
+    if all(one.name != FIRST_KEY for one in listed(directory)):
+        new_key(directory, FIRST_KEY)
 
 
 def _write_key(key: JoinKey, path: Path) -> None:

@@ -20,7 +20,13 @@ def starts_again(rule: Restart, reason: ExitReason, row: int, walls: int) -> boo
 
     `walls` counts its ends for want of memory, this one included, however long it ran in between.
     """
-    wanted = rule.policy == "always" or (rule.policy == "on-failure" and reason.kind != "completed")
+    killed = reason.kind == "signalled" or (reason.kind == "oom" and reason.signal is not None)
+    wanted = {
+        "always": True,
+        "on-failure": reason.kind != "completed",
+        "on-signal": killed,
+        "never": False,
+    }[rule.policy]
     if reason.kind in MEMORY_KINDS and walls > min(rule.max, _MOST_MEMORY_RESTARTS):
         return False
     return wanted and row < rule.max

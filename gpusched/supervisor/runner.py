@@ -22,7 +22,7 @@ from gpusched.contract import (
     ready_name,
 )
 from gpusched.errors import HostFault
-from gpusched.model.job import Joining
+from gpusched.model.job import Elsewhere
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.events import (
@@ -85,7 +85,7 @@ class Runner:
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
-        self._joins = isinstance(spec.network, Joining)
+        self._elsewhere = isinstance(spec.network, Elsewhere)
         self._learner_gone = (directory.path / LEARNER_LOST, directory.path / LEARNER_OVER)
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
@@ -102,7 +102,7 @@ class Runner:
 
     def run(self) -> JobState:
         """Reap, hear, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
-        for told in self._learner_gone if self._joins else ():  # in an earlier attempt of the whole job
+        for told in self._learner_gone if self._elsewhere else ():  # in an earlier attempt of the whole job
             told.unlink(missing_ok=True)
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
@@ -119,7 +119,7 @@ class Runner:
             self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
 
     def _reap(self) -> None:
-        if self._joins:
+        if self._elsewhere:
             self._look_for_the_learner()
         for death in self._effects.spawner.deaths():
             self._tell(self._ended(self._names.pop(death.pid), death))

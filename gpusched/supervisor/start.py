@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.errors import HostFault, NotFound
+from gpusched.errors import HostFault, NotFound, StillRuns
 from gpusched.filelock import held, lock
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
@@ -68,7 +68,7 @@ def prepare(directory: JobDirectory, spec: JobSpec) -> str:
     nonce = secrets.token_hex(16)
     with _mapped(spec.id), _guard_lock(directory) as descriptor:
         if descriptor is None:
-            raise HostFault(f"cannot start {spec.id}: it still runs", "stop it first")
+            raise StillRuns(f"cannot start {spec.id}: it still runs", "stop it first")
         directory.status.unlink(missing_ok=True)
         directory.tmp.mkdir(mode=0o700, exist_ok=True)
         directory.write_spec(spec)

@@ -67,6 +67,13 @@ class Router:
                 return route, message
         raise AssertionError(f"no {tag} came")
 
+    def rest(self) -> list[object]:
+        """Return the tags of what has come, and comes in the next moment."""
+        tags = []
+        while self._socket.poll(100):
+            tags.append(msgspec.msgpack.decode(self._socket.recv_multipart()[1])[0])
+        return tags
+
 
 @pytest.fixture
 def router(endpoint: str) -> Iterator[Router]:
@@ -214,6 +221,26 @@ class Dealer:
 
 
 MakeDealer = Callable[[str, JoinKey | None], Dealer]
+Launch = Callable[..., None]
+
+
+@pytest.fixture
+def run_dir(directory: Path) -> Path:
+    found = directory / "run"
+    found.mkdir()
+    return found
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch, endpoint: str, run_dir: Path) -> Launch:
+    """Make this process a replica, as the environment tells one."""
+
+    def become(role: str, **further: object) -> None:
+        told = {"JOB": "job-1", "ROLE": role, "RANK": 0, "ROLE_COUNT": 1, "REPLICA": f"{role}.0", "RUN_DIR": run_dir}
+        for name, value in ({"ENDPOINT": endpoint} | told | further).items():
+            monkeypatch.setenv(f"GPUSCHED_{name}", str(value))
+
+    return become
 
 
 @pytest.fixture

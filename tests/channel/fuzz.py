@@ -116,7 +116,7 @@ class Mutations:
             specs, frames = self._arrays()
             return ["batch", self._seq, 0, specs, {"id": self._seq}, some.random() < 0.1, None], frames
         words: dict[str, list[object]] = {
-            "hello": [PROTOCOL, name, self._seq, f"n{self._seq}", 1, "", 0, ""],
+            "hello": [PROTOCOL, name, self._seq, f"n{self._seq}", 1, "", 0, "", some.choice((0, 1, 1, 1, 1))],
             "ping": [self._seq, True],
             "get-weights": [some.randrange(3), some.randrange(2)],
             "got-weights": [1, some.random() < 0.5],

@@ -11,36 +11,22 @@ import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.messages import BatchHeader, Welcome, encode_header
+from gpusched.contract import LEARNER_LOST
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, only_ipv6, write_invitation
 from gpusched.keys import make_server_key, new_key, read_join_key, revoke
-from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, Router, WaitUntil, network
+from tests.channel.conftest import ANYWHERE, Dealer, Launch, MakeDealer, Relay, Router, WaitUntil, network
 
 ONE = {"x": np.zeros(1, np.uint8)}
 LARGE = np.arange(1 << 20, dtype=np.uint32)
 INVITATION = Invitation(job="job-1", workload="snake", options='{"boards": 4}', files={}, versions={"gpusched": "1"})
 QUICK = Limits(heartbeat_s=0.2, silence_s=2.0)
-Launch = Callable[..., None]
 
 
 @pytest.fixture
-def run_dir(directory: Path) -> Path:
-    found = directory / "run"
-    found.mkdir()
-    write_invitation(found, INVITATION)
-    return found
-
-
-@pytest.fixture
-def launch(monkeypatch: pytest.MonkeyPatch, endpoint: str, run_dir: Path) -> Launch:
-    """Make this process a replica, as the environment tells one."""
-
-    def become(role: str, **further: object) -> None:
-        told = {"JOB": "job-1", "ROLE": role, "RANK": 0, "ROLE_COUNT": 1, "REPLICA": f"{role}.0", "RUN_DIR": run_dir}
-        for name, value in ({"ENDPOINT": endpoint} | told | further).items():
-            monkeypatch.setenv(f"GPUSCHED_{name}", str(value))
-
-    return become
+def run_dir(run_dir: Path) -> Path:
+    write_invitation(run_dir, INVITATION)
+    return run_dir
 
 
 @pytest.fixture
@@ -283,10 +269,14 @@ def test_without_keys_a_host_may_join_on_loopback(launch: Launch, run_dir: Path,
         Learner()
 
 
-def test_an_actor_that_hears_of_no_learner_gives_up_when_its_patience_ends(keys: Path, launch: Launch) -> None:
-    launch("actor", ENDPOINT="tcp://127.0.0.1:9", KEYS=keys / "lab.key", JOINED="node", PATIENCE_S=1)
+@pytest.mark.parametrize("known_by", [{"JOINED": "node"}, {"INCARNATION": 1}])
+def test_an_actor_that_hears_of_no_learner_gives_up_when_its_patience_ends(
+    known_by: dict[str, object], keys: Path, launch: Launch, run_dir: Path
+) -> None:
+    launch("actor", ENDPOINT="tcp://127.0.0.1:9", KEYS=keys / "lab.key", PATIENCE_S=1, **known_by)
     with Actor() as actor, pytest.raises(LearnerGone, match="nothing was heard of the learner for 1 s"):
         actor.weights(timeout=20)
+    assert (run_dir / LEARNER_LOST).exists()
 
 
 def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> None:

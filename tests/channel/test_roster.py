@@ -1,7 +1,9 @@
 """Who speaks for a name, what waits, and that no name ever holds more than was agreed."""
 
+from contextlib import suppress
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Refused
@@ -12,8 +14,10 @@ from gpusched.errors import ProtocolError
 LIMITS = Limits(in_flight=2, silence_s=10)
 
 
-def hello(nonce: str, *, name: str = "actor.0", attempt: int = 0, protocol: int = PROTOCOL) -> Hello:
-    return Hello(protocol, name, attempt, nonce, 1, "", 0, "")
+def hello(
+    nonce: str, *, name: str = "actor.0", attempt: int = 0, protocol: int = PROTOCOL, incarnation: int = 0
+) -> Hello:
+    return Hello(protocol, name, attempt, nonce, 1, "", 0, "", incarnation)
 
 
 def joined(roster: Roster, route: bytes, said: Hello, now: float = 0.0) -> Peer:
@@ -65,6 +69,38 @@ def test_what_a_former_process_left_is_used_until_it_is_in_the_way() -> None:
     keep(roster, peer, 1)
     assert [waiting.batch is None for waiting in left] == [True, False]
     assert not roster.taken(left[1]), "its process is gone: nobody to tell"
+
+
+def test_a_higher_incarnation_has_the_name_at_once_and_for_good_and_what_the_former_left_is_not_used() -> None:
+    roster = Roster(LIMITS, "me")
+    peer = joined(roster, b"1", hello("a", attempt=3, incarnation=1))
+    left = [keep(roster, peer, seq) for seq in (1, 2)]
+    joined(roster, b"2", hello("b", attempt=0, incarnation=2))
+    assert roster.speaker(b"1", 0) is None
+    assert ([waiting.batch for waiting in left], roster.past) == ([None, None], 2)
+    for nonce in ("a", "c"):
+        refused = roster.hello(b"1", hello(nonce, attempt=9, incarnation=1), 1000)
+        assert isinstance(refused, Refused)
+        assert refused.kind == "fenced", "also after a long silence"
+    assert joined(roster, b"3", hello("d", attempt=1, incarnation=2)) is peer, "within one, a later process as ever"
+
+
+def test_a_higher_incarnation_takes_no_name_of_another_key() -> None:
+    roster = Roster(LIMITS, "me")
+    assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 0, "key"), Peer)
+    for key in ("", "another"):
+        refused = roster.hello(b"2", hello("b", incarnation=9), 1000, key)
+        assert isinstance(refused, Refused)
+        assert refused.kind == "identity"
+    assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 1001, "key"), Peer)
+
+
+def test_a_name_with_an_incarnation_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.channel.roster._MOST_OF_A_KEY", 1)
+    roster = Roster(LIMITS, "me")
+    assert isinstance(roster.hello(b"1", hello("a", incarnation=2), 0, "key"), Peer)
+    assert roster.make_room("actor.1", "key", 10_000) is None
+    assert isinstance(roster.hello(b"1", hello("b", incarnation=1), 10_000, "key"), Refused)
 
 
 def test_silence_is_not_the_end_of_a_connection() -> None:
@@ -135,3 +171,34 @@ def test_whatever_happens_a_name_holds_at_most_k_and_nothing_is_kept_twice(story
             roster.lost(peer)
         assert all(status.waiting <= LIMITS.in_flight for status in roster.status(0))
     assert len({(waiting.peer.name, waiting.nonce, waiting.seq) for waiting in kept}) == len(kept)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["hello", "hello", "batch", "take", "lose"]), st.integers(0, 3), st.integers(0, 4)),
+        max_size=60,
+    )
+)
+def test_no_batch_of_an_incarnation_lower_than_one_that_was_let_in_is_ever_used(
+    story: list[tuple[str, int, int]],
+) -> None:
+    roster, highest, now = Roster(LIMITS, "me"), 0, 0.0
+    kept: list[tuple[int, Waiting]] = []
+    seqs = dict.fromkeys(range(4), 0)
+    for what, process, number in story:
+        route, incarnation, now = bytes([process]), process // 2, now + 5 * number
+        peer = roster.speaker(route, now)
+        if what == "hello":
+            answer = roster.hello(route, hello(f"n{process}", attempt=number, incarnation=incarnation), now)
+            assert incarnation >= highest or isinstance(answer, Refused)
+            highest = max(highest, incarnation if isinstance(answer, Peer) else 0)
+        elif peer is not None and what == "batch":
+            seqs[process] += 1
+            with suppress(ProtocolError):
+                kept.append((incarnation, keep(roster, peer, seqs[process])))
+        elif peer is not None and what == "lose":
+            roster.lost(peer)
+        elif kept and what == "take":
+            roster.taken(kept[number % len(kept)][1])
+        assert all(waiting.batch is None for incarnation, waiting in kept if incarnation < highest)

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.actor_talk import ActorTalk
+from gpusched.channel.actor_talk import ActorTalk, Speaker
 from gpusched.channel.link import Link
 from gpusched.channel.messages import (
     MAX_FRAMES,
@@ -272,7 +272,7 @@ def test_a_connection_that_comes_about_after_a_refused_send_is_used_at_once() ->
         def writable(self) -> bool:
             return self.connected
 
-    ActorTalk(Late(), "actor.0", 0, Limits())._turn()  # type: ignore[arg-type]
+    ActorTalk(Late(), Speaker("actor.0"), Limits())._turn()  # type: ignore[arg-type]
     assert [msgspec.msgpack.decode(part)[0] for part in said] == ["hello"]
 
 

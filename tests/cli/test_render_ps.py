@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpusched.cli.job_words import end_line, host_words, span, state_words
@@ -150,6 +151,7 @@ def test_what_a_job_has_to_do_with_other_hosts_stands_behind_its_workload() -> N
     joins = JoinedJob(endpoint="tcp://lab1:5555", job="snake-9", host="lab2")
     listens: Any = {"listen": "tcp://0.0.0.0:5555"}
     assert last(joins=joins) == "snake, joins snake-9 at tcp://lab1:5555 as lab2"
+    assert last(joins=msgspec.structs.replace(joins, host="")) == "snake, joins snake-9 at tcp://lab1:5555"
     assert last(joins=joins, state=JobState.SUCCEEDED) == "snake, joined snake-9 at tcp://lab1:5555 as lab2"
     assert last(**listens) == "snake, listens at tcp://0.0.0.0:5555"
     assert last(**listens, joined=(host("lab2", 1),)) == "snake, and 1 actor of lab2"

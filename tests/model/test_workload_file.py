@@ -148,7 +148,7 @@ MISTAKES = {
     "policy is unknown": (
         ROLE + 'restart = { policy = "maybe" }',
         "restart.policy is 'maybe'",
-        "never, on-failure, always",
+        "never, on-signal, on-failure, always",
     ),
     "policy is a number": (ROLE + "restart = { policy = 1 }", "roles.actor.restart.policy is 1", 'policy = "..."'),
     "restarts are negative": (ROLE + "restart = { max = -1 }", "roles.actor.restart.max is -1", "from 0 to"),

@@ -111,6 +111,8 @@ def test_a_replica_that_ran_stably_starts_counting_anew() -> None:
         (Restart(policy="on-failure", max=3), 1, ReplicaState.BACKOFF),
         (Restart(policy="on-failure", max=3), 0, ReplicaState.EXITED),
         (Restart(policy="on-failure", max=0), 1, ReplicaState.FAILED),
+        (Restart(policy="on-signal", max=3), 1, ReplicaState.FAILED),
+        (Restart(policy="on-signal", max=3), 0, ReplicaState.EXITED),
         (Restart(policy="always", max=3), 0, ReplicaState.BACKOFF),
         (Restart(policy="always", max=0), 0, ReplicaState.FAILED),
     ],

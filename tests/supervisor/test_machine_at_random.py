@@ -24,7 +24,9 @@ from gpusched.supervisor.events import (
 from gpusched.supervisor.machine import JOB, Machine
 from tests.supervisor.specs import job, replica
 
-RULES = st.builds(Restart, policy=st.sampled_from(["never", "on-failure", "always"]), max=st.integers(0, 3))
+RULES = st.builds(
+    Restart, policy=st.sampled_from(["never", "on-signal", "on-failure", "always"]), max=st.integers(0, 3)
+)
 
 
 class AnyJob(RuleBasedStateMachine):

@@ -10,9 +10,9 @@ import pytest
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining import read_invitation
 from gpusched.keys import listed, read_join_key, read_server_key, revoke
-from gpusched.model.job import Joining, Listening
+from gpusched.model.job import Joining, Listening, Member, Network
 from gpusched.model.plan import Replica
-from gpusched.model.status import JobState, JobStatus
+from gpusched.model.status import JobState, JobStatus, JoinedJob
 from gpusched.model.workload import Role, Workload
 from gpusched.supervisor.hosts import addresses, join_key, learner_role, with_joined, with_network
 from gpusched.supervisor.jobdir import JobDirectory
@@ -21,6 +21,7 @@ from gpusched.supervisor.tcp import Tcp, reachable
 
 LISTENS = Listening(endpoint="tcp://0.0.0.0:5555", versions={"gpusched": "9"})
 JOINS = Joining(endpoint="tcp://lab1:5555", job="snake-4", host="lab2", first_rank=2000, key="/x/join.key")
+MEMBER = Member(endpoint="tcp://n1:5555", job="snake-4", incarnation=2, key="/x/join.key")
 LEARNER = Role(name="learner", command=("true",))
 ACTOR = Role(name="actor", command=("true",), count=4)
 
@@ -37,7 +38,7 @@ def status(directory: JobDirectory) -> JobStatus:
     )
 
 
-def told(network: Listening | Joining | None, role: str) -> dict[str, object]:
+def told(network: Network | None, role: str) -> dict[str, object]:
     replica = Replica(name=f"{role}.0", role=role, rank=0)
     return dict(addresses(network, Path("/jobs/snake-4"), Path("/run/s.sock"), replica, "learner"))
 
@@ -47,8 +48,10 @@ def test_only_the_learner_is_told_to_listen_and_with_which_key() -> None:
         "endpoint": "ipc:///run/s.sock",
         "listen": "tcp://0.0.0.0:5555",
         "keys": "/jobs/snake-4/keys/server.key",
+        "incarnation": 0,
     }
-    assert told(LISTENS, "actor") == told(None, "actor") == {"endpoint": "ipc:///run/s.sock"}
+    assert told(LISTENS, "actor") == {"endpoint": "ipc:///run/s.sock", "incarnation": 0}
+    assert told(None, "actor") == {"endpoint": "ipc:///run/s.sock"}
     assert told(msgspec.structs.replace(LISTENS, insecure=True), "learner")["keys"] is None
 
 
@@ -61,6 +64,18 @@ def test_an_actor_that_joined_is_told_where_the_learner_is_and_who_it_is_there()
         "patience_s": 900,
     }
     assert told(msgspec.structs.replace(JOINS, key=None), "actor")["keys"] is None
+
+
+def test_an_actor_of_another_node_is_told_its_incarnation_and_no_name_for_its_host() -> None:
+    assert told(MEMBER, "actor") == {
+        "endpoint": "tcp://n1:5555",
+        "keys": "/jobs/snake-4/keys/join.key",
+        "patience_s": 30,
+        "incarnation": 2,
+    }
+    assert told(msgspec.structs.replace(MEMBER, key=None), "actor")["keys"] is None
+    first = msgspec.structs.replace(LISTENS, incarnation=1)
+    assert [told(first, role)["incarnation"] for role in ("learner", "actor")] == [1, 1]
 
 
 def test_a_job_that_is_started_again_keeps_its_keys(directory: JobDirectory) -> None:
@@ -94,13 +109,16 @@ def test_without_keys_none_are_made(directory: JobDirectory) -> None:
     assert read_invitation(directory.path) is not None
 
 
-def test_who_joins_has_a_copy_of_its_key_that_only_it_can_read(directory: JobDirectory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [JOINS, MEMBER])
+def test_whose_learner_is_elsewhere_has_a_copy_of_its_key_that_only_it_can_read(
+    network: Joining | Member, directory: JobDirectory, tmp_path: Path
+) -> None:
     prepare_network(directory, "snake", b"{}", LISTENS)
     key = read_join_key(join_key(directory.path))
     kept = keep_key(tmp_path / "state", key)
     other = JobDirectory(tmp_path / "other-1")
     other.path.mkdir()
-    prepare_network(other, "snake", b"{}", msgspec.structs.replace(JOINS, key=str(kept)))
+    prepare_network(other, "snake", b"{}", msgspec.structs.replace(network, key=str(kept)))
 
     assert read_join_key(join_key(other.path)) == read_join_key(kept) == key
     assert key.secret not in str(kept)
@@ -108,7 +126,7 @@ def test_who_joins_has_a_copy_of_its_key_that_only_it_can_read(directory: JobDir
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     kept.unlink()
     with pytest.raises(NotFound):
-        prepare_network(other, "snake", b"{}", msgspec.structs.replace(JOINS, key=str(kept)))
+        prepare_network(other, "snake", b"{}", msgspec.structs.replace(network, key=str(kept)))
 
 
 def test_a_status_tells_of_both_sides(directory: JobDirectory) -> None:
@@ -117,12 +135,14 @@ def test_a_status_tells_of_both_sides(directory: JobDirectory) -> None:
 
     listens = with_joined(with_network(status(directory), LISTENS))
     joins = with_joined(with_network(status(directory), JOINS))
+    member = with_joined(with_network(status(directory), MEMBER))
 
     assert listens.listen == "tcp://0.0.0.0:5555"
     assert [(one.host, one.connected, one.address) for one in listens.joined] == [("lab2", 3, "10.0.0.2")]
     assert (joins.listen, joins.joined) == (None, ())
     assert joins.joins is not None
     assert (joins.joins.job, joins.joins.host) == ("snake-4", "lab2")
+    assert member.joins == JoinedJob(endpoint="tcp://n1:5555", job="snake-4")
     assert with_joined(with_network(status(directory), None)) == status(directory)
 
 
@@ -156,9 +176,11 @@ def test_the_learner_is_the_role_of_that_name_or_the_leader() -> None:
 )
 def test_the_daemon_refuses_what_no_command_of_ours_would_ask(wrong: dict[str, object]) -> None:
     workload = Workload(name="snake", roles=(ACTOR,))
-    check_network(workload, JOINS)
-    with pytest.raises(UsageError):
-        check_network(workload, msgspec.structs.replace(JOINS, **wrong))
+    for network in (JOINS, MEMBER):
+        check_network(workload, network)
+        if wrong.keys() <= set(network.__struct_fields__):
+            with pytest.raises(UsageError):
+                check_network(workload, msgspec.structs.replace(network, **wrong))
 
 
 def test_the_daemon_refuses_to_listen_for_nobody_and_in_plain_text() -> None:

@@ -1,7 +1,8 @@
 import pytest
 
 from gpusched.model.status import ExitReason
-from gpusched.supervisor.restart import delay_s, exit_text, memory_advice, row_after
+from gpusched.model.workload import Restart
+from gpusched.supervisor.restart import delay_s, exit_text, memory_advice, row_after, starts_again
 from gpusched.supervisor.spec import Backoff
 
 
@@ -37,3 +38,12 @@ def test_advice_is_given_to_those_that_lack_memory_and_to_no_other() -> None:
     assert "the host" in str(memory_advice(ExitReason(kind="oom", signal=9), "actor"))
     assert "the host" in str(memory_advice(ExitReason(kind="oom", code=1, message="the host's memory"), "actor"))
     assert memory_advice(ExitReason(kind="crashed", code=1), "actor") is None
+
+
+def test_who_restarts_on_a_signal_takes_an_exit_code_as_the_last_word() -> None:
+    rule = Restart(policy="on-signal", max=2)
+    assert starts_again(rule, ExitReason(kind="signalled", signal=9), 0, 0)
+    assert starts_again(rule, ExitReason(kind="oom", signal=9), 0, 1)
+    assert not starts_again(rule, ExitReason(kind="signalled", signal=9), 2, 0)
+    for reason in (ExitReason(kind="crashed", code=1), ExitReason(kind="oom", code=1), ExitReason(kind="completed")):
+        assert not starts_again(rule, reason, 0, 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.channel import LearnerGone
 from workloads.averaging import actor as averaging_actor
 from workloads.averaging import learner as averaging_learner
 from workloads.cartpole import actor as cartpole_actor
@@ -44,3 +45,22 @@ def test_an_actor_of_another_host_has_no_part_in_rounds(
         monkeypatch.setenv(f"GPUSCHED_{name}", value)
     with pytest.raises(SystemExit, match="takes none of other hosts"):
         side.main()  # type: ignore[attr-defined]
+
+
+def test_an_actor_of_another_node_of_the_launch_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def begin(_: object) -> None:
+        raise LearnerGone("it began")
+
+    said = {
+        "JOB": "averaging-1",
+        "ROLE": "actor",
+        "RANK": "1",
+        "ROLE_COUNT": "2",
+        "REPLICA": "actor.1",
+        "INCARNATION": "1",
+    }
+    for name, value in {**said, "RUN_DIR": str(tmp_path), "ENDPOINT": "tcp://127.0.0.1:1"}.items():
+        monkeypatch.setenv(f"GPUSCHED_{name}", value)
+    monkeypatch.setattr(averaging_actor, "limit_memory", lambda: None)
+    monkeypatch.setattr(averaging_actor, "Training", begin)
+    averaging_actor.main()

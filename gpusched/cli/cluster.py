@@ -1,0 +1,267 @@
+"""`launch --engine slurm|ray`: a workload on a cluster is a job of this host whose one process sees to it there."""
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+import typer
+
+from gpusched.engines.base import LOCAL
+from gpusched.engines.wish import Wish
+from gpusched.errors import HostFault, UsageError
+from gpusched.model.group import Group, NodeShare
+from gpusched.model.workload import Restart, Role, Workload
+from gpusched.settings import ENGINES, Settings
+
+__all__ = [
+    "Address",
+    "ClusterWish",
+    "CpusPerNode",
+    "DeviceMemory",
+    "Engine",
+    "GpusPerNode",
+    "Nodes",
+    "Patience",
+    "Site",
+    "engine_of",
+    "group_of",
+    "layout_words",
+    "seen_to_here",
+    "show_group",
+    "submitted_words",
+]
+
+_OURS: Final = (
+    *("--job-name", "-J", "--array", "-a", "--nodes", "-N", "--ntasks", "-n", "--output", "-o", "--open-mode"),
+    *("--no-requeue", "--gres", "--cpus-per-task", "-c", "--input", "--wrap"),
+)
+"""What a batch script needs as it is: with others, two learners could share a directory."""
+_MOST_GPUS: Final = 64
+_DAY_S: Final = 86_400
+_RESTARTS: Final = 1_000_000
+_CLEARING_UP_S: Final = 60.0
+
+
+def _complete_engine(incomplete: str) -> list[str]:
+    return [name for name in ENGINES if name.startswith(incomplete)]
+
+
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="What runs the processes: local (this host), slurm or ray. [default: what the workload or the "
+        "configuration says, else local]",
+        metavar="ENGINE",
+        autocompletion=_complete_engine,
+    ),
+]
+Nodes = Annotated[int | None, typer.Option(min=1, help="On a cluster: on how many nodes.", metavar="N")]
+GpusPerNode = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=_MOST_GPUS, help="On a cluster: whole GPUs of each node. [default: all that a node has]", metavar="K"
+    ),
+]
+CpusPerNode = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=4096, help="On a cluster: CPUs of each node. [default: one for each of its processes]", metavar="C"
+    ),
+]
+DeviceMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="On a cluster: the memory of one of its GPUs, by which processes are given to nodes. [default: 16GiB]",
+        metavar="AMOUNT",
+    ),
+]
+Site = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="On Slurm: a further option for sbatch; may be given several times: --site=--partition=gpu", metavar="WORD"
+    ),
+]
+Address = Annotated[
+    str | None, typer.Option(help="On Ray: where the cluster is. [default: $RAY_ADDRESS]", metavar="HOST:PORT")
+]
+
+
+Patience = Annotated[
+    str | None,
+    typer.Option(
+        help="On a cluster: a node that hears nothing of the others for so long ends its processes, which are started "
+        "again, there or elsewhere. [default: 45s]",
+        metavar="SPAN",
+    ),
+]
+
+
+class ClusterWish(NamedTuple):
+    """What a person typed about a cluster, as it was typed."""
+
+    engine: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
+    device_memory: str | None = None
+    site: tuple[str, ...] = ()
+    address: str | None = None
+    patience: str | None = None
+
+    def given(self) -> list[str]:
+        """Return the options that were used, but for --engine."""
+        return [
+            f"--{field.replace('_', '-')}"
+            for field, value in self._asdict().items()
+            if field != "engine" and value != self._field_defaults[field]
+        ]
+
+
+def engine_of(wish: ClusterWish, workload: Workload, settings: Settings) -> str:
+    """Return the engine: as typed, else as the workload's file says, else the configuration. Raises UsageError."""
+    name = wish.engine or workload.engine or settings.engine
+    if name not in ENGINES:
+        raise UsageError(f"--engine: there is no engine {name!r}", f"there is: {', '.join(ENGINES)}")
+    if name == LOCAL and wish.given():
+        raise UsageError(
+            f"{' and '.join(wish.given())} belongs to a cluster", "add --engine slurm or ray, or leave it out"
+        )
+    return name
+
+
+def group_of(
+    engine: str, workload: Workload, options: bytes, wish: Wish, cluster: ClusterWish, settings: Settings
+) -> Group:
+    """Return the workload spread over the cluster's nodes. Raises UsageError, NeverFits, HostFault."""
+    from gpusched.engines.layout import lay_out
+    from gpusched.planner import Rules
+    from gpusched.supervisor.hosts import learner_role
+    from gpusched.units import parse_mib
+
+    _require_possible(engine, wish, cluster)
+    gpus = (
+        _gpus(engine, cluster)
+        if any(role.memory is not None or role.devices is not None for role in workload.roles)
+        else 0
+    )
+    memory = parse_mib(cluster.device_memory or "16GiB", "--device-memory")
+    rules = Rules(policy=wish.policy, context_mib=settings.context_mib, headroom=settings.headroom)
+    nodes = lay_out(wish.request(workload), learner_role(workload), cluster.nodes or 1, gpus, memory, rules)
+    return Group(
+        engine=engine,
+        workload=msgspec.structs.replace(workload, path=None),
+        options=options.decode(),
+        nodes=nodes,
+        gpus=gpus,
+        cpus=cluster.cpus_per_node or max(sum(node.counts.values()) for node in nodes),
+        learner_memory=wish.learner_memory,
+        actor_memory=wish.actor_memory,
+        policy=wish.policy,
+        site=cluster.site,
+        address=_address_of_ray(cluster) if engine == "ray" else None,
+        patience_s=_patience_s(cluster.patience or "45s"),
+        python=sys.executable,
+        cwd=os.getcwd(),  # noqa: PTH109 (a text is wanted)
+    )
+
+
+def seen_to_here(group: Group) -> Workload:
+    """Return what this host runs for the group: the process that has the cluster do it, for as long as that takes.
+
+    Killed, it is started again, and finds what the one before it began.
+    """
+    role = Role(
+        name=group.engine,
+        command=("{python}", "-m", f"gpusched.engines.{group.engine}"),
+        restart=Restart(policy="on-signal", max=_RESTARTS),
+        light=True,
+    )
+    grace = group.workload.stop_grace_s + _CLEARING_UP_S
+    return Workload(name=group.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
+
+
+def layout_words(group: Group) -> str:
+    """Return what will run where: `9 processes on 2 nodes of slurm, 2 GPUs each: learner.0 actor.0-3, actor.4-7`."""
+    total = sum(group.counts.values())
+    gpus = f", {group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else ""
+    nodes = f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}"
+    return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_words, group.nodes))}"
+
+
+def submitted_words(group: Group, *, as_json: bool) -> str:
+    """Return what would be submitted, a batch script of Slurm, which can be submitted by hand; or JSON about it."""
+    from gpusched.engines.slurm_words import HeadOrder, batch_script
+
+    script = ""
+    if group.engine == "slurm":
+        script = batch_script(HeadOrder(group=group), f"gpusched-{group.workload.name}", "slurm-%j.log")
+    if not as_json:
+        return script
+    told: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
+    return msgspec.json.format(msgspec.json.encode(told)).decode() + "\n"
+
+
+def show_group(group: Group, *, as_json: bool) -> None:
+    """Print what would be submitted, as --dry-run does."""
+    if not as_json:
+        print(f"# would submit {layout_words(group)}\n# nothing has been submitted")
+    sys.stdout.write(submitted_words(group, as_json=as_json))
+
+
+def _share_words(share: NodeShare) -> str:
+    return " ".join(_range_words(role, share.first[role], count) for role, count in share.counts.items() if count)
+
+
+def _range_words(role: str, first: int, count: int) -> str:
+    return f"{role}.{first}" if count == 1 else f"{role}.{first}-{first + count - 1}"
+
+
+def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
+    """Raise UsageError for what no cluster, or this one, can do: told before anything is submitted."""
+    for option, value in (("--machine", wish.machine), ("--gpus", wish.gpus), ("--exclude-gpus", wish.exclude_gpus)):
+        if value is not None:
+            raise UsageError(f"{option} chooses devices of this host, and {engine} its own", f"leave {option} out")
+    if wish.procs == "max":
+        raise UsageError(f"--procs max: how many fit, only the nodes of {engine} know", "give a number")
+    if engine != "slurm" and cluster.site:
+        raise UsageError(f"--site is for sbatch, and {engine} has none", "leave it out")
+    ours = [word for word in cluster.site if word.startswith(_OURS)]
+    if ours:
+        raise UsageError(f"--site={ours[0]}: gpusched says that itself", "leave it out, or give launch's own option")
+    if engine != "ray" and cluster.address:
+        raise UsageError(f"--address is where Ray is, and {engine} finds itself", "leave it out")
+
+
+def _patience_s(text: str) -> int:
+    from gpusched.cli.times import parse_span
+
+    return max(1, min(round(parse_span(text, "--patience")), _DAY_S))
+
+
+def _gpus(engine: str, cluster: ClusterWish) -> int:
+    """Return how many GPUs a node gives; all where nothing was typed. Raises HostFault."""
+    if cluster.gpus_per_node is not None:
+        return cluster.gpus_per_node
+    if engine == "ray":
+        told = "how many GPUs a node of Ray gives is not known before the job is there"
+        raise UsageError(told, "give --gpus-per-node; with 0 no process gets one")
+    from gpusched.engines.slurm_commands import gpus_of_site
+    from gpusched.engines.slurm_words import read_gpus
+
+    return read_gpus(gpus_of_site())
+
+
+def _address_of_ray(cluster: ClusterWish) -> str:
+    """Return where Ray is, as typed or in the environment. Raises UsageError, and HostFault where it is not installed.
+
+    Without an address it would start a cluster of its own, and `ray://` is that of a client, which the driver is not.
+    """
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if not address or "://" in address:
+        told = "which cluster of Ray?" if not address else f"{address} is no address of a cluster's head"
+        raise UsageError(told, "give --address HOST:PORT, as `ray start` told it, or auto on a node of the cluster")
+    if find_spec("ray") is None:
+        raise HostFault("Ray is not installed here", "pip install 'ray>=2.52', in the version of the cluster")
+    return address

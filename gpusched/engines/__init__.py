@@ -1,0 +1,1 @@
+"""What starts the processes of a job: this host, or a cluster of hosts."""

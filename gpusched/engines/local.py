@@ -1,0 +1,173 @@
+"""The engine `local`: this host. It plans beside what is leased here, takes what is planned, and starts a supervisor.
+
+What `launch` and `join` do at once, and each node of a cluster with its part of a job. (The daemon does the same in
+steps that it can be killed between: daemon/starts.py.)
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from gpusched.engines.base import Seen, Stage
+from gpusched.engines.wish import Wish, xla_variable
+from gpusched.errors import HostFault, NotFound
+from gpusched.model.job import Network, Part
+from gpusched.model.plan import Plan
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.model.workload import Workload
+from gpusched.settings import Settings
+from gpusched.supervisor.jobdir import JobDirectory, create, read_job
+from gpusched.supervisor.spec import JobSpec
+
+if TYPE_CHECKING:
+    from gpusched.supervisor.lease_files import Hold
+
+__all__ = ["Asked", "Committed", "Local", "commit", "start_committed", "stop_gently"]
+
+_PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
+_STAGES: Final[dict[JobState, Stage]] = {
+    JobState.QUEUED: "waiting",
+    JobState.SUCCEEDED: "succeeded",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "cancelled",
+    JobState.LOST: "lost",
+}
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is to start: a workload under its `options` (JSON), where and how often, and its place among hosts.
+
+    `part`: which replicas of a larger job they are; None: all of them.
+    """
+
+    workload: Workload
+    options: bytes
+    wish: Wish
+    network: Network | None = None
+    part: Part | None = None
+
+
+class Committed(NamedTuple):
+    """A job whose plan is made and whose leases are held by this process."""
+
+    directory: JobDirectory
+    plan: Plan
+    hold: "Hold"
+
+
+class Local:
+    """A job of this host in a `directory` that was made for it; see Engine."""
+
+    def __init__(self, directory: JobDirectory, asked: Asked, settings: Settings) -> None:
+        self._directory, self._asked, self._settings = directory, asked, settings
+
+    def submit(self) -> None:
+        """Start it now or not at all. Raises what planning raises, and HostFault, too if it still runs, on any host."""
+        start_committed(commit(self._asked, self._settings, lambda: self._directory), self._asked, self._settings)
+
+    def look(self) -> Seen:
+        """Return how it is."""
+        return _seen(self.status())
+
+    def status(self) -> JobStatus:
+        """Return what its supervisor says of it."""
+        return read_job(self._directory.path)
+
+    def cancel(self, *, kill: bool) -> bool:
+        """Ask its supervisor to end it."""
+        from gpusched.supervisor.orders import StopOrder, give
+
+        try:
+            give(self.status(), StopOrder(kill=kill))
+        except NotFound:  # it has just ended by itself
+            return True
+        except HostFault:
+            return False
+        return True
+
+
+def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | None = None) -> Committed:
+    """Plan beside what is leased and take what is planned, with nobody else doing so in between.
+
+    `make` makes the job's directory; without it a job of this host gets the next number. Raises what planning raises,
+    and HostFault. The devices are read before: a driver that hangs holds up nobody else.
+    """
+    from gpusched.planner import numbered_from
+    from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
+    from gpusched.supervisor.lease_processes import current_leases
+
+    inventory, saved = asked.wish.look(settings)
+    leases = lease_directory(settings, simulated=inventory.simulated)
+    with leases.locked(_PLANNING_PATIENCE_S):
+        held = (*saved, *current_leases(leases, inventory))
+        plan = asked.wish.plan_now(held, asked.workload, inventory, settings)
+        if asked.part is not None:
+            plan = numbered_from(plan, asked.part.first)
+        directory = create(settings.state_dir, asked.workload.name) if make is None else make()
+        job = directory.path.name
+        return Committed(directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path))
+
+
+def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
+    """Start the job's supervisor; if it does not come up, its leases are given back. Raises HostFault."""
+    from gpusched.supervisor.start import call_off, start
+
+    directory, plan, hold = job
+    try:
+        if asked.network is not None:
+            from gpusched.supervisor.network import prepare_network
+
+            prepare_network(directory, asked.workload.name, asked.options, asked.network)
+        start(directory, _spec(directory, asked, plan, settings), os.environ)
+    except BaseException:
+        if call_off(directory):
+            hold.withdraw()
+        raise
+    finally:
+        hold.let_go()
+
+
+def stop_gently(directory: JobDirectory) -> None:
+    """Ask a job's supervisor to stop it; a second request kills. Raises HostFault."""
+    from gpusched.supervisor.start import stop
+
+    with suppress(NotFound):  # it has just ended by itself
+        stop(read_job(directory.path))
+
+
+def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings) -> JobSpec:
+    from gpusched.supervisor.expand_job import job_spec
+    from gpusched.supervisor.start import this_process
+
+    return job_spec(
+        directory,
+        asked.workload,
+        plan,
+        options=asked.options,
+        python=sys.executable,
+        cwd=_here(),
+        xla_variable=xla_variable(),
+        settings=settings,
+        launcher=this_process(),
+        created=time.time(),
+        network=asked.network,
+        part=asked.part,
+    )
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        raise HostFault(f"the working directory: {error.strerror}", "change to one that exists") from None
+
+
+def _seen(status: JobStatus) -> Seen:
+    stage = _STAGES.get(status.state, "running")
+    return Seen(stage=stage, words=(status.message or "") if status.state in JOB_TERMINAL else (status.note or ""))

@@ -1,0 +1,166 @@
+"""The engine `ray`, on the host that submits: `python -m gpusched.engines.ray`, the one process of such a job here.
+
+It is a driver of Ray's: it reserves a bundle of resources on as many nodes as the group has, has a Keeper
+(ray_keeper.py) started in each, which runs that node's part as a child process, and hears what the parts tell
+(ray_node.py). Ray ends all of them when this process is gone, and whoever kills it is answered with another one, which
+begins a new attempt. The host must be a node of the cluster, as all drivers are on; it may be one without resources.
+"""
+
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from gpusched import contract
+from gpusched.engines import ray_keeper
+from gpusched.engines.attend import Requests, attend, telling
+from gpusched.engines.base import Seen
+from gpusched.engines.keyring import fresh_keys
+from gpusched.engines.ray_course import Course
+from gpusched.engines.ray_words import needs_of, needs_words, require_nodes
+from gpusched.engines.steps import PER_ATTEMPT
+from gpusched.engines.told import announce
+from gpusched.errors import GpuschedError, HostFault
+from gpusched.model.group import Group, NodeOrder
+from gpusched.supervisor.jobdir import JobDirectory
+
+__all__ = ["Ray", "main"]
+
+_AT_THE_SAME_TIME: Final = 4  # a Keeper is heard for long at a time, and must be told things meanwhile
+_KILLED_AFTER_S: Final = 15.0  # beyond the workload's own grace: a supervisor may have to kill, and tells of it
+_GONE_WITHIN_S: Final = 5.0
+_ANSWERS_WITHIN_S: Final = 10.0
+
+
+class Ray:
+    """What runs the `group` for the job in `directory` on Ray, in its attempt number `attempt`; see Engine."""
+
+    def __init__(self, directory: JobDirectory, group: Group, attempt: int) -> None:
+        self._directory, self._group, self._attempt = directory, group, attempt
+        self._course = Course()
+        self._nodes: list[Any] = []
+
+    def submit(self) -> None:
+        """Connect, and have Ray make room for the nodes. Raises HostFault, and NeverFits for more than Ray has."""
+        self._connect()
+        import ray
+
+        from gpusched.engines.ray_node import RayNode
+
+        require_nodes(self._group, ray.nodes())
+        announce(self._directory, self._group)
+        make_keeper = self._reserve()
+        job = self._directory.path.name
+        order = NodeOrder(
+            group=self._group,
+            job=job,
+            directory=str(self._directory.path),
+            number=0,
+            learner="",
+            incarnation=self._attempt * PER_ATTEMPT,
+            keys=fresh_keys(job),
+        )
+        for number in range(len(self._group.nodes)):
+            part = msgspec.structs.replace(order, number=number)
+            self._nodes.append(RayNode(part, self._course, partial(make_keeper, number)))
+        for node in self._nodes:
+            node.start()
+
+    def look(self) -> Seen:
+        """Return how the nodes are. What has ended is over once all of them are, or have been killed."""
+        if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by a fault of its own
+            self._course.end(Seen(stage="lost", words="the first node is seen to no more: the log says why"))
+        ended = self._course.ended
+        if ended is None:
+            if self._course.runs:
+                return Seen(stage="running")
+            return Seen(stage="waiting", words=f"waits for room on Ray: {needs_words(self._group)}")
+        late = self._course.ends_for_s() - self._group.workload.stop_grace_s - _KILLED_AFTER_S
+        alive = [node for node in self._nodes if node.is_alive()]
+        if late > 0:
+            for node in alive:
+                node.kill()
+        return ended if not alive or late > _GONE_WITHIN_S else Seen(stage="running", words="its nodes end")
+
+    def cancel(self, *, kill: bool) -> bool:
+        """Have the nodes end their parts, in order or at once."""
+        self._course.end(Seen(stage="cancelled", words="cancelled"))
+        if kill:
+            self._course.hurry()
+        return True
+
+    def _connect(self) -> None:
+        import ray
+
+        address = self._group.address or "auto"  # never None, with which Ray would start a cluster of its own
+        _require_answer(address)
+        try:
+            ray.init(
+                address=address,
+                namespace=f"gpusched-{self._directory.path.name}",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            told = str(error).strip().partition("\n")[0]
+            hint = "this host must be a node of the cluster, if one without resources, and know its token"
+            raise HostFault(f"Ray at {address}: {told}", hint) from None
+
+    def _reserve(self) -> Callable[[int], Any]:
+        """Reserve a bundle a node, each on another; return what starts a Keeper in one of them, once there is room.
+
+        The Keeper has all of its bundle, and Ray never starts it again by itself: a new one is another incarnation.
+        """
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        ray.cloudpickle.register_pickle_by_value(ray_keeper)
+        needs = needs_of(self._group)
+        bundles = ray.util.placement_group([needs] * len(self._group.nodes), strategy="STRICT_SPREAD")
+        kept = ray.remote(ray_keeper.Keeper)
+
+        def make_keeper(number: int) -> Any:
+            return kept.options(
+                num_cpus=needs["CPU"],
+                num_gpus=needs.get("GPU", 0),
+                max_restarts=0,
+                max_concurrency=_AT_THE_SAME_TIME,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(bundles, number),
+            ).remote()
+
+        return make_keeper
+
+
+def _require_answer(address: str) -> None:
+    """Raise HostFault where nobody listens: Ray would try for minutes before it says so."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
+    except (OSError, OverflowError) as error:
+        raise HostFault(f"Ray at {address}: {error}", "is its head running? `ray start` tells its address") from None
+
+
+def main() -> int:
+    """Run the group of this job's settings to its end; see the module."""
+    try:
+        me = contract.replica()
+        directory = JobDirectory(me.run_dir)
+        engine = Ray(directory, contract.settings(Group), me.attempt)
+        engine.submit()
+        requests = Requests()  # after Ray has put a handler of its own in its place
+        ended = attend(engine, requests, telling(directory.path))
+    except GpuschedError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(ended.words, flush=True)
+    return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""How a group on Ray goes, as the threads of its nodes and the one that looks at it share it. It knows no Ray."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gpusched.engines.base import Seen
+
+__all__ = ["Course"]
+
+Tell = Callable[[bytes], None]
+"""Says a line to one node, STOP or KILL: to end its part in order, or at once."""
+
+STOP: Final = b"stop\n"
+KILL: Final = b"kill\n"
+
+
+class Course:
+    """Where the learner is, who is to be told when that changes, and how the group ended.
+
+    All its methods may be called from any thread, and none of them waits for the cluster.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._learner: str | None = None
+        self._ended: Seen | None = None
+        self._ended_at = 0.0
+        self._parts: dict[int, Tell] = {}
+
+    @property
+    def ended(self) -> Seen | None:
+        """How the group ended, None as long as it goes on."""
+        return self._ended
+
+    @property
+    def runs(self) -> bool:
+        """Whether any node has its part just now."""
+        return bool(self._parts)
+
+    def end(self, how: Seen) -> None:
+        """Have all parts end in order, unless they do so already: the first end is the group's."""
+        with self._changed:
+            if self._ended is not None:
+                return
+            self._ended, self._ended_at = how, time.monotonic()
+            self._changed.notify_all()
+            for tell in self._parts.values():
+                tell(STOP)
+
+    def hurry(self) -> None:
+        """Have all parts end at once."""
+        with self._changed:
+            for tell in self._parts.values():
+                tell(KILL)
+
+    def ends_for_s(self) -> float:
+        """Return for how many seconds the parts have been asked to end."""
+        return 0.0 if self._ended is None else time.monotonic() - self._ended_at
+
+    def begin_learner(self, endpoint: str) -> None:
+        """Have the parts of all other nodes begin anew, with a learner that listens at `endpoint`."""
+        with self._changed:
+            self._learner = endpoint
+            self._changed.notify_all()
+            for number, tell in self._parts.items():
+                if number:
+                    tell(STOP)
+
+    def lose_learner(self) -> None:
+        """Let no part begin until there is another learner."""
+        with self._changed:
+            self._learner = None
+
+    def learner(self) -> str | None:
+        """Wait until there is a learner; return its endpoint, None if the group ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended is not None or self._learner is not None)
+            return None if self._ended is not None else self._learner
+
+    @contextmanager
+    def part(self, number: int, learner: str, tell: Tell) -> Iterator[None]:
+        """Have `tell` called, once the part of the node `number` is to end; at once if that was so before it began."""
+        with self._changed:
+            self._parts[number] = tell
+            if self._ended is not None or learner != self._learner:
+                tell(STOP)
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._parts[number]
+
+    def pause(self, seconds: float) -> None:
+        """Return after so many seconds, or when the group ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended is not None, timeout=seconds)

@@ -1,0 +1,47 @@
+"""Words for Ray and about it: what a group needs of it, and whether that is there. Pure: it imports no Ray."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpusched.errors import HostFault, NeverFits
+from gpusched.model.group import Group
+
+__all__ = ["needs_of", "needs_words", "require_nodes", "require_secret"]
+
+
+def needs_of(group: Group) -> dict[str, float]:
+    """Return the resources of one bundle: what a node of the group takes. To Ray they are numbers that it counts."""
+    gpus = {"GPU": float(group.gpus)} if group.gpus else {}
+    return {"CPU": float(group.cpus or 1), **gpus}
+
+
+def needs_words(group: Group) -> str:
+    """Return what the group needs: `3 nodes, each with 1 CPU and 2 GPUs of Ray`."""
+    cpus = group.cpus or 1
+    each = f"{cpus} CPU{'s' if cpus > 1 else ''}"
+    if group.gpus:
+        each += f" and {group.gpus} GPU{'s' if group.gpus > 1 else ''}"
+    return f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}, each with {each} of Ray"
+
+
+def require_nodes(group: Group, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise NeverFits if too few of `nodes`, as ray.nodes() has them, could do a part, even with nobody else there.
+
+    Ray would let the group wait for ever, as a node could still be added.
+    """
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    able = sum(all(has.get(name, 0.0) >= least for name, least in needs_of(group).items()) for has in alive)
+    if able < len(group.nodes):
+        told = f"Ray has {len(alive)} node{'s' if len(alive) != 1 else ''}, and {able} of them could take a part"
+        raise NeverFits(
+            f"{told}: this needs {needs_words(group)}", "give fewer --nodes, --gpus-per-node or --cpus-per-node"
+        )
+
+
+def require_secret(node: str, address: str, driver: str, *, asks_for_token: bool) -> None:
+    """Raise HostFault where keys would go to another host through a Ray that lets everybody in."""
+    if not asks_for_token and address != driver:
+        told = (
+            f"Ray on {node} asks nobody for a token: whoever can reach it could take the job's keys, and run anything"
+        )
+        raise HostFault(told, "have all of Ray started with RAY_AUTH_MODE=token (docs/clusters.md)")

@@ -1,0 +1,95 @@
+"""The nodes of a group as a job of one host: each is a process that has a node do its part, and is restarted like any.
+
+Its first replica has the node with the learner and leads; when it ends, the others are ended. `node.2` has node 3. Such
+a process hears what its node tells until that ends, writes it down, and ends in the same way.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from gpusched import contract
+from gpusched.engines.told import Ledger
+from gpusched.errors import GpuschedError, HostFault
+from gpusched.files import make_private, replace_file
+from gpusched.model.group import Group, NodeOrder
+from gpusched.model.status import JobState
+from gpusched.model.workload import Restart, Role, Workload
+
+__all__ = ["PER_ATTEMPT", "StepSettings", "end_like", "my_order", "steps_workload", "write_order"]
+
+PER_ATTEMPT: Final = 10_000
+"""Incarnations of a node in one attempt of a whole group: a later attempt's are all higher."""
+
+_FIRST: Final = "first"
+_ALWAYS_AGAIN: Final = 1_000_000
+
+
+class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`order`: the file of what the nodes are told, this user's alone, as it holds keys."""
+
+    order: str
+
+
+def steps_workload(group: Group, job: str, module: str) -> Workload:
+    """Return what runs `module` once for each node of the group."""
+    command = ("{python}", "-m", module)
+    first = Role(name=_FIRST, command=command, restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN), light=True)
+    others = Role(
+        name="node",
+        command=command,
+        count=len(group.nodes) - 1,
+        restart=Restart(policy="on-failure", max=_ALWAYS_AGAIN),
+        light=True,
+    )
+    grace = group.workload.stop_grace_s + 10
+    return Workload(name=job.rpartition("-")[0], roles=(first, others), leader=_FIRST, stop_grace_s=grace)
+
+
+def write_order(path: Path, order: NodeOrder) -> None:
+    """Leave what the nodes are told for this user's processes. Raises HostFault."""
+    try:
+        make_private(path.parent)
+        replace_file(path, msgspec.json.encode(order))
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "see that the runtime directory is writable") from None
+
+
+def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
+    """Return what this process's node is to be told. Raises NotLaunched, HostFault."""
+    me, settings = contract.replica(environ), contract.settings(StepSettings, environ)
+    try:
+        order = msgspec.json.decode(Path(settings.order).read_bytes(), type=NodeOrder)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise HostFault(f"{settings.order}: {error}", "launch the job anew") from None
+    number = 0 if me.role == _FIRST else me.rank + 1
+    return msgspec.structs.replace(order, number=number, incarnation=order.incarnation + me.attempt + 1)
+
+
+def end_like(order: NodeOrder, node: int, end: Callable[[], None]) -> NoReturn:
+    """Write down what the node tells in the pipe `node` until it ends, and end as it did.
+
+    By SIGKILL if it left no last word, or has not been heard for as long as it would wait for the learner; `end` ends
+    before that what was started for it here.
+
+    The exit code of whatever started it there says nothing: srun's is 0 after a failure of the node.
+    """
+    with Ledger(Path(order.directory), order.number) as ledger:
+        heard = ledger.hear(node, order.group.patience_s)
+        state = ledger.state
+    if not heard:
+        print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
+    end()
+    if ledger.refused is not None:
+        sys.exit(ledger.refused)
+    if heard and state is JobState.SUCCEEDED:
+        sys.exit(0)
+    if heard and state in (JobState.FAILED, JobState.CANCELLED):
+        sys.exit(GpuschedError.exit_code)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")

@@ -1,0 +1,101 @@
+"""A job on several hosts of a cluster: what each of them runs, and what is said between them. Values only."""
+
+from typing import Annotated
+
+import msgspec
+
+from gpusched.model.job import Text
+from gpusched.model.status import JobStatus
+from gpusched.model.workload import Workload
+
+__all__ = ["Group", "LogPart", "NodeOrder", "NodeShare", "NodeStatus", "ProgressLine", "Refused", "Told"]
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+
+
+class NodeShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node runs: `counts[role]` replicas of each role, with ranks from `first[role]` on."""
+
+    counts: dict[str, int]
+    first: dict[str, int]
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload under its `options` (JSON), spread over `nodes`; the first of them has the learner.
+
+    Each node takes `gpus` whole devices, 0 for none, and `cpus` CPUs, None for what the cluster gives by itself.
+    `learner_memory`, `actor_memory` and `policy` are what was typed, for the plan that each node makes of its share.
+    `site`: words for the cluster's own command, such as `--partition=gpu`. `address`: of the cluster, where it has one.
+    `patience_s`: a node whose actors hear nothing of the learner for so long ends them, before the cluster gives it up.
+    `python` and `cwd` are those of who submitted, and must be found on each node.
+    """
+
+    engine: Text
+    workload: Workload
+    options: str
+    nodes: tuple[NodeShare, ...]
+    gpus: Whole = 0
+    cpus: Whole | None = None
+    learner_memory: Text | None = None
+    actor_memory: Text | None = None
+    policy: Text = "balanced"
+    site: tuple[Text, ...] = ()
+    address: Text | None = None
+    patience_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 45
+    python: Text
+    cwd: Text
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many replicas of each role there are on all nodes together."""
+        return {role: sum(node.counts.get(role, 0) for node in self.nodes) for role in self.nodes[0].counts}
+
+
+class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is told on its standard input, once: `number` of the group's nodes it is, and for which `job`.
+
+    `directory`: the job's on the host that submitted it. `learner`: the endpoint at which the learner listens.
+    `incarnation`: counts the attempts of the whole group in millions; the node adds its own. `keys`: files of keys by
+    name, with what they hold: it is why this travels on a pipe.
+    """
+
+    group: Group
+    job: Text
+    directory: Text
+    number: Whole
+    learner: Text
+    incarnation: Whole
+    keys: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"NodeOrder(job={self.job!r}, number={self.number})"
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
+    """A node's part of the job as its supervisor shows it, the job's name and place being those of the part."""
+
+    host: Text
+    status: JobStatus
+
+
+class LogPart(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
+    """What a replica has written since the last time. Bytes that are no UTF-8 are replaced."""
+
+    replica: Text
+    text: str
+
+
+class ProgressLine(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """A line of what the leader reports."""
+
+    line: str
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The node cannot do its part, and why, for people."""
+
+    words: str
+
+
+Told = NodeStatus | LogPart | ProgressLine | Refused
+"""What a node tells on its standard output, as JSON, a line each."""

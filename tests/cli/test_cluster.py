@@ -1,0 +1,97 @@
+"""`launch --engine`: what is said before anything is submitted, on a host that has no Slurm."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpusched.cli import cluster
+from gpusched.errors import HostFault
+from tests.cli.command import Command
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    command = Command(tmp_path, env={"PATH": "/nowhere", "RAY_ADDRESS": ""})
+    yield command
+    command.end()
+
+
+def launch(command: Command, *words: str, memory: bool = False, job: str = "") -> tuple[int, str]:
+    done = command.run("launch", command.toy("feeding.py", actors=5, memory=memory, job=job), *words)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_dry_run_shows_who_will_be_where_and_the_batch_script(command: Command) -> None:
+    code, said = launch(command, "--engine", "slurm", "--nodes", "2", "--dry-run", "--site=--partition=gpu")
+    assert code == 0
+    assert "# would submit 6 processes on 2 nodes of slurm: learner.0 actor.0-1, actor.2-4\n" in said
+    assert "#!/bin/bash\n#SBATCH --job-name=gpusched-toy\n#SBATCH --nodes=2\n" in said
+    assert "#SBATCH --partition=gpu\n" in said
+    assert "#SBATCH --cpus-per-task=3\n" in said, "one for each process of the fullest node"
+
+
+def test_as_json_a_dry_run_says_what_each_node_has(command: Command) -> None:
+    code, said = launch(command, "--engine", "slurm", "--nodes", "2", "--dry-run", "--json")
+    assert code == 0
+    told = json.loads(said)
+    assert told["engine"] == "slurm"
+    assert [node["counts"] for node in told["nodes"]] == [{"learner": 1, "actor": 2}, {"learner": 0, "actor": 3}]
+    assert told["nodes"][1]["first"] == {"learner": 1, "actor": 2}
+    assert told["script"].startswith("#!/bin/bash")
+
+
+def test_the_workload_may_name_its_engine_and_a_person_another(command: Command) -> None:
+    _, said = launch(command, "--dry-run", job='engine = "slurm"')
+    assert "#SBATCH" in said
+    _, said = launch(command, "--dry-run", "--engine", "local", job='engine = "slurm"')
+    assert "#SBATCH" not in said
+
+
+def test_the_configuration_may_name_the_engine(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('engine = "slurm"')
+    command.env["GPUSCHED_CONFIG"] = str(tmp_path / "config.toml")
+    _, said = launch(command, "--dry-run")
+    assert "#SBATCH" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--engine", "pbs"], 2, "there is no engine 'pbs'"),
+        (["--nodes", "2"], 2, "--nodes belongs to a cluster"),
+        (["--engine", "slurm", "--procs", "max"], 2, "only the nodes of slurm know"),
+        (["--engine", "slurm", "--gpus", "0"], 2, "--gpus chooses devices of this host"),
+        (["--engine", "slurm", "--machine", "cpu"], 2, "--machine chooses devices of this host"),
+        (["--engine", "slurm", "--listen", "tcp://0.0.0.0:5555"], 2, "--listen is for a launch on this host"),
+        (["--engine", "slurm", "--address", "x:1"], 2, "--address is where Ray is"),
+        (["--engine", "slurm", "--patience", "soon"], 2, "--patience"),
+        (["--engine", "ray"], 2, "which cluster of Ray?"),
+        (["--engine", "ray", "--address", "ray://x:1"], 2, "ray://x:1 is no address of a cluster's head"),
+        (["--engine", "ray", "--address", "x:1", "--site=-p"], 2, "--site is for sbatch"),
+        (["--engine", "slurm", "--site=--array=1-3"], 2, "--site=--array=1-3: gpusched says that itself"),
+        (["--engine", "slurm", "--nodes", "9"], 2, "6 processes on 9 nodes leave some without any"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(command: Command, words: list[str], code: int, told: str) -> None:
+    assert (code, True) == ((done := launch(command, *words, "--dry-run"))[0], told in done[1]), done[1]
+
+
+def test_without_slurm_it_says_where_to_launch(command: Command) -> None:
+    code, said = launch(command, "--engine", "slurm", memory=True)
+    assert (code, "there is no sinfo on this host" in said, "a login node" in said) == (5, True, True)
+    code, said = launch(command, "--engine", "slurm")
+    assert (code, "there is no squeue on this host" in said) == (1, True)
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "find_spec", lambda _: None)
+    with pytest.raises(HostFault) as told:
+        cluster._address_of_ray(cluster.ClusterWish(address="head:6379"))
+    assert "pip install 'ray>=2.52'" in told.value.hint
+
+
+def test_nobody_guesses_how_many_gpus_a_node_of_ray_has(command: Command) -> None:
+    code, said = launch(command, "--engine", "ray", "--address", "head:6379", "--dry-run", memory=True)
+    assert (code, "give --gpus-per-node; with 0 no process gets one" in said) == (2, True)

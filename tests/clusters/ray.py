@@ -1,0 +1,121 @@
+"""A real Ray on one machine: three nodes in network namespaces, and its head without resources on the login host.
+
+All is under one directory, nothing is in ~/.ray, and everything is ended by pid: `ray stop` would end any other Ray.
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.clusters.hosts import LOGIN, Node, nodes_on_a_bridge
+
+__all__ = ["RayCluster", "ray_of_three"]
+
+_PORT: Final = 6399
+_STARTS_WITHIN_S: Final = 90.0
+_ENDS_WITHIN_S: Final = 15.0
+_STARTED: Final = "Ray runtime started"
+_GIVES_UP_SOON: Final = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+
+
+class RayCluster:
+    """The cluster in `base`, a short path. `environ` is what a driver on the login host needs.
+
+    `soon`: it gives up nodes within seconds, which on a loaded machine may hit one that is only slow.
+    """
+
+    def __init__(self, base: Path, nodes: Sequence[Node], *, soon: bool) -> None:
+        self.base, self.nodes, self.address = base, nodes, f"{LOGIN}:{_PORT}"
+        self._checks = _GIVES_UP_SOON if soon else {}
+        self._token = base / "token"
+        self.environ = {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._token)}
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start the head, and then the nodes one after the other: two at once would both make the session's files."""
+        self._token.touch(mode=0o600)
+        self._token.write_text(secrets.token_hex(16))
+        head = ["--head", f"--port={_PORT}", "--include-dashboard=false", f"--temp-dir={self.base / 't'}"]
+        self._start("head", LOGIN, [*head, "--num-cpus=0"])
+        for node in self.nodes:
+            self.start_node(node)
+
+    def start_node(self, node: Node) -> None:
+        """Start a node's daemons: it has 8 CPUs, in Ray's reckoning."""
+        self._start(node.name, node.address, [f"--address={self.address}", "--num-cpus=8"], node)
+
+    def kill_node(self, node: Node) -> None:
+        """Kill all that runs on a node, as a power failure would."""
+        for pid in node.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def kill_head(self) -> None:
+        """Kill the daemons on the login host."""
+        os.killpg(self._started["head"].pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End everything."""
+        for process in self._started.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        deadline = time.monotonic() + _ENDS_WITHIN_S
+        for process in self._started.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for node in self.nodes:
+            self.kill_node(node)
+
+    def _start(self, name: str, address: str, words: Sequence[str], node: Node | None = None) -> None:
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={address}"]
+        sizes = ["--num-gpus=0", "--memory=2000000000", "--object-store-memory=80000000", "--disable-usage-stats"]
+        log = self.base / f"{name}.log"
+        options: dict[str, Any] = {"env": self._env(), "stdout": log.open("wb"), "stderr": subprocess.STDOUT}
+        argv = [*ray, *sizes, *words]
+        if node is None:
+            process = subprocess.Popen(argv, start_new_session=True, **options)
+        else:
+            process = node.start(*argv, **options)
+        self._started[name] = process
+        deadline = time.monotonic() + _STARTS_WITHIN_S
+        while _STARTED not in log.read_text(errors="replace"):
+            assert process.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < deadline, f"{name} does not start: {log.read_text(errors='replace')}"
+            time.sleep(0.1)
+
+    def _env(self) -> Mapping[str, str]:
+        own = {"XDG_RUNTIME_DIR": str(self.base), "HOME": str(self.base), "RAY_USAGE_STATS_ENABLED": "0"}
+        bare = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "RAY_"))}
+        return bare | self.environ | self._checks | own
+
+
+@contextlib.contextmanager
+def ray_of_three(base: Path, *, soon: bool) -> Iterator[RayCluster]:
+    """Yield a running cluster in the directory `base`, or skip with the reason."""
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray: pip install 'ray>=2.52'")
+    with nodes_on_a_bridge() as nodes:
+        cluster = RayCluster(base, nodes, soon=soon)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()

@@ -1,0 +1,103 @@
+"""`launch --engine ray` on a real Ray of three nodes, each with its own network; the head is on the login host."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.clusters.hosts import Node
+from tests.clusters.person import Person, until
+from tests.clusters.ray import RayCluster
+from tests.clusters.test_slurm import ALL, secrets_in, words_of
+
+FOR_EVER = ("--gpus-per-node", "0", "--updates", "100000000")
+
+
+def ours(nodes: list[Node]) -> list[int]:
+    """The processes of gpusched and of the workload on the nodes. Ray's own may have a path with that name."""
+    return [pid for node in nodes for words in ("-m gpusched.", "-m workloads.") for pid in node.pids_of(words)]
+
+
+def drivers(person: Person) -> list[int]:
+    return [pid for pid in person.command.running() if b"gpusched.engines.ray\0" in words_of(pid)]
+
+
+def log_of(person: Person, job: str, name: str) -> str:
+    return (person.directory(job) / "logs" / f"{name}.log").read_text()
+
+
+def other_than(home: str, nodes: list[Node]) -> Node:
+    """Return a node that has not the learner."""
+    return next(node for node in nodes if node.name != home)
+
+
+@pytest.mark.timeout(300)
+def test_a_job_on_three_nodes_of_ray_trains_goes_on_without_its_driver_and_stops(
+    ray: RayCluster, person_with_ray: Person
+) -> None:
+    person, nodes = person_with_ray, list(ray.nodes)
+    job = person.launch("ray", *FOR_EVER)
+    until(lambda: person.running(job).keys() == ALL, "all nine run and feed the learner")
+    assert set(person.running(job).values()) == {"n1", "n2", "n3"}
+    weights = person.directory(job) / "learner" / job / "weights.npz"
+    until(lambda: person.step(job) > 0 and weights.exists(), "it trains, and has saved")
+    secrets, everything = secrets_in(person.directory(job)), b"".join(map(words_of, ours(nodes)))
+    assert secrets
+    assert b"gpusched.engines.node" in everything
+    assert not [secret for secret in secrets if secret in everything]
+
+    before = ours(nodes)
+    os.kill(drivers(person)[0], signal.SIGKILL)
+    until(lambda: not set(before) & set(ours(nodes)), "all have ended with the driver")
+    begun = re.compile(r"^node (\d): runs on .* incarnation 1\d{4}$", re.MULTILINE)
+    until(lambda: len(set(begun.findall(log_of(person, job, "ray.0")))) == 3, "another driver has begun all parts")
+    until(lambda: person.running(job).keys() == ALL, "all are back")
+    assert "going on after" in log_of(person, job, "learner.0")
+
+    person.run("stop", job)
+    assert person.job(job)["state"] == "cancelled"
+    until(lambda: not ours(nodes), "nothing is left on any node")
+    assert not drivers(person)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(500)
+def test_on_ray_nodes_that_are_killed_or_cut_come_back_and_with_the_head_the_job_is_over(
+    ray: RayCluster, person_with_ray: Person
+) -> None:
+    person, nodes = person_with_ray, list(ray.nodes)
+    job = person.launch("ray", *FOR_EVER)
+    until(lambda: person.running(job).keys() == ALL, "all nine run")
+
+    home = person.running(job)["learner.0"]
+    dies = other_than(home, nodes)
+    its = {name for name, node in person.running(job).items() if node == dies.name}
+    ray.kill_node(dies)
+    until(lambda: not its & person.running(job).keys(), "the node is missed")
+    seen = person.step(job)
+    until(lambda: person.step(job) > seen, "the others go on")
+    ray.start_node(dies)
+    until(lambda: person.running(job).keys() == ALL, "its actors are back")
+    assert "incarnation 2\n" in log_of(person, job, "ray.0")
+    assert person.running(job)["learner.0"] == home
+
+    dies.cut()
+    until(lambda: not its & person.running(job).keys(), "the cut node is missed")
+    until(lambda: not ours([dies]), "the node itself has ended its actors, which hear nothing")
+    dies.heal()
+    ray.kill_node(dies)  # Ray's own daemon ends by itself when it hears that it was given up
+    ray.start_node(dies)
+    until(lambda: person.running(job).keys() == ALL, "they are back")
+
+    host = next(node for node in nodes if node.name == home)
+    ray.kill_node(host)
+    until(lambda: "learner.0" not in person.running(job), "the learner is missed")
+    ray.start_node(host)
+    until(lambda: person.running(job).keys() == ALL, "all have begun anew")
+    assert "going on after" in log_of(person, job, "learner.0")
+
+    ray.kill_head()
+    until(lambda: person.job(job)["state"] == "failed", "who has lost Ray has lost the job")
+    until(lambda: not ours(nodes), "nothing is left on any node")
+    assert not person.running(job)

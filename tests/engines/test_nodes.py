@@ -1,0 +1,138 @@
+"""What nodes tell, written down and shown as one job."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gpusched.engines.told import Ledger, announce
+from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.supervisor.jobdir import JobDirectory, complete
+from gpusched.supervisor.nodes import tell_engine, with_nodes
+from tests.engines.groups import a_group
+
+
+def a_node(*names: str, state: JobState = JobState.RUNNING) -> JobStatus:
+    replicas = tuple(ReplicaStatus(name=name, role="actor", state=ReplicaState.RUNNING, pid=7) for name in names)
+    return JobStatus(id="toy-1", workload="toy", state=state, counts=(), replicas=replicas, run_dir="/elsewhere")
+
+
+def a_job(path: Path, state: JobState = JobState.RUNNING, engine: str | None = "slurm") -> JobStatus:
+    own = ReplicaStatus(name="slurm.0", role="slurm", state=ReplicaState.RUNNING)
+    return JobStatus(
+        id="toy-1", workload="toy", state=state, counts=(), replicas=(own,), run_dir=str(path), engine=engine
+    )
+
+
+def hear(ledger: Ledger, *told: Told, before: bytes = b"") -> bool:
+    """Have the ledger hear a node that says this and ends."""
+    reader, writer = os.pipe()
+    os.write(writer, before + b"".join(msgspec.json.encode(one) + b"\n" for one in told))
+    os.close(writer)
+    try:
+        return ledger.hear(reader, 5)
+    finally:
+        os.close(reader)
+
+
+def a_directory(tmp_path: Path) -> Path:
+    complete(JobDirectory(tmp_path))
+    return tmp_path
+
+
+def test_the_replicas_of_all_nodes_are_those_of_the_job(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as one, Ledger(job, 1) as other:
+        hear(one, NodeStatus(host="n1", status=a_node("learner.0", "actor.0")))
+        hear(other, NodeStatus(host="n2", status=a_node("actor.1")))
+        shown = with_nodes(a_job(job))
+    assert [(one.name, one.node) for one in shown.replicas] == [
+        ("learner.0", "n1"),
+        ("actor.0", "n1"),
+        ("actor.1", "n2"),
+    ]
+    assert shown.replicas[0].log == str(job / "logs" / "learner.0.log")
+
+
+def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        hear(ledger, LogPart(replica="actor.3", text="a\n"), LogPart(replica="actor.3", text="b\n"))
+        hear(ledger, ProgressLine(line='{"step": 1}'))
+    assert (job / "logs" / "actor.3.log").read_text() == "a\nb\n"
+    assert (job / "progress.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    job = a_directory(tmp_path / "job")
+    with Ledger(job, 0) as ledger:
+        hear(ledger, LogPart(replica="../../evil", text="a\n"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
+    assert (job / "logs" / "evil.log").exists()
+
+
+def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        hear(ledger, Refused(words="no GPU"), before=b'slurmstepd: hello\n{"type": 3}\n\n\xff\n')
+        assert ledger.refused == "no GPU"
+
+
+def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 1) as ledger:
+        hear(ledger, NodeStatus(host="n2", status=a_node("actor.1")))
+    shown = with_nodes(a_job(job)).replicas[0]
+    assert (shown.state, shown.exit, shown.pid) == (ReplicaState.EXITED, ExitReason(kind="lost"), None)
+
+
+def test_a_last_word_of_a_node_is_kept(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0", state=JobState.SUCCEEDED)))
+        assert ledger.state is JobState.SUCCEEDED
+    assert with_nodes(a_job(job)).replicas[0].state is ReplicaState.RUNNING
+
+
+def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cluster_says(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    tell_engine(job, "Slurm job 3 is PENDING (Resources)")
+    shown = with_nodes(a_job(job))
+    assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
+
+
+def test_before_any_node_has_begun_all_replicas_are_there_and_wait(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    announce(JobDirectory(job), a_group())
+    tell_engine(job, "Slurm job 3 is PENDING (Resources)")
+    shown = with_nodes(a_job(job))
+    assert [one.name for one in shown.replicas] == ["learner.0", *(f"actor.{rank}" for rank in range(8))]
+    assert {one.state for one in shown.replicas} == {ReplicaState.PENDING}
+    assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
+
+
+def test_when_the_job_is_over_no_replica_is_shown_as_running_that_its_node_left_so(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    announce(JobDirectory(job), a_group())
+    with Ledger(job, 0) as ledger:
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
+        shown = with_nodes(a_job(job, JobState.CANCELLED))
+    assert {(one.state, one.pid) for one in shown.replicas} == {(ReplicaState.EXITED, None)}
+
+
+def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
+        assert with_nodes(a_job(job, engine=None)) == a_job(job, engine=None)
+
+
+def test_a_node_that_fell_silent_is_not_waited_for(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"\n")
+    with Ledger(a_directory(tmp_path), 0) as ledger:
+        assert not ledger.hear(reader, 0.05)
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,73 @@
+"""What Ray runs on a node, run here without Ray: real processes with pipes."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpusched.engines.ray_keeper import Keeper, file_mark, node_environment
+
+ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)\nsys.exit('it is over')"
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    kept = Keeper()
+    kept.start([sys.executable, "-S", "-c", ECHO], os.environ, b"the order\n")
+    with kept._process, kept._errors:
+        yield kept
+        kept._process.kill()
+
+
+def hear(keeper: Keeper, until: bytes) -> bytes:
+    heard = b""
+    while until not in heard:
+        part = keeper.hear()
+        assert part is not None, heard
+        heard += part
+    return heard
+
+
+def test_the_process_hears_its_order_and_what_is_said_later_and_is_heard(keeper: Keeper) -> None:
+    assert hear(keeper, b"\n") == b"heard the order\n"
+    keeper.say(b"stop\n")
+    assert hear(keeper, b"\n") == b"heard stop\n"
+
+
+def test_a_process_that_has_ended_is_told_of_with_its_last_complaint(keeper: Keeper) -> None:
+    assert keeper._process.stdin is not None
+    hear(keeper, b"\n")
+    keeper._process.stdin.close()
+    assert keeper.hear() is None
+    assert keeper.ended() == (1, "it is over")
+
+
+def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(keeper: Keeper) -> None:
+    hear(keeper, b"\n")
+    os.kill(keeper._process.pid, signal.SIGKILL)
+    assert keeper.hear() is None
+    assert keeper.ended()[0] == -signal.SIGKILL
+    keeper.say(b"stop\n")
+
+
+def test_the_environment_is_that_of_who_submitted_but_for_what_is_the_nodes() -> None:
+    sent = {"KERAS_BACKEND": "jax", "HOME": "/home/me", "GPUSCHED_STATE_DIR": "/s", "XDG_RUNTIME_DIR": "/run/user/7"}
+    here = {"HOME": "/root", "CUDA_VISIBLE_DEVICES": "2,3", "GPUSCHED_RUNTIME_DIR": "/r", "RAY_JOB_ID": "1", "PS1": "$"}
+    assert node_environment(sent, here) == {
+        "KERAS_BACKEND": "jax",
+        "HOME": "/root",
+        "CUDA_VISIBLE_DEVICES": "2,3",
+        "GPUSCHED_RUNTIME_DIR": "/r",
+    }
+
+
+def test_a_file_is_known_from_any_other(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.touch()
+    other.touch()
+    (tmp_path / "link").hardlink_to(one)
+    assert file_mark(str(one)) == file_mark(str(tmp_path / "link")) != file_mark(str(other))
+    assert file_mark(str(tmp_path / "none")) is None

@@ -1,0 +1,72 @@
+"""The batch script, and what Slurm's lines mean."""
+
+import subprocess
+
+import msgspec
+import pytest
+
+from gpusched.engines.base import Stage
+from gpusched.engines.slurm_words import HeadOrder, batch_script, inside, makes_room, outside, places, read_gpus, seen
+from tests.engines.groups import a_group
+
+
+@pytest.mark.parametrize(
+    ("line", "stage", "words"),
+    [
+        ("12|PENDING|Resources||", "waiting", "Slurm job 12 is PENDING (Resources)"),
+        ("12|RUNNING|None|n[1-3]|n1", "running", "Slurm job 12 is RUNNING on n[1-3]"),
+        ("12|COMPLETING|None|n1|n1", "running", "Slurm job 12 is COMPLETING on n1"),
+        ("12|CANCELLED|None|n1|n1", "cancelled", "Slurm job 12 is CANCELLED"),
+        ("12|TIMEOUT|TimeLimit|n1|n1", "failed", "Slurm job 12 is TIMEOUT (TimeLimit)"),
+        ("12|COMPLETED|None|n1|n1", "succeeded", "Slurm job 12 is COMPLETED"),
+        ("12|A_NEW_ONE|None|n1|n1", "running", "Slurm job 12 is A_NEW_ONE on n1"),
+    ],
+)
+def test_a_job_is_what_squeue_says(line: str, stage: Stage, words: str) -> None:
+    told = seen(line)
+    assert (told.stage, told.words) == (stage, words)
+
+
+def test_where_a_job_runs_is_told_while_it_runs() -> None:
+    assert places("12|RUNNING|None|n[2-3]|n1") == ("n[2-3]", "n1")
+    assert places("12|PENDING|Resources||n/a") == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpus"),
+    [
+        (["(null)"], 0),
+        (["gpu:2"], 2),
+        (["gpu:v100:4(S:0-1)", "(null)"], 4),
+        (["gpu:v100:2,shard:v100:64", "gpu:a100:8"], 2),
+        (["gpu:a:1,gpu:b:2"], 3),
+        ([], 0),
+    ],
+)
+def test_the_gpus_of_a_node_are_read_from_its_generic_resources(lines: list[str], gpus: int) -> None:
+    assert read_gpus(lines) == gpus
+
+
+def test_the_batch_script_hands_the_whole_order_to_the_program_of_the_first_node() -> None:
+    order = HeadOrder(group=a_group(cwd="/tmp"), job="toy-1", directory="/x/it's")
+    script = batch_script(order, "gpusched-1", "/x/slurm.log")
+    ran = script.replace(f"exec {order.group.python} -m gpusched.engines.slurm_head", "exec cat")
+    told = subprocess.run(["bash", "-c", ran], capture_output=True, check=True).stdout
+    assert msgspec.json.decode(told, type=HeadOrder) == order
+    assert "#SBATCH --no-kill\n" in script
+    assert "#SBATCH --gres" not in script
+
+
+def test_what_the_site_wants_is_said_in_the_script_and_of_further_jobs_but_not_within_the_job() -> None:
+    group = a_group(site=("--partition=gpu", "--comment=two words"), gpus=2)
+    script = batch_script(HeadOrder(group=group), "a", "b")
+    assert "#SBATCH --gres=gpu:2\n" in script
+    assert '#SBATCH "--comment=two words"\n' in script
+    assert "--partition=gpu" in outside(group, "7")
+    assert "--partition=gpu" not in inside(group, "7", "n2")
+
+
+def test_a_job_that_is_cancelled_does_not_wait_for_slurm_to_end_it() -> None:
+    assert makes_room("12|RUNNING|None|n1|n1")
+    assert not makes_room("12|COMPLETING|None|n1|n1")
+    assert not makes_room("12|CANCELLED|None|n1|n1")
