@@ -46,7 +46,7 @@ def slurm(base: Path) -> Iterator[Mapping[str, str]]:
     """Run a Slurm in `base`; yield what its commands need in their environment."""
     from tests.clusters.slurm import slurm_of_three
 
-    with slurm_of_three(base) as cluster:
+    with slurm_of_three(base, soon=False) as cluster:
         yield cluster.environ
 
 

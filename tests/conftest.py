@@ -16,6 +16,11 @@ for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A group of processes without a parent in another one is hung up, all of it, when a process of it is stopped while
+    # one ends whose parent had left the group (setpgid(2), _exit(2)): as a supervisor's that was killed amid a test.
+    os.setpgid(0, 0)
+
 
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:

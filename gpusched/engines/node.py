@@ -61,7 +61,7 @@ def main() -> int:
     try:
         return _run(order, load_settings(os.environ), requests, mouth)
     except GpuschedError as error:
-        mouth.say([Refused(words=f"{host_name()}: {error}")])
+        mouth.say([Refused(words=f"{host_name()}: {error}", yet=isinstance(error, StillRuns))])
         return error.exit_code
     except OSError as error:
         mouth.say([Refused(words=f"{host_name()}: {error.filename or 'the node'}: {error.strerror}")])
@@ -151,6 +151,9 @@ def _handed(gpus: int) -> str | None:
     if gpus == 0 or len(read_inventory(None)[0].devices) == gpus:
         return None
     handed = next((os.environ[name] for name in _HANDED if os.environ.get(name)), None)
+    if handed is not None and len(handed.split(",")) != gpus:
+        told = f"{gpus} GPUs were asked for, and {handed!r} was handed over"
+        raise HostFault(told, "ask who runs the cluster what sets CUDA_VISIBLE_DEVICES there")
     if handed is None:
         told = f"{gpus} GPUs were asked for, and neither of {' and '.join(_HANDED)} names one"
         raise HostFault(told, "ask who runs the cluster: its GPUs must be a generic resource (gres) called gpu")

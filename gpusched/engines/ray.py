@@ -9,6 +9,7 @@ begins a new attempt. The host must be a node of the cluster, as all drivers are
 import logging
 import socket
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -34,6 +35,8 @@ _AT_THE_SAME_TIME: Final = 4  # a Keeper is heard for long at a time, and must b
 _KILLED_AFTER_S: Final = 15.0  # beyond the workload's own grace: a supervisor may have to kill, and tells of it
 _GONE_WITHIN_S: Final = 5.0
 _ANSWERS_WITHIN_S: Final = 10.0
+_COMES_BACK_WITHIN_S: Final = 120.0
+_PAUSE_S: Final = 5.0
 
 
 class Ray:
@@ -46,12 +49,13 @@ class Ray:
 
     def submit(self) -> None:
         """Connect, and have Ray make room for the nodes. Raises HostFault, and NeverFits for more than Ray has."""
-        self._connect()
+        self._connect_again() if self._attempt else self._connect()
         import ray
 
         from gpusched.engines.ray_node import RayNode
 
-        require_nodes(self._group, ray.nodes())
+        if self._attempt == 0:  # later a node may be away that will come back
+            require_nodes(self._group, ray.nodes())
         announce(self._directory, self._group)
         make_keeper = self._reserve()
         job = self._directory.path.name
@@ -92,6 +96,18 @@ class Ray:
         if kill:
             self._course.hurry()
         return True
+
+    def _connect_again(self) -> None:
+        """Connect, with patience: after a reboot, or a failure of its head, Ray may not be up again yet."""
+        deadline = time.monotonic() + _COMES_BACK_WITHIN_S
+        while True:
+            try:
+                return self._connect()
+            except HostFault as error:
+                if time.monotonic() >= deadline:
+                    raise
+                print(error, file=sys.stderr, flush=True)
+                time.sleep(_PAUSE_S)
 
     def _connect(self) -> None:
         import ray

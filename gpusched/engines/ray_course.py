@@ -29,6 +29,12 @@ class Course:
         self._ended: Seen | None = None
         self._ended_at = 0.0
         self._parts: dict[int, Tell] = {}
+        self._has_run = False
+
+    @property
+    def has_run(self) -> bool:
+        """Whether any node ever had its part."""
+        return self._has_run
 
     @property
     def ended(self) -> Seen | None:
@@ -84,7 +90,7 @@ class Course:
     def part(self, number: int, learner: str, tell: Tell) -> Iterator[None]:
         """Have `tell` called, once the part of the node `number` is to end; at once if that was so before it began."""
         with self._changed:
-            self._parts[number] = tell
+            self._parts[number], self._has_run = tell, True
             if self._ended is not None or learner != self._learner:
                 tell(STOP)
         try:

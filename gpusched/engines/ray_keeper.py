@@ -9,6 +9,8 @@ import select
 import socket
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -17,6 +19,7 @@ __all__ = ["Keeper", "file_mark", "node_environment"]
 
 _HEARS_FOR_S: Final = 5.0
 _ENDS_WITHIN_S: Final = 10.0
+_LOOK_EVERY_S: Final = 1.0
 _MOST_READ: Final = 1 << 20
 _LAST_WORDS: Final = 2000
 _OF_THE_NODE: Final = ("HOME", "HOSTNAME", "LOGNAME", "SHELL", "TMPDIR", "USER", "CUDA_VISIBLE_DEVICES")
@@ -42,12 +45,14 @@ class Keeper:
             file_mark(path),
         )
 
-    def start(self, words: Sequence[str], environ: Mapping[str, str], order: bytes) -> None:
+    def start(self, words: Sequence[str], environ: Mapping[str, str], order: bytes, patience_s: float) -> None:
         """Start the process, and say `order` to it. Raises OSError.
 
         It is in a session of its own and needs no death signal: when this process is gone, its input ends, which it
-        takes for a wish to end in order.
+        takes for a wish to end in order. So it does when nobody calls `hear` for `patience_s`: this node is cut off.
         """
+        self._heard = time.monotonic()
+        self._patience_s = patience_s
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it is as long there as the process)
         self._process = subprocess.Popen(
             words,
@@ -59,6 +64,7 @@ class Keeper:
             start_new_session=True,
         )
         self.say(order)
+        threading.Thread(target=self._end_unheard, daemon=True).start()
 
     def say(self, line: bytes) -> None:
         """Write to the process. That it has ended is told by `hear`."""
@@ -70,10 +76,20 @@ class Keeper:
     def hear(self) -> bytes | None:
         """Return what the process says, b"" if that is nothing for a while, and None when it says no more."""
         assert self._process.stdout is not None  # noqa: S101 (it is a pipe)
+        self._heard = time.monotonic()
         output = self._process.stdout.fileno()
         if not select.select([output], [], [], _HEARS_FOR_S)[0]:
             return b""
         return os.read(output, _MOST_READ) or None
+
+    def _end_unheard(self) -> None:
+        """End the process once nobody hears it, and then this one: Ray may still count its resources as taken."""
+        while time.monotonic() - self._heard < self._patience_s:
+            time.sleep(_LOOK_EVERY_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+        os._exit(1)
 
     def ended(self) -> tuple[int, str]:
         """Return the exit code of the process (subprocess: below zero for a signal), and the end of its complaints."""

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -31,6 +32,7 @@ __all__ = ["RayNode"]
 _NODE: Final = "gpusched.engines.node"
 _LOOK_EVERY_S: Final = 0.5
 _ANSWERS_WITHIN_S: Final = 60.0
+_FIRST_WORD_S: Final = 60.0  # the file server may be slow, and all nodes start at once
 _RAYS: Final = (
     "RAY_",
     "SLURM_",
@@ -70,11 +72,13 @@ class RayNode(threading.Thread):
             try:
                 ending, words = self._once()
             except GpuschedError as error:
-                self._course.end(Seen(stage="failed", words=str(error)))
-                return
+                if self._order.number == 0 or not self._course.has_run:
+                    self._course.end(Seen(stage="failed", words=str(error)))
+                    return
+                ending, words = "lost", str(error)
             except GetTimeoutError:
                 ending, words = "lost", "nothing was heard of it for too long"
-            except RayError as error:
+            except (RayError, OSError, ValueError) as error:
                 ending, words = "lost", str(error).strip().partition("\n")[0]
             if self._course.ended is None:
                 self._say(f"{ending}{f': {words}' if words else ''}")
@@ -89,7 +93,7 @@ class RayNode(threading.Thread):
     def kill(self) -> None:
         """End its process at once."""
         if self._keeper is not None:
-            ray.kill(self._keeper)
+            _kill(self._keeper)
 
     def _once(self) -> tuple[Ending, str]:
         self._keeper = keeper = self._make_keeper()
@@ -107,7 +111,7 @@ class RayNode(threading.Thread):
         finally:
             if self._order.number == 0:
                 self._course.lose_learner()
-            ray.kill(keeper)
+            _kill(keeper)
 
     def _placed(self, keeper: Any) -> Place | None:
         """Wait until Ray has room for the node, and has started its keeper there; None if the group ends meanwhile."""
@@ -132,7 +136,8 @@ class RayNode(threading.Thread):
         with Ledger(Path(order.directory), order.number) as ledger:
             try:
                 told = msgspec.json.encode(order) + b"\n"
-                ray.get(keeper.start.remote(words, environ, told), timeout=_ANSWERS_WITHIN_S)
+                patience_s = float(order.group.patience_s)
+                ray.get(keeper.start.remote(words, environ, told, patience_s), timeout=_ANSWERS_WITHIN_S)
             except RayTaskError as error:  # of what was raised there
                 raise HostFault(f"{place.host}: {error.cause}", "this Python must be on each node of Ray") from None
             self._say(f"runs on {place.host}, {place.address}, incarnation {order.incarnation}")
@@ -140,7 +145,7 @@ class RayNode(threading.Thread):
                 self._hear(keeper, ledger)
             state, refused = ledger.state, ledger.refused
         if refused is not None:
-            return "failed", refused
+            return ("lost" if refused.yet else "failed"), refused.words
         if state is JobState.SUCCEEDED:
             return "succeeded", ""
         if state is JobState.FAILED:
@@ -154,13 +159,13 @@ class RayNode(threading.Thread):
 
         Ray may take longer to give up a node than the node to give up the learner.
         """
-        patience = self._order.group.patience_s
+        patience = max(float(self._order.group.patience_s), _FIRST_WORD_S)
         since = time.monotonic()
         while (
             chunk := ray.get(keeper.hear.remote(), timeout=max(0.1, since + patience - time.monotonic()))
         ) is not None:
             if chunk:
-                since = time.monotonic()
+                since, patience = time.monotonic(), float(self._order.group.patience_s)
                 ledger.hear_part(chunk)
 
     def _spec_file(self) -> Path:
@@ -168,6 +173,11 @@ class RayNode(threading.Thread):
 
     def _say(self, words: str) -> None:
         print(f"node {self._order.number}: {words}", flush=True)
+
+
+def _kill(keeper: Any) -> None:
+    with suppress(RayError):  # it is gone, or Ray is
+        ray.kill(keeper)
 
 
 def _without_a_word(code: int, complaints: str) -> tuple[Ending, str]:

@@ -99,10 +99,11 @@ class Slurm:
         self._next_look = time.monotonic() + (_RUNNING_S if self._last.stage == "running" else 0.0)
         try:
             lines = look_up([f"--jobs={self._known.id}"], FORMAT)
+            is_headless = bool(lines) and self._has_lost_its_script(*places(lines[-1]))
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"{self._last.words}; {error.message}")
         self._last = seen(lines[-1]) if lines else self._as_its_nodes_left_it()
-        if lines and self._has_lost_its_script(*places(lines[-1])):
+        if is_headless:
             self._last = self._queue_again()
         return self._last
 

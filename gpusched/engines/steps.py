@@ -85,8 +85,8 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None]) -> NoReturn:
     if not heard:
         print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
     end()
-    if ledger.refused is not None:
-        sys.exit(ledger.refused)
+    if ledger.refused is not None and not ledger.refused.yet:
+        sys.exit(ledger.refused.words)
     if heard and state is JobState.SUCCEEDED:
         sys.exit(0)
     if heard and state in (JobState.FAILED, JobState.CANCELLED):

@@ -8,6 +8,7 @@ JOBDIR/progress.jsonl     what the leader reports
 import contextlib
 import os
 import select
+import shutil
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,8 +17,9 @@ import msgspec
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus
+from gpusched.supervisor.hosts import KEYS
 from gpusched.supervisor.jobdir import JobDirectory, lost
-from gpusched.supervisor.nodes import node_file, tell_engine
+from gpusched.supervisor.nodes import learner_directory, node_file, tell_engine
 
 __all__ = ["Ledger", "announce"]
 
@@ -32,8 +34,8 @@ class Ledger:
     """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost."""
 
     def __init__(self, job: Path, number: int) -> None:
-        self._directory, self._path = JobDirectory(job), node_file(job, number)
-        self.refused: str | None = None
+        self._directory, self._path, self._number = JobDirectory(job), node_file(job, number), number
+        self.refused: Refused | None = None
         self._rest = b""
         self._last: NodeStatus | None = None
         make_private(self._path.parent)
@@ -47,6 +49,8 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self._lose("is gone")
+        if self._number == 0:  # one that was killed could not remove them
+            shutil.rmtree(learner_directory(self._directory.path) / KEYS, ignore_errors=True)
 
     @property
     def state(self) -> JobState | None:
@@ -89,7 +93,7 @@ class Ledger:
                     with self._directory.progress.open("a") as file:
                         file.write(f"{told.line}\n")
                 case Refused():
-                    self.refused = told.words
+                    self.refused = told
                     tell_engine(self._directory.path, told.words)
 
     def _write(self, told: NodeStatus) -> None:

@@ -92,9 +92,10 @@ class ProgressLine(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """The node cannot do its part, and why, for people."""
+    """The node cannot do its part, and why, for people. `yet`: it may be able to later."""
 
     words: str
+    yet: bool = False
 
 
 Told = NodeStatus | LogPart | ProgressLine | Refused

@@ -22,10 +22,10 @@ def short() -> Iterator[Path]:
 
 
 @pytest.fixture
-def slurm(short: Path) -> Iterator[Slurm]:
+def slurm(short: Path, request: pytest.FixtureRequest) -> Iterator[Slurm]:
     base = short / "slurm"
     base.mkdir()
-    with slurm_of_three(base) as cluster:
+    with slurm_of_three(base, soon=request.node.get_closest_marker("long") is not None) as cluster:
         yield cluster
 
 

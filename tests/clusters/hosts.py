@@ -6,6 +6,7 @@ It needs root and `ip` (Debian: iproute2). One set of hosts at a time, because t
 import contextlib
 import fcntl
 import os
+import socket
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ import pytest
 
 from tests.network.hosts import reason_for_no_hosts
 
-__all__ = ["LOGIN", "NODES", "Node", "nodes_on_a_bridge"]
+__all__ = ["LOGIN", "NODES", "Node", "free_port", "nodes_on_a_bridge"]
 
 NODES: Final = ("n1", "n2", "n3")
 LOGIN: Final = "10.78.0.1"
@@ -105,6 +106,12 @@ def nodes_on_a_bridge() -> Iterator[Sequence[Node]]:
             yield nodes
         finally:
             _remove(nodes)
+
+
+def free_port() -> int:
+    """Return one of the login host: a cluster whose test somebody killed may still have others."""
+    with socket.create_server((LOGIN, 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _remove(nodes: Sequence[Node]) -> None:

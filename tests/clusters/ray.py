@@ -17,11 +17,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.clusters.hosts import LOGIN, Node, nodes_on_a_bridge
+from tests.clusters.hosts import LOGIN, Node, free_port, nodes_on_a_bridge
 
 __all__ = ["RayCluster", "ray_of_three"]
 
-_PORT: Final = 6399
 _STARTS_WITHIN_S: Final = 90.0
 _ENDS_WITHIN_S: Final = 15.0
 _STARTED: Final = "Ray runtime started"
@@ -40,7 +39,7 @@ class RayCluster:
     """
 
     def __init__(self, base: Path, nodes: Sequence[Node], *, soon: bool) -> None:
-        self.base, self.nodes, self.address = base, nodes, f"{LOGIN}:{_PORT}"
+        self.base, self.nodes, self.address = base, nodes, f"{LOGIN}:{free_port()}"
         self._checks = _GIVES_UP_SOON if soon else {}
         self._token = base / "token"
         self.environ = {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._token)}
@@ -50,7 +49,13 @@ class RayCluster:
         """Start the head, and then the nodes one after the other: two at once would both make the session's files."""
         self._token.touch(mode=0o600)
         self._token.write_text(secrets.token_hex(16))
-        head = ["--head", f"--port={_PORT}", "--include-dashboard=false", f"--temp-dir={self.base / 't'}"]
+        head = [
+            "--head",
+            f"--port={self.address.rpartition(':')[2]}",
+            "--include-dashboard=false",
+            f"--ray-client-server-port={free_port()}",
+            f"--temp-dir={self.base / 't'}",
+        ]
         self._start("head", LOGIN, [*head, "--num-cpus=0"])
         for node in self.nodes:
             self.start_node(node)
@@ -103,6 +108,7 @@ class RayCluster:
 
     def _env(self) -> Mapping[str, str]:
         own = {"XDG_RUNTIME_DIR": str(self.base), "HOME": str(self.base), "RAY_USAGE_STATS_ENABLED": "0"}
+        own["RAY_memory_monitor_refresh_ms"] = "0"  # it would kill what it finds on a host that other tests fill
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "RAY_"))}
         return bare | self.environ | self._checks | own
 

@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -18,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from tests.clusters.hosts import LOGIN, Node, nodes_on_a_bridge
+from tests.clusters.hosts import LOGIN, Node, free_port, nodes_on_a_bridge
 
 __all__ = ["Slurm", "slurm_of_three"]
 
@@ -29,10 +28,13 @@ _NOBODYS_MAJOR: Final = 511
 
 
 class Slurm:
-    """The cluster in `base`. `environ` is what a command of Slurm needs to find it."""
+    """The cluster in `base`. `environ` is what a command of Slurm needs to find it.
 
-    def __init__(self, base: Path, nodes: Sequence[Node]) -> None:
-        self.base, self.nodes = base, nodes
+    `soon`: it gives up nodes within seconds, which on a loaded machine may hit one that is only slow.
+    """
+
+    def __init__(self, base: Path, nodes: Sequence[Node], *, soon: bool) -> None:
+        self.base, self.nodes, self._soon = base, nodes, soon
         self.environ = {"SLURM_CONF": str(base / "slurm.conf")}
 
     def run(self, *words: str) -> str:
@@ -111,7 +113,7 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={base}/run/munge.sock
-SlurmctldPort={_free_port()}
+SlurmctldPort={free_port()}
 ReturnToService=2
 SlurmctldPidFile={base}/run/slurmctld.pid
 SlurmdPidFile={base}/run/slurmd-%n.pid
@@ -131,8 +133,8 @@ SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
 SlurmctldTimeout=10
-SlurmdTimeout=10
-BatchStartTimeout=10
+SlurmdTimeout={10 if self._soon else 60}
+BatchStartTimeout=60
 KillWait=5
 UnkillableStepTimeout=10
 MinJobAge=600
@@ -155,24 +157,18 @@ PartitionName=gpu Nodes={",".join(node.name for node in self.nodes)} Default=YES
 
 
 @contextlib.contextmanager
-def slurm_of_three(base: Path) -> Iterator[Slurm]:
+def slurm_of_three(base: Path, *, soon: bool) -> Iterator[Slurm]:
     """Yield a running cluster in the directory `base`, or skip with the reason."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         pytest.skip(f"needs Slurm: there is no {', '.join(missing)} (Debian: slurmctld slurmd slurm-client munge)")
     with nodes_on_a_bridge() as nodes:
-        cluster = Slurm(base, nodes)
+        cluster = Slurm(base, nodes, soon=soon)
         try:
             cluster.start()
             yield cluster
         finally:
             cluster.stop()
-
-
-def _free_port() -> int:
-    """Of the login host: a cluster that somebody killed this test of may still have another."""
-    with socket.create_server((LOGIN, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _remove_cgroups(path: Path) -> None:

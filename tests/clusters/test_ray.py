@@ -32,7 +32,7 @@ def other_than(home: str, nodes: list[Node]) -> Node:
     return next(node for node in nodes if node.name != home)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_a_job_on_three_nodes_of_ray_trains_goes_on_without_its_driver_and_stops(
     ray: RayCluster, person_with_ray: Person
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_job_on_three_nodes_of_ray_trains_goes_on_without_its_driver_and_stops
 
 
 @pytest.mark.long
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(500, func_only=True)
 def test_on_ray_nodes_that_are_killed_or_cut_come_back_and_with_the_head_the_job_is_over(
     ray: RayCluster, person_with_ray: Person
 ) -> None:

@@ -37,7 +37,7 @@ def relays(person: Person) -> list[int]:
     return [pid for pid in person.command.running() if b"gpusched.engines.slurm\0" in words_of(pid)]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(400, func_only=True)
 def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(slurm: Slurm, person: Person) -> None:
     nodes = list(slurm.nodes)
     job = person.launch("slurm", "--gpus-per-node", "0", "--updates", "100000000")
@@ -80,7 +80,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     assert not secrets_in(person.directory(job))
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(200, func_only=True)
 def test_a_node_plans_on_the_gpus_that_it_was_handed_and_who_cancels_in_slurm_has_cancelled_the_job(
     slurm: Slurm, person: Person, stand_in: StandIn
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_node_plans_on_the_gpus_that_it_was_handed_and_who_cancels_in_slurm_ha
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(400, func_only=True)
 def test_when_the_learners_node_is_lost_the_job_begins_anew_and_goes_on_from_its_weights(
     slurm: Slurm, person: Person
 ) -> None:

@@ -9,7 +9,7 @@ from gpusched.engines.told import Ledger, announce
 from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.jobdir import JobDirectory, complete
-from gpusched.supervisor.nodes import tell_engine, with_nodes
+from gpusched.supervisor.nodes import learner_directory, tell_engine, with_nodes
 from tests.engines.groups import a_group
 
 
@@ -77,7 +77,7 @@ def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:
         hear(ledger, Refused(words="no GPU"), before=b'slurmstepd: hello\n{"type": 3}\n\n\xff\n')
-        assert ledger.refused == "no GPU"
+        assert ledger.refused == Refused(words="no GPU")
 
 
 def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
@@ -86,6 +86,19 @@ def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
         hear(ledger, NodeStatus(host="n2", status=a_node("actor.1")))
     shown = with_nodes(a_job(job)).replicas[0]
     assert (shown.state, shown.exit, shown.pid) == (ReplicaState.EXITED, ExitReason(kind="lost"), None)
+
+
+def test_keys_that_a_killed_node_left_are_removed(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    key = learner_directory(job) / "keys" / "server.key"
+    key.parent.mkdir(parents=True)
+    key.touch()
+    with Ledger(job, 1):
+        pass
+    assert key.exists()
+    with Ledger(job, 0):
+        pass
+    assert not key.exists()
 
 
 def test_a_last_word_of_a_node_is_kept(tmp_path: Path) -> None:

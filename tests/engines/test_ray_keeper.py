@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=Tr
 @pytest.fixture
 def keeper() -> Iterator[Keeper]:
     kept = Keeper()
-    kept.start([sys.executable, "-S", "-c", ECHO], os.environ, b"the order\n")
+    kept.start([sys.executable, "-S", "-c", ECHO], os.environ, b"the order\n", 600)
     with kept._process, kept._errors:
         yield kept
         kept._process.kill()
@@ -51,6 +52,22 @@ def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(k
     assert keeper.hear() is None
     assert keeper.ended()[0] == -signal.SIGKILL
     keeper.say(b"stop\n")
+
+
+UNHEARD = """
+import os, sys, time
+from gpusched.engines.ray_keeper import Keeper
+
+left = "import sys; sys.stdin.read(); open(sys.argv[1], 'w').close()"
+Keeper().start([sys.executable, "-S", "-c", left, sys.argv[1]], os.environ, b"the order\\n", 0.2)
+time.sleep(50)
+"""
+
+
+def test_a_keeper_that_nobody_hears_ends_its_process_in_order_and_itself(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", UNHEARD, str(tmp_path / "left")]
+    assert subprocess.run(words, check=False, timeout=50).returncode == 1
+    assert (tmp_path / "left").exists()
 
 
 def test_the_environment_is_that_of_who_submitted_but_for_what_is_the_nodes() -> None:
