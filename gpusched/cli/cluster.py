@@ -61,7 +61,10 @@ Nodes = Annotated[int | None, typer.Option(min=1, help="On a cluster: on how man
 GpusPerNode = Annotated[
     int | None,
     typer.Option(
-        min=0, max=_MOST_GPUS, help="On a cluster: whole GPUs of each node. [default: all that a node has]", metavar="K"
+        min=0,
+        max=_MOST_GPUS,
+        help="On a cluster: whole GPUs of each node. [default: on Slurm all that a node has]",
+        metavar="K",
     ),
 ]
 CpusPerNode = Annotated[

@@ -1,4 +1,4 @@
-"""The keys of one attempt of a group: they are told to its nodes, and lie in no place that all of them share."""
+"""The keys of one attempt of a group: its nodes are told them, and keep them in files no longer than they run."""
 
 import tempfile
 from pathlib import Path

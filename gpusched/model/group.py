@@ -55,8 +55,8 @@ class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is told on its standard input, once: `number` of the group's nodes it is, and for which `job`.
 
     `directory`: the job's on the host that submitted it. `learner`: the endpoint at which the learner listens.
-    `incarnation`: counts the attempts of the whole group in millions; the node adds its own. `keys`: files of keys by
-    name, with what they hold: it is why this travels on a pipe.
+    `incarnation`: that of the attempt of the whole group (steps.PER_ATTEMPT); the node adds its own. `keys`: files of
+    keys by name, with what they hold: it is why this travels on a pipe.
     """
 
     group: Group
