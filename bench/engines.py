@@ -55,7 +55,7 @@ def ray(base: Path) -> Iterator[Mapping[str, str]]:
     """Run a Ray in `base`; yield what its drivers need in their environment."""
     from tests.clusters.ray import ray_of_three
 
-    with ray_of_three(base, soon=False) as cluster:
+    with ray_of_three(base) as cluster:
         yield cluster.environ
 
 

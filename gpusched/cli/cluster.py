@@ -207,9 +207,10 @@ def submitted_words(group: Group, *, as_json: bool) -> str:
 
 
 def show_group(group: Group, *, as_json: bool) -> None:
-    """Print what would be submitted, as --dry-run does."""
+    """Print what would be submitted, as --dry-run does: on stdout a batch script alone, such that a file takes it."""
+    words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
     if not as_json:
-        print(f"# would submit {layout_words(group)}\n# nothing has been submitted")
+        print(words, file=sys.stderr if group.engine == "slurm" else sys.stdout, flush=True)
     sys.stdout.write(submitted_words(group, as_json=as_json))
 
 

@@ -27,13 +27,13 @@ from gpusched.errors import GpuschedError, HostFault, StillRuns
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import LogPart, NodeOrder, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.job import Listening, Member, Part
-from gpusched.model.status import JobStatus
+from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.host import host_name
 from gpusched.settings import Settings, load_settings
 from gpusched.supervisor.hosts import FIRST_KEY, KEYS
-from gpusched.supervisor.jobdir import JobDirectory, complete
+from gpusched.supervisor.jobdir import JobDirectory, complete, read_job
 from gpusched.supervisor.nodes import learner_directory
 from gpusched.supervisor.tcp import Tcp
 
@@ -115,6 +115,7 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mout
     os.chdir(order.group.cwd)
     private_directory(settings.runtime_dir)
     directory = JobDirectory(_place(order, settings))
+    _sweep(settings, order)
     make_private(directory.path)
     complete(directory)
     keys = directory.path / KEYS
@@ -168,8 +169,19 @@ def _place(order: NodeOrder, settings: Settings) -> Path:
     """
     if order.number == 0:
         return learner_directory(Path(order.directory))
-    mark = hashlib.sha256(os.fsencode(order.directory)).hexdigest()[:8]
-    return settings.runtime_dir / "nodes" / f"{mark}.{order.number}.{order.incarnation}" / order.job
+    return settings.runtime_dir / "nodes" / f"{_mark(order)}.{order.incarnation}" / order.job
+
+
+def _mark(order: NodeOrder) -> str:
+    """Return what the places of a part on this node begin with, in all of its incarnations."""
+    return f"{hashlib.sha256(os.fsencode(order.directory)).hexdigest()[:8]}.{order.number}"
+
+
+def _sweep(settings: Settings, order: NodeOrder) -> None:
+    """Remove what earlier incarnations of the part have left here that were killed with their node, keys among it."""
+    for left in settings.runtime_dir.glob(f"nodes/{_mark(order)}.*/{order.job}"):
+        if read_job(left).state is JobState.LOST:
+            shutil.rmtree(left.parent, ignore_errors=True)
 
 
 def _hear(words: RawIOBase, requests: Requests) -> None:

@@ -24,12 +24,14 @@ def launch(command: Command, *words: str, memory: bool = False, job: str = "") -
 
 
 def test_a_dry_run_shows_who_will_be_where_and_the_batch_script(command: Command) -> None:
-    code, said = launch(command, "--engine", "slurm", "--nodes", "2", "--dry-run", "--site=--partition=gpu")
-    assert code == 0
-    assert "# would submit 6 processes on 2 nodes of slurm: learner.0 actor.0-1, actor.2-4\n" in said
-    assert "#!/bin/bash\n#SBATCH --job-name=gpusched-toy\n#SBATCH --nodes=2\n" in said
-    assert "#SBATCH --partition=gpu\n" in said
-    assert "#SBATCH --cpus-per-task=3\n" in said, "one for each process of the fullest node"
+    toy = command.toy("feeding.py", actors=5, memory=False)
+    done = command.run("launch", toy, "--engine", "slurm", "--nodes", "2", "--dry-run", "--site=--partition=gpu")
+    assert done.returncode == 0
+    assert "# would submit 6 processes on 2 nodes of slurm: learner.0 actor.0-1, actor.2-4\n" in done.stderr
+    script = done.stdout
+    assert script.startswith("#!/bin/bash\n#SBATCH --job-name=gpusched-toy\n#SBATCH --nodes=2\n"), "as sbatch takes it"
+    assert "#SBATCH --partition=gpu\n" in script
+    assert "#SBATCH --cpus-per-task=3\n" in script, "one for each process of the fullest node"
 
 
 def test_as_json_a_dry_run_says_what_each_node_has(command: Command) -> None:

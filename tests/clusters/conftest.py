@@ -35,10 +35,10 @@ def person(short: Path, slurm: Slurm) -> Iterator[Person]:
 
 
 @pytest.fixture
-def ray(short: Path, request: pytest.FixtureRequest) -> Iterator[RayCluster]:
+def ray(short: Path) -> Iterator[RayCluster]:
     base = short / "ray"
     base.mkdir()
-    with ray_of_three(base, soon=request.node.get_closest_marker("long") is not None) as cluster:
+    with ray_of_three(base) as cluster:
         yield cluster
 
 

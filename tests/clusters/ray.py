@@ -24,23 +24,24 @@ __all__ = ["RayCluster", "ray_of_three"]
 _STARTS_WITHIN_S: Final = 90.0
 _ENDS_WITHIN_S: Final = 15.0
 _STARTED: Final = "Ray runtime started"
+_HANDED: Final = (2, 3)
 _GIVES_UP_SOON: Final = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
 }
+"""A node that was cut off is given up after 20 s instead of 70, one that is killed at once."""
 
 
 class RayCluster:
     """The cluster in `base`, a short path. `environ` is what a driver on the login host needs.
 
-    `soon`: it gives up nodes within seconds, which on a loaded machine may hit one that is only slow.
+    Each node has GPUs 2 and 3 for it, as one does that keeps its others for something else.
     """
 
-    def __init__(self, base: Path, nodes: Sequence[Node], *, soon: bool) -> None:
+    def __init__(self, base: Path, nodes: Sequence[Node]) -> None:
         self.base, self.nodes, self.address = base, nodes, f"{LOGIN}:{free_port()}"
-        self._checks = _GIVES_UP_SOON if soon else {}
         self._token = base / "token"
         self.environ = {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._token)}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -56,13 +57,14 @@ class RayCluster:
             f"--ray-client-server-port={free_port()}",
             f"--temp-dir={self.base / 't'}",
         ]
-        self._start("head", LOGIN, [*head, "--num-cpus=0"])
+        self._start("head", LOGIN, [*head, "--num-cpus=0", "--num-gpus=0"])
         for node in self.nodes:
             self.start_node(node)
 
     def start_node(self, node: Node) -> None:
-        """Start a node's daemons: it has 8 CPUs, in Ray's reckoning."""
-        self._start(node.name, node.address, [f"--address={self.address}", "--num-cpus=8"], node)
+        """Start a node's daemons: it has 8 CPUs and two GPUs, in Ray's reckoning."""
+        sizes = ["--num-cpus=8", f"--num-gpus={len(_HANDED)}"]
+        self._start(node.name, node.address, [f"--address={self.address}", *sizes], node)
 
     def kill_node(self, node: Node) -> None:
         """Kill all that runs on a node, as a power failure would."""
@@ -91,9 +93,9 @@ class RayCluster:
 
     def _start(self, name: str, address: str, words: Sequence[str], node: Node | None = None) -> None:
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={address}"]
-        sizes = ["--num-gpus=0", "--memory=2000000000", "--object-store-memory=80000000", "--disable-usage-stats"]
+        sizes = ["--memory=2000000000", "--object-store-memory=80000000", "--disable-usage-stats"]
         log = self.base / f"{name}.log"
-        options: dict[str, Any] = {"env": self._env(), "stdout": log.open("wb"), "stderr": subprocess.STDOUT}
+        options: dict[str, Any] = {"env": self._env(name), "stdout": log.open("wb"), "stderr": subprocess.STDOUT}
         argv = [*ray, *sizes, *words]
         if node is None:
             process = subprocess.Popen(argv, start_new_session=True, **options)
@@ -106,20 +108,22 @@ class RayCluster:
             assert time.monotonic() < deadline, f"{name} does not start: {log.read_text(errors='replace')}"
             time.sleep(0.1)
 
-    def _env(self) -> Mapping[str, str]:
-        own = {"XDG_RUNTIME_DIR": str(self.base), "HOME": str(self.base), "RAY_USAGE_STATS_ENABLED": "0"}
+    def _env(self, name: str) -> Mapping[str, str]:
+        ours = {"GPUSCHED_RUNTIME_DIR": str(self.base / name), "GPUSCHED_LEASE_DIR": str(self.base / f"{name}.leases")}
+        own = ours | {"XDG_RUNTIME_DIR": str(self.base), "HOME": str(self.base), "RAY_USAGE_STATS_ENABLED": "0"}
         own["RAY_memory_monitor_refresh_ms"] = "0"  # it would kill what it finds on a host that other tests fill
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, _HANDED))
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "RAY_"))}
-        return bare | self.environ | self._checks | own
+        return bare | self.environ | _GIVES_UP_SOON | own
 
 
 @contextlib.contextmanager
-def ray_of_three(base: Path, *, soon: bool) -> Iterator[RayCluster]:
+def ray_of_three(base: Path) -> Iterator[RayCluster]:
     """Yield a running cluster in the directory `base`, or skip with the reason."""
     if find_spec("ray") is None:
         pytest.skip("needs Ray: pip install 'ray>=2.52'")
     with nodes_on_a_bridge() as nodes:
-        cluster = RayCluster(base, nodes, soon=soon)
+        cluster = RayCluster(base, nodes)
         try:
             cluster.start()
             yield cluster

@@ -105,6 +105,7 @@ class Slurm:
             f"RealMemory=4000 Gres=gpu:v100:{_GPUS}"
             for number, node in enumerate(self.nodes)
         )
+        names = ",".join(node.name for node in self.nodes)
         (base / "slurm.conf").write_text(
             f"""ClusterName=test
 SlurmctldHost={os.uname().nodename}({LOGIN})
@@ -141,12 +142,14 @@ MinJobAge=600
 InactiveLimit=0
 Waittime=0
 JobRequeue=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 GresTypes=gpu
 {nodes}
-PartitionName=gpu Nodes={",".join(node.name for node in self.nodes)} Default=YES MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes={names} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
+PartitionName=urgent Nodes={names} MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 """
         )
-        names = ",".join(node.name for node in self.nodes)
         (base / "gres.conf").write_text(
             f"AutoDetect=off\nNodeName={names} Name=gpu Type=v100 File={base}/dev/nvidia[0-{_GPUS - 1}]\n"
         )

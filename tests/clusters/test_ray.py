@@ -10,8 +10,9 @@ from tests.clusters.hosts import Node
 from tests.clusters.person import Person, until
 from tests.clusters.ray import RayCluster
 from tests.clusters.test_slurm import ALL, secrets_in, words_of
+from tests.stand_in.library import StandIn
 
-FOR_EVER = ("--gpus-per-node", "0", "--updates", "100000000")
+FOR_EVER = ("--updates", "100000000")
 
 
 def ours(nodes: list[Node]) -> list[int]:
@@ -32,20 +33,55 @@ def other_than(home: str, nodes: list[Node]) -> Node:
     return next(node for node in nodes if node.name != home)
 
 
-@pytest.mark.timeout(300, func_only=True)
-def test_a_job_on_three_nodes_of_ray_trains_goes_on_without_its_driver_and_stops(
-    ray: RayCluster, person_with_ray: Person
+def mend(ray: RayCluster, node: Node) -> None:
+    """Plug a node's cable in again, and start Ray there anew: it ends by itself once it hears that it was given up."""
+    node.heal()
+    ray.kill_node(node)
+    ray.start_node(node)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400, func_only=True)
+def test_a_job_on_three_nodes_of_ray_outlives_a_node_that_is_killed_or_cut_and_its_driver(
+    ray: RayCluster, person_with_ray: Person, stand_in: StandIn
 ) -> None:
     person, nodes = person_with_ray, list(ray.nodes)
-    job = person.launch("ray", *FOR_EVER)
+    person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").env)
+    job = person.launch("ray", "--gpus-per-node", "2", *FOR_EVER)
     until(lambda: person.running(job).keys() == ALL, "all nine run and feed the learner")
     assert set(person.running(job).values()) == {"n1", "n2", "n3"}
+    told = person.job(job)["replicas"]
+    assert {one["device_index"] for one in told} == {2, 3}, "Ray has handed over two of four"
+    actor = next(one for one in told if one["name"] == "actor.7")
+    assert f"CUDA_VISIBLE_DEVICES={actor['device_uuid']}\0".encode() in words_of(actor["pid"])
+
     weights = person.directory(job) / "learner" / job / "weights.npz"
     until(lambda: person.step(job) > 0 and weights.exists(), "it trains, and has saved")
     secrets, everything = secrets_in(person.directory(job)), b"".join(map(words_of, ours(nodes)))
-    assert secrets
+    assert len(secrets) == 2, "its own, and one for the actors"
     assert b"gpusched.engines.node" in everything
     assert not [secret for secret in secrets if secret in everything]
+
+    home = person.running(job)["learner.0"]
+    dies = other_than(home, nodes)
+    its = {name for name, node in person.running(job).items() if node == dies.name}
+    ray.kill_node(dies)
+    until(lambda: not its & person.running(job).keys(), "the node is missed")
+    seen = person.step(job)
+    until(lambda: person.step(job) > seen, "the others go on")
+    ray.start_node(dies)
+    until(lambda: person.running(job).keys() == ALL, "its actors are back")
+
+    dies.cut()
+    until(lambda: not its & person.running(job).keys(), "the cut node is missed")
+    seen = person.step(job)
+    until(lambda: person.step(job) > seen, "the others go on without it, too")
+    until(lambda: not ours([dies]), "the node itself has ended its actors, which hear nothing")
+    mend(ray, dies)
+    until(lambda: person.running(job).keys() == ALL, "they are back")
+    log = log_of(person, job, "ray.0")
+    assert log.count(f"runs on {home},") == 1, "the learner's node went on all the time"
+    assert re.search(rf"runs on {dies.name}, .* incarnation 2$", log, re.MULTILINE)
 
     before = ours(nodes)
     os.kill(drivers(person)[0], signal.SIGKILL)
@@ -59,43 +95,36 @@ def test_a_job_on_three_nodes_of_ray_trains_goes_on_without_its_driver_and_stops
     assert person.job(job)["state"] == "cancelled"
     until(lambda: not ours(nodes), "nothing is left on any node")
     assert not drivers(person)
+    assert not secrets_in(person.directory(job)) + secrets_in(ray.base)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(500, func_only=True)
-def test_on_ray_nodes_that_are_killed_or_cut_come_back_and_with_the_head_the_job_is_over(
+def test_where_rays_learner_is_killed_or_cut_off_all_begin_anew_and_with_the_head_the_job_is_over(
     ray: RayCluster, person_with_ray: Person
 ) -> None:
     person, nodes = person_with_ray, list(ray.nodes)
-    job = person.launch("ray", *FOR_EVER)
-    until(lambda: person.running(job).keys() == ALL, "all nine run")
+    job = person.launch("ray", "--gpus-per-node", "0", *FOR_EVER)
+    weights = person.directory(job) / "learner" / job / "weights.npz"
+    until(lambda: person.running(job).keys() == ALL and weights.exists(), "all nine run, and something is saved")
 
-    home = person.running(job)["learner.0"]
-    dies = other_than(home, nodes)
-    its = {name for name, node in person.running(job).items() if node == dies.name}
-    ray.kill_node(dies)
-    until(lambda: not its & person.running(job).keys(), "the node is missed")
-    seen = person.step(job)
-    until(lambda: person.step(job) > seen, "the others go on")
-    ray.start_node(dies)
-    until(lambda: person.running(job).keys() == ALL, "its actors are back")
-    assert "incarnation 2\n" in log_of(person, job, "ray.0")
-    assert person.running(job)["learner.0"] == home
+    def home() -> Node:
+        return next(node for node in nodes if node.name == person.running(job)["learner.0"])
 
-    dies.cut()
-    until(lambda: not its & person.running(job).keys(), "the cut node is missed")
-    until(lambda: not ours([dies]), "the node itself has ended its actors, which hear nothing")
-    dies.heal()
-    ray.kill_node(dies)  # Ray's own daemon ends by itself when it hears that it was given up
-    ray.start_node(dies)
-    until(lambda: person.running(job).keys() == ALL, "they are back")
-
-    host = next(node for node in nodes if node.name == home)
+    host = home()
     ray.kill_node(host)
     until(lambda: "learner.0" not in person.running(job), "the learner is missed")
     ray.start_node(host)
     until(lambda: person.running(job).keys() == ALL, "all have begun anew")
-    assert "going on after" in log_of(person, job, "learner.0")
+    assert log_of(person, job, "learner.0").count("going on after") == 1
+
+    host = home()
+    host.cut()
+    until(lambda: "learner.0" not in person.running(job), "the learner is missed")
+    until(lambda: not ours([host]), "the learner's node has ended what hears nothing")
+    mend(ray, host)
+    until(lambda: person.running(job).keys() == ALL, "all have begun anew")
+    assert log_of(person, job, "learner.0").count("going on after") == 2
 
     ray.kill_head()
     until(lambda: person.job(job)["state"] == "failed", "who has lost Ray has lost the job")

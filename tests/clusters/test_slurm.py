@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def relays(person: Person) -> list[int]:
     return [pid for pid in person.command.running() if b"gpusched.engines.slurm\0" in words_of(pid)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400, func_only=True)
 def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(slurm: Slurm, person: Person) -> None:
     nodes = list(slurm.nodes)
@@ -80,8 +82,9 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     assert not secrets_in(person.directory(job))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200, func_only=True)
-def test_a_node_plans_on_the_gpus_that_it_was_handed_and_who_cancels_in_slurm_has_cancelled_the_job(
+def test_a_node_plans_on_what_it_was_handed_scancel_cancels_and_a_script_runs_by_hand(
     slurm: Slurm, person: Person, stand_in: StandIn
 ) -> None:
     person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").env)
@@ -95,6 +98,39 @@ def test_a_node_plans_on_the_gpus_that_it_was_handed_and_who_cancels_in_slurm_ha
     until(lambda: person.job(job)["state"] == "cancelled", "it is cancelled here")
     assert person.job(job)["message"] == "cancelled in Slurm (scancel)"
     until(lambda: not workers(list(slurm.nodes)), "nothing is left on any node")
+
+    dry = ("launch", "mine", "--engine", "slurm", "--procs", "4", "--updates", "5", "--dry-run")
+    script = person.command.home / "mine.sh"
+    script.write_text(person.run(*dry))
+    env = person.command.env | slurm.environ
+    subprocess.run(["sbatch", str(script)], env=env, cwd=person.command.home, check=True, timeout=30)
+    until(
+        lambda: "COMPLETED" in slurm.run("squeue", "-h", "-t", "all", "-n", "gpusched-mine", "-o", "%T"), "it is done"
+    )
+    by_hand = next((person.command.state / "jobs").glob("mine-slurm-*"))
+    assert json.loads((by_hand / "progress.jsonl").read_text().splitlines()[-1])["step"] == 5
+    assert not secrets_in(by_hand)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400, func_only=True)
+def test_a_job_that_has_to_make_room_saves_and_goes_on_from_there_when_slurm_lets_it(
+    slurm: Slurm, person: Person
+) -> None:
+    job = person.launch("slurm", "--gpus-per-node", "0", "--updates", "100000000")
+    until(lambda: person.running(job).keys() == ALL and person.step(job) > 0, "it trains")
+    submitted, reached = slurm.run("squeue", "-h", "-o", "%i"), person.step(job)
+    slurm.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 3")
+    until(lambda: not person.running(job), "it makes room")
+    until(lambda: not workers(list(slurm.nodes)), "and leaves nothing there")
+    assert person.job(job)["state"] not in ("failed", "cancelled", "lost")
+    slurm.run("scontrol", "update", f"JobId={submitted.strip()}", "StartTime=now")  # not after Slurm's two minutes
+    until(lambda: person.running(job).keys() == ALL, "it is there again")
+    log = (person.directory(job) / "logs" / "learner.0.log").read_text()
+    again = re.search(r"going on after (\d+)", log)
+    assert again is not None
+    assert int(again[1]) >= reached, "it has saved when it was asked to go"
+    assert slurm.run("squeue", "-h", "-o", "%i") == submitted
 
 
 @pytest.mark.long
