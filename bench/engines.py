@@ -74,7 +74,9 @@ def first_steps_s(engine: str, home: Path, environ: Mapping[str, str], *, preloa
     with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.DEVNULL) as launch:
         try:
             _until(lambda: len(_ready(home)) == _ALL or launch.poll() is not None)
-            return max(_ready(home)) - began
+            if len(ready := _ready(home)) < _ALL:
+                sys.exit(f"{engine}: only {len(ready)} of {_ALL} processes have made a step before it ended")
+            return max(ready) - began
         finally:
             launch.send_signal(signal.SIGINT)
             launch.wait(_END_S)

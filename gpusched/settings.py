@@ -71,7 +71,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                'overrun_grace = 10, most_jobs = 64, engine = "local"',
+                'overrun_grace = 10, most_jobs = 64, engine = "local", "slurm" or "ray"',
             )
     return _in_utf8(msgspec.convert(values, Settings))
 

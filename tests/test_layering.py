@@ -76,6 +76,10 @@ def test_imports_only_go_down(path: Path) -> None:
         assert below, f"{path.relative_to(ROOT)} imports gpusched.{other}, which is not below it"
 
 
+def test_what_ray_gets_by_value_needs_no_gpusched_where_it_arrives() -> None:
+    assert not rooms(imports(ROOT / "gpusched" / "engines" / "ray_keeper.py"))
+
+
 @pytest.mark.parametrize(
     "path", [*sources("workloads"), *sources("gpusched/template")], ids=lambda path: str(path.relative_to(ROOT))
 )

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ __all__ = [
     "engine_of",
     "group_of",
     "layout_words",
+    "require_engine",
     "seen_to_here",
     "show_group",
     "submitted_words",
@@ -63,7 +65,7 @@ GpusPerNode = Annotated[
     typer.Option(
         min=0,
         max=_MOST_GPUS,
-        help="On a cluster: whole GPUs of each node. [default: on Slurm all that a node has]",
+        help="On a cluster: whole GPUs of each node. [default: on Slurm as many as each node with GPUs has]",
         metavar="K",
     ),
 ]
@@ -94,8 +96,8 @@ Address = Annotated[
 Patience = Annotated[
     str | None,
     typer.Option(
-        help="On a cluster: a node that hears nothing of the others for so long ends its processes, which are started "
-        "again, there or elsewhere. [default: 45s]",
+        help="On a cluster: a node that hears nothing of the learner for so long ends its processes, which are "
+        "started again, there or elsewhere. [default: 45s]",
         metavar="SPAN",
     ),
 ]
@@ -149,6 +151,8 @@ def group_of(
         if any(role.memory is not None or role.devices is not None for role in workload.roles)
         else 0
     )
+    if gpus and engine == "slurm":
+        _warn_of_a_build_for_cpus()
     memory = parse_mib(cluster.device_memory or "16GiB", "--device-memory")
     rules = Rules(policy=wish.policy, context_mib=settings.context_mib, headroom=settings.headroom)
     nodes = lay_out(wish.request(workload), learner_role(workload), cluster.nodes or 1, gpus, memory, rules)
@@ -185,6 +189,20 @@ def seen_to_here(group: Group) -> Workload:
     return Workload(name=group.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
 
 
+def require_engine(group: Group, *, now: bool) -> None:
+    """Raise HostFault where this host cannot reach the cluster; `now`: it is to take the group at once."""
+    if group.engine == "slurm":
+        from gpusched.engines.slurm_commands import look_up, require_commands
+
+        require_commands()
+        if now:
+            look_up([], "%i")
+    elif now:
+        from gpusched.engines.ray import require_answer
+
+        require_answer(group.address or "auto")
+
+
 def layout_words(group: Group) -> str:
     """Return what will run where: `9 processes on 2 nodes of slurm, 2 GPUs each: learner.0 actor.0-3, actor.4-7`."""
     total = sum(group.counts.values())
@@ -193,13 +211,13 @@ def layout_words(group: Group) -> str:
     return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_words, group.nodes))}"
 
 
-def submitted_words(group: Group, *, as_json: bool) -> str:
-    """Return what would be submitted, a batch script of Slurm, which can be submitted by hand; or JSON about it."""
+def submitted_words(group: Group, name: str, *, as_json: bool) -> str:
+    """Return a batch script of Slurm, which can be submitted by hand as `name`; or JSON about what would be."""
     from gpusched.engines.slurm_words import HeadOrder, batch_script
 
     script = ""
     if group.engine == "slurm":
-        script = batch_script(HeadOrder(group=group), f"gpusched-{group.workload.name}", "slurm-%j.log")
+        script = batch_script(HeadOrder(group=group), f"gpusched-{name}", "slurm-%j.log")
     if not as_json:
         return script
     told: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
@@ -211,7 +229,7 @@ def show_group(group: Group, *, as_json: bool) -> None:
     words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
     if not as_json:
         print(words, file=sys.stderr if group.engine == "slurm" else sys.stdout, flush=True)
-    sys.stdout.write(submitted_words(group, as_json=as_json))
+    sys.stdout.write(submitted_words(group, group.workload.name, as_json=as_json))
 
 
 def _share_words(share: NodeShare) -> str:
@@ -231,6 +249,9 @@ def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
         raise UsageError(f"--procs max: how many fit, only the nodes of {engine} know", "give a number")
     if engine != "slurm" and cluster.site:
         raise UsageError(f"--site is for sbatch, and {engine} has none", "leave it out")
+    for word in cluster.site:
+        if not word.startswith("-") or any(map(str.isspace, word.partition("=")[0])):
+            raise UsageError(f"--site={word}: is no option of sbatch", "write it as one word: --site=--partition=gpu")
     ours = [word for word in cluster.site if word.startswith(_OURS)]
     if ours:
         raise UsageError(f"--site={ours[0]}: gpusched says that itself", "leave it out, or give launch's own option")
@@ -245,16 +266,26 @@ def _patience_s(text: str) -> int:
 
 
 def _gpus(engine: str, cluster: ClusterWish) -> int:
-    """Return how many GPUs a node gives; all where nothing was typed. Raises HostFault."""
+    """Return how many GPUs a node gives; where nothing was typed, what each has that has any. Raises HostFault."""
     if cluster.gpus_per_node is not None:
         return cluster.gpus_per_node
     if engine == "ray":
         told = "how many GPUs a node of Ray gives is not known before the job is there"
         raise UsageError(told, "give --gpus-per-node; with 0 no process gets one")
     from gpusched.engines.slurm_commands import gpus_of_site
-    from gpusched.engines.slurm_words import read_gpus
+    from gpusched.engines.slurm_words import partition_of, read_gpus
 
-    return read_gpus(gpus_of_site())
+    return read_gpus(gpus_of_site(partition_of(cluster.site)))
+
+
+def _warn_of_a_build_for_cpus() -> None:
+    """Say so where GPUs would be taken for nothing: a login node has no driver, by which `make setup` chooses."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    with suppress(PackageNotFoundError):
+        version("tensorflow-cpu")
+        told = "TensorFlow here, and so on the nodes, is its build for CPUs: with it these processes use no GPU"
+        print(f"gpusched: {told}\n  hint: make setup FLAVOUR=cuda", file=sys.stderr)
 
 
 def _address_of_ray(cluster: ClusterWish) -> str:
@@ -263,7 +294,8 @@ def _address_of_ray(cluster: ClusterWish) -> str:
     Without an address it would start a cluster of its own, and `ray://` is that of a client, which the driver is not.
     """
     address = cluster.address or os.environ.get("RAY_ADDRESS")
-    if not address or "://" in address:
+    known = address == "auto" or (address and "://" not in address and address.rpartition(":")[2].isdecimal())
+    if not address or not known:
         told = "which cluster of Ray?" if not address else f"{address} is no address of a cluster's head"
         raise UsageError(told, "give --address HOST:PORT, as `ray start` told it, or auto on a node of the cluster")
     if find_spec("ray") is None:

@@ -94,11 +94,13 @@ def export(
     cluster = ClusterWish("slurm", nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()))
     if kind != "slurm" and cluster.given():
         raise UsageError(f"{' and '.join(cluster.given())} belongs to slurm", "leave it out")
+    if kind == "slurm" and image:
+        raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched export {kind} {named.name}")
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
     if kind == "slurm":
-        script = _batch_script(loaded, options, wish, cluster, as_json=as_json)
+        script = _batch_script(loaded, options, wish, cluster, name or loaded.name, as_json=as_json)
         _put(script, _path(kind, name or loaded.name, output, "json" if as_json else "sh"))
         return
     what = Exported(
@@ -135,12 +137,13 @@ def _tell(notes: Sequence[str]) -> None:
         print(f"gpusched: {note}", file=sys.stderr)
 
 
-def _batch_script(workload: "Workload", options: bytes, wish: Wish, cluster: ClusterWish, *, as_json: bool) -> str:
+def _batch_script(
+    workload: "Workload", options: bytes, wish: Wish, cluster: ClusterWish, name: str, *, as_json: bool
+) -> str:
     from gpusched.cli.cluster import group_of, submitted_words
 
-    return submitted_words(
-        group_of("slurm", workload, options, wish, cluster, load_settings(os.environ)), as_json=as_json
-    )
+    group = group_of("slurm", workload, options, wish, cluster, load_settings(os.environ))
+    return submitted_words(group, name, as_json=as_json)
 
 
 def _path(kind: Kind, name: str, output: str | None, suffix: str) -> Path | None:

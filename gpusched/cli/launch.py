@@ -114,7 +114,7 @@ def launch(
     )
     chosen = engine_of(cluster, loaded, settings)
     if chosen != LOCAL:
-        _require_no_network(chosen, listen=listen, watch=watch)
+        _require_no_network(chosen, listen=listen, insecure=insecure, watch=watch)
         group = group_of(chosen, loaded, options, wish, cluster, settings)
         _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
         return
@@ -135,12 +135,13 @@ def launch(
 def _on_cluster(
     group: "Group", queue: QueueWish, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
 ) -> None:
-    from gpusched.cli.cluster import layout_words, seen_to_here, show_group
+    from gpusched.cli.cluster import layout_words, require_engine, seen_to_here, show_group
     from gpusched.model.job import Spread
 
     if dry_run:
         show_group(group, as_json=as_json)
         return
+    require_engine(group, now=not detach)
     import msgspec
 
     here, options, network = seen_to_here(group), msgspec.json.encode(group), Spread(engine=group.engine)
@@ -153,9 +154,9 @@ def _on_cluster(
     run_here(asked, settings, watch=False, as_json=as_json, first_line=layout_words(group))
 
 
-def _require_no_network(engine: str, *, listen: str | None, watch: bool) -> None:
+def _require_no_network(engine: str, *, listen: str | None, insecure: bool, watch: bool) -> None:
     """Raises UsageError for options of a launch on one host."""
-    for option, given in (("--listen", listen is not None), ("--watch", watch)):
+    for option, given in (("--listen", listen is not None), ("--insecure", insecure), ("--watch", watch)):
         if given:
             raise UsageError(f"{option} is for a launch on this host, not on {engine}", f"leave {option} out")
 

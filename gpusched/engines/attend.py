@@ -10,7 +10,7 @@ from typing import Final
 from gpusched.engines.base import Engine, Seen
 from gpusched.supervisor.nodes import tell_engine
 
-__all__ = ["Requests", "attend", "telling"]
+__all__ = ["Requests", "attend", "say_last", "telling"]
 
 LOOK_EVERY_S: Final = 0.2
 
@@ -65,3 +65,10 @@ def telling(job: Path) -> Callable[[Seen], bool]:
         return True
 
     return tell
+
+
+def say_last(job: Path, words: str) -> None:
+    """Print why the job ended, and leave it where `status` finds it."""
+    print(words, flush=True)
+    with suppress(OSError):
+        tell_engine(job, words)

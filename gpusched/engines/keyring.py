@@ -3,10 +3,13 @@
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from gpusched.keys import ALLOWED, SERVER, make_server_key, new_key
+from gpusched.model.group import NodeOrder
 from gpusched.supervisor.hosts import FIRST_KEY
 
-__all__ = ["fresh_keys"]
+__all__ = ["fresh_keys", "order_of"]
 
 
 def fresh_keys(job: str) -> dict[str, str]:
@@ -16,3 +19,10 @@ def fresh_keys(job: str) -> dict[str, str]:
         make_server_key(keys, job)
         new_key(keys, FIRST_KEY)
         return {name: (keys / name).read_text() for name in (SERVER, ALLOWED, f"{FIRST_KEY}.key")}
+
+
+def order_of(whole: NodeOrder, number: int) -> NodeOrder:
+    """Return what node `number` is told. The learner's own keys are for its node alone."""
+    actors = f"{FIRST_KEY}.key"
+    keys = whole.keys if number == 0 else {actors: whole.keys[actors]}
+    return msgspec.structs.replace(whole, number=number, keys=keys)

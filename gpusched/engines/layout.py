@@ -60,7 +60,9 @@ def _place_on_devices(placed: list[Counter[str]], request: Request, gpus: int, m
         found = plan(request, pool, rules=rules)
     except NeverFits as error:
         told = f"{len(placed)} nodes with {gpus} GPU{'s' if gpus > 1 else ''} of {format_mib(memory_mib)} each"
-        raise NeverFits(f"on {told}: {error.message}", "give more --nodes, or fewer --procs") from None
+        raise NeverFits(
+            f"on {told}: {error.message}", "give more --nodes or fewer --procs, or --device-memory if they have more"
+        ) from None
     for replica in found.replicas:
         placed[(replica.device_index or 0) // gpus][replica.role] += 1
 

@@ -27,7 +27,7 @@ from gpusched.errors import GpuschedError, HostFault, StillRuns
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import LogPart, NodeOrder, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.job import Listening, Member, Part
-from gpusched.model.status import JobState, JobStatus
+from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.host import host_name
@@ -180,7 +180,7 @@ def _mark(order: NodeOrder) -> str:
 def _sweep(settings: Settings, order: NodeOrder) -> None:
     """Remove what earlier incarnations of the part have left here that were killed with their node, keys among it."""
     for left in settings.runtime_dir.glob(f"nodes/{_mark(order)}.*/{order.job}"):
-        if read_job(left).state is JobState.LOST:
+        if read_job(left).state in JOB_TERMINAL:
             shutil.rmtree(left.parent, ignore_errors=True)
 
 

@@ -14,13 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from gpusched import contract
 from gpusched.engines import ray_keeper
-from gpusched.engines.attend import Requests, attend, telling
+from gpusched.engines.attend import Requests, attend, say_last, telling
 from gpusched.engines.base import Seen
-from gpusched.engines.keyring import fresh_keys
+from gpusched.engines.keyring import fresh_keys, order_of
 from gpusched.engines.ray_course import Course
 from gpusched.engines.ray_words import needs_of, needs_words, require_nodes
 from gpusched.engines.steps import PER_ATTEMPT
@@ -29,7 +27,7 @@ from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.group import Group, NodeOrder
 from gpusched.supervisor.jobdir import JobDirectory
 
-__all__ = ["Ray", "main"]
+__all__ = ["Ray", "main", "require_answer"]
 
 _AT_THE_SAME_TIME: Final = 4  # a Keeper is heard for long at a time, and must be told things meanwhile
 _KILLED_AFTER_S: Final = 15.0  # beyond the workload's own grace: a supervisor may have to kill, and tells of it
@@ -69,8 +67,7 @@ class Ray:
             keys=fresh_keys(job),
         )
         for number in range(len(self._group.nodes)):
-            part = msgspec.structs.replace(order, number=number)
-            self._nodes.append(RayNode(part, self._course, partial(make_keeper, number)))
+            self._nodes.append(RayNode(order_of(order, number), self._course, partial(make_keeper, number)))
         for node in self._nodes:
             node.start()
 
@@ -113,7 +110,7 @@ class Ray:
         import ray
 
         address = self._group.address or "auto"  # never None, with which Ray would start a cluster of its own
-        _require_answer(address)
+        require_answer(address)
         try:
             ray.init(
                 address=address,
@@ -151,7 +148,7 @@ class Ray:
         return make_keeper
 
 
-def _require_answer(address: str) -> None:
+def require_answer(address: str) -> None:
     """Raise HostFault where nobody listens: Ray would try for minutes before it says so."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
@@ -164,17 +161,17 @@ def _require_answer(address: str) -> None:
 
 def main() -> int:
     """Run the group of this job's settings to its end; see the module."""
+    me = contract.replica()
+    directory = JobDirectory(me.run_dir)
     try:
-        me = contract.replica()
-        directory = JobDirectory(me.run_dir)
         engine = Ray(directory, contract.settings(Group), me.attempt)
         engine.submit()
         requests = Requests()  # after Ray has put a handler of its own in its place
         ended = attend(engine, requests, telling(directory.path))
     except GpuschedError as error:
-        print(error, file=sys.stderr)
+        say_last(directory.path, str(error))
         return error.exit_code
-    print(ended.words, flush=True)
+    say_last(directory.path, ended.words)
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 
 

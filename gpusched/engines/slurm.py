@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from gpusched import contract
-from gpusched.engines.attend import Requests, attend, telling
+from gpusched.engines.attend import Requests, attend, say_last, telling
 from gpusched.engines.base import Seen, Stage
 from gpusched.engines.handed import submitters
 from gpusched.engines.slurm_commands import (
@@ -163,20 +163,19 @@ class Slurm:
 def main() -> int:
     """Run the group of this job's settings to its end; see the module."""
     requests = Requests()
+    directory = JobDirectory(contract.replica().run_dir)
     try:
-        directory = JobDirectory(contract.replica().run_dir)
         engine = Slurm(directory, contract.settings(Group), os.environ)
         engine.submit()
         ended = attend(engine, requests, telling(directory.path), every_s=_LOOK_EVERY_S)
         engine.clear_up()
     except GpuschedError as error:
-        print(error, file=sys.stderr)
+        say_last(directory.path, str(error))
         return error.exit_code
     if ended.stage == "cancelled" and not requests.count:
         _cancel_job(directory, requests)
-    print(
-        *(last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else ()), ended.words, sep="\n", flush=True
-    )
+    why = last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else []
+    say_last(directory.path, "; ".join([ended.words, *why]))
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 
 

@@ -1,5 +1,6 @@
 """What Slurm is asked: its commands as functions, whose errors end here."""
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ __all__ = [
     "look_up",
     "nodes_of_job",
     "patiently",
+    "require_commands",
     "run",
     "scancel",
     "submit",
@@ -24,6 +26,7 @@ _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 2.0
 _NOT_NOW: Final = ("timed out", "Unable to contact", "Connection refused", "temporarily")
 """What sbatch says of a controller that may have taken the job all the same, or will later."""
+_COMMANDS: Final = ("sbatch", "squeue", "scancel", "scontrol")
 _HINT: Final = "run it where sbatch works, such as a login node of the cluster"
 
 
@@ -61,7 +64,9 @@ def run(words: Sequence[str], told: str | None = None, env: Mapping[str, str] | 
             f"{words[0]} did not answer within {_PATIENCE_S:.0f} s", "is slurmctld well? scontrol ping"
         ) from None
     if done.returncode:
-        raise Unanswered(f"{words[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}", "scontrol ping, sinfo")
+        told = "; ".join(done.stderr.split("\n")).strip("; ") or f"exit code {done.returncode}"
+        told = told if told.startswith(words[0]) else f"{words[0]}: {told}"
+        raise Unanswered(told, "see that Slurm is well: scontrol ping, sinfo")
     return done.stdout
 
 
@@ -114,9 +119,16 @@ def address_of(node: str) -> str:
     return words.get("NodeAddr") or node
 
 
-def gpus_of_site() -> list[str]:
-    """Return the generic resources of the site's nodes, a line for each kind of node. Raises HostFault."""
-    return run(["sinfo", "-h", "-o", "%G"]).splitlines()
+def gpus_of_site(which: Sequence[str]) -> list[str]:
+    """Return the generic resources of the nodes that `which` names, a line for each kind. Raises HostFault."""
+    return run(["sinfo", "-h", *which, "-o", "%G"]).splitlines()
+
+
+def require_commands() -> None:
+    """Raise HostFault where Slurm cannot be had from this host."""
+    for name in _COMMANDS:
+        if shutil.which(name) is None:
+            raise HostFault(f"there is no {name} on this host", _HINT)
 
 
 def without_slurm(environ: Mapping[str, str]) -> dict[str, str]:

@@ -123,6 +123,7 @@ def _own_directory(told: HeadOrder, settings: Settings) -> JobDirectory:
             f"{directory.path}: {error.strerror}", "set GPUSCHED_STATE_DIR to a directory of yours"
         ) from None
     complete(directory)
+    print(f"{name}: logs and results are in {directory.path}", flush=True)
     return directory
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "job_name",
     "makes_room",
     "outside",
+    "partition_of",
     "places",
     "read_gpus",
     "seen",
@@ -57,6 +58,14 @@ _STAGES: Final[dict[str, Stage]] = {
     "TIMEOUT": "failed",
 }
 """The states of squeue(1), "JOB STATE CODES"; all others are of a job that runs."""
+
+
+_PARTITION: Final = ("--partition=", "-p")
+_WHERE: Final = (
+    *_PARTITION,
+    *("--account=", "-A", "--qos=", "-q", "--time=", "-t", "--constraint=", "-C", "--exclude=", "-x"),
+    *("--clusters=", "-M", "--licenses=", "-L", "--mem=", "--mem-per-cpu=", "--nice", "--reservation=", "--wckey="),
+)
 
 
 class HeadOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,8 +125,18 @@ def inside(group: Group, job_id: str, node: str) -> list[str]:
 
 
 def outside(group: Group, job_id: str) -> list[str]:
-    """Return what starts a node's part on any node, once there is one: a job of its own."""
-    return ["srun", f"--job-name={extra_name(job_id)}", *group.site, *_one_task(group)]
+    """Return what starts a node's part on any node, once there is one: a job of its own.
+
+    Of the site's words it has those that say where a job may run, and for whose account. srun refuses some of sbatch's,
+    and would wait for others, such as --begin, that are long fulfilled.
+    """
+    where = [word for word in group.site if word.startswith(_WHERE)]
+    return ["srun", f"--job-name={extra_name(job_id)}", *where, *_one_task(group)]
+
+
+def partition_of(site: Sequence[str]) -> list[str]:
+    """Return those of the site's words that name partitions: sinfo takes them, too."""
+    return [word for word in site if word.startswith(_PARTITION)]
 
 
 def seen(line: str) -> Seen:

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from gpusched import contract
+from gpusched.engines.keyring import order_of
 from gpusched.engines.told import Ledger
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import make_private, replace_file
@@ -67,8 +68,8 @@ def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
         order = msgspec.json.decode(Path(settings.order).read_bytes(), type=NodeOrder)
     except (OSError, msgspec.MsgspecError) as error:
         raise HostFault(f"{settings.order}: {error}", "launch the job anew") from None
-    number = 0 if me.role == _FIRST else me.rank + 1
-    return msgspec.structs.replace(order, number=number, incarnation=order.incarnation + me.attempt + 1)
+    mine = order_of(order, 0 if me.role == _FIRST else me.rank + 1)
+    return msgspec.structs.replace(mine, incarnation=order.incarnation + me.attempt + 1)
 
 
 def end_like(order: NodeOrder, node: int, end: Callable[[], None]) -> NoReturn:

@@ -8,7 +8,6 @@ JOBDIR/progress.jsonl     what the leader reports
 import contextlib
 import os
 import select
-import shutil
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,7 +16,7 @@ import msgspec
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus
-from gpusched.supervisor.hosts import KEYS
+from gpusched.supervisor.hosts import remove_keys
 from gpusched.supervisor.jobdir import JobDirectory, lost
 from gpusched.supervisor.nodes import learner_directory, node_file, tell_engine
 
@@ -50,7 +49,7 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self._lose("is gone")
         if self._number == 0:  # one that was killed could not remove them
-            shutil.rmtree(learner_directory(self._directory.path) / KEYS, ignore_errors=True)
+            remove_keys(learner_directory(self._directory.path))
 
     @property
     def state(self) -> JobState | None:

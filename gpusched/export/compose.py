@@ -85,8 +85,9 @@ def _escaped(text: str) -> str:
 
 def _notes(what: Exported) -> list[str]:
     notes = [
-        "Start it: docker compose up; end it: docker compose down (the results stay in the volume, -v removes them).",
-        f"Get the results: docker compose cp {word(learner_role(what.workload))}:{RUN_DIR} .",
+        "Start it: docker compose up",
+        f"Get the results, before the end: docker compose cp {word(learner_role(what.workload))}:{RUN_DIR} .",
+        "End it: docker compose down (the results stay in the volume, too; -v removes them).",
     ]
     if what.plan.inventory.source == "profile" and what.plan.devices:
         notes.append(

@@ -40,6 +40,8 @@ MOST_ACTORS: Final = 250
 """Each pod is a host of its own to the learner, which takes so many with one key (channel/hosts.py)."""
 
 _PORT: Final = 5555
+_WAITS_S: Final = 366 * 86_400
+"""An actor that gives up its learner ends as if all were done, and no Job starts it again: here nobody gives up."""
 _KEYS_DIR: Final = "/gpusched/keys"
 _SECRET_DIR: Final = "/gpusched/secret"  # noqa: S105 (a directory)
 _JOIN: Final = f"{FIRST_KEY}.key"
@@ -91,6 +93,7 @@ def _groups(what: Exported, share: ShareResource, learner: str) -> list[_Group]:
             settings=what.options,
             keys=f"{_KEYS_DIR}/{SERVER if listens else _JOIN}",
             listen=f"tcp://0.0.0.0:{_PORT}" if listens else None,
+            patience_s=None if listens else _WAITS_S,
         )
 
     planned = what.plan.replicas if share != "hami" else tuple(map(_on_virtual_device, what.plan.replicas))

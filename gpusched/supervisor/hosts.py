@@ -18,8 +18,10 @@ __all__ = [
     "KEYS",
     "Addresses",
     "addresses",
+    "are_of_this_start",
     "join_key",
     "learner_role",
+    "remove_keys",
     "with_joined",
     "with_network",
 ]
@@ -59,6 +61,18 @@ def learner_role(workload: Workload) -> str:
 def join_key(job: Path) -> Path:
     """Return the file of the key that a launch makes for others; of a job whose learner is elsewhere, its own copy."""
     return job / KEYS / f"{FIRST_KEY}.key"
+
+
+def remove_keys(job: Path) -> None:
+    """Remove the keys of a job, as far as that is allowed."""
+    import shutil  # no other job needs it
+
+    shutil.rmtree(job / KEYS, ignore_errors=True)
+
+
+def are_of_this_start(network: Network | None) -> bool:
+    """Return whether the job's keys are of no use after it: an engine makes new ones for each start on a cluster."""
+    return isinstance(network, Listening | Member) and network.incarnation > 0
 
 
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:

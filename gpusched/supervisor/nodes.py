@@ -37,6 +37,7 @@ def with_nodes(status: JobStatus) -> JobStatus:
 
     Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
     engine itself are shown only where they failed, or the job is over and never had others.
+    Why it failed is what its cluster said last.
     """
     if status.engine is None:
         return status
@@ -49,6 +50,8 @@ def with_nodes(status: JobStatus) -> JobStatus:
     own = tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
     replicas = tuple(replica for one in told for replica in one.replicas)
     counts = tuple(count for one in told for count in one.counts)
+    if status.state is JobState.FAILED and (why := _words(job)):
+        status = msgspec.structs.replace(status, message=": ".join(filter(None, [status.message, why])))
     if status.state in JOB_TERMINAL:
         return msgspec.structs.replace(status, replicas=own + replicas if replicas else status.replicas, counts=counts)
     joined = msgspec.structs.replace(status, replicas=own + replicas, counts=counts)

@@ -42,6 +42,7 @@ from gpusched.supervisor.events import (
     Tick,
 )
 from gpusched.supervisor.fork_request import command_of
+from gpusched.supervisor.hosts import are_of_this_start, remove_keys
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 from gpusched.supervisor.lease_files import give_back
@@ -86,6 +87,7 @@ class Runner:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._elsewhere = isinstance(spec.network, Elsewhere)
+        self._removes_keys = are_of_this_start(spec.network)
         self._learner_gone = (directory.path / LEARNER_LOST, directory.path / LEARNER_OVER)
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
@@ -269,6 +271,8 @@ class Runner:
         if not kill_descendants(_SWEEP_PATIENCE_S):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
+        if self._removes_keys:  # whoever started the job may have been killed before
+            remove_keys(self._directory.path)
         deadline = self._now() + _LAST_SAVE_PATIENCE_S
         while not self._recorder.save(self._machine):
             if self._now() >= deadline or not self._directory.path.exists():

@@ -1,6 +1,7 @@
 """`launch --engine`: what is said before anything is submitted, on a host that has no Slurm."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +72,11 @@ def test_the_configuration_may_name_the_engine(command: Command, tmp_path: Path)
         (["--engine", "slurm", "--patience", "soon"], 2, "--patience"),
         (["--engine", "ray"], 2, "which cluster of Ray?"),
         (["--engine", "ray", "--address", "ray://x:1"], 2, "ray://x:1 is no address of a cluster's head"),
+        (["--engine", "ray", "--address", "x"], 2, "x is no address of a cluster's head"),
         (["--engine", "ray", "--address", "x:1", "--site=-p"], 2, "--site is for sbatch"),
+        (["--engine", "slurm", "--site=-p gpu"], 2, "--site=-p gpu: is no option of sbatch"),
+        (["--engine", "slurm", "--site=gpu"], 2, "--site=gpu: is no option of sbatch"),
+        (["--engine", "slurm", "--insecure"], 2, "--insecure is for a launch on this host"),
         (["--engine", "slurm", "--site=--array=1-3"], 2, "--site=--array=1-3: gpusched says that itself"),
         (["--engine", "slurm", "--nodes", "9"], 2, "6 processes on 9 nodes leave some without any"),
     ],
@@ -84,7 +89,22 @@ def test_without_slurm_it_says_where_to_launch(command: Command) -> None:
     code, said = launch(command, "--engine", "slurm", memory=True)
     assert (code, "there is no sinfo on this host" in said, "a login node" in said) == (5, True, True)
     code, said = launch(command, "--engine", "slurm")
-    assert (code, "there is no squeue on this host" in said) == (1, True)
+    assert (code, "there is no sbatch on this host" in said) == (5, True)
+    assert not list(command.state.glob("jobs/*")), "no job was made for it"
+
+
+def test_where_slurm_or_ray_does_not_answer_no_job_is_made(command: Command, tmp_path: Path) -> None:
+    for name in ("sbatch", "squeue", "scancel", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o700)
+    command.env["PATH"] = f"{tmp_path}:/bin"
+    code, said = launch(command, "--engine", "slurm")
+    assert (code, "squeue: Unable to contact slurm controller" in said) == (5, True)
+    with socket.create_server(("127.0.0.1", 0)) as nobodys:
+        address = f"127.0.0.1:{nobodys.getsockname()[1]}"
+    code, said = launch(command, "--engine", "ray", "--address", address)
+    assert (code, f"Ray at {address}: " in said) == (5, True)
+    assert not list(command.state.glob("jobs/*"))
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

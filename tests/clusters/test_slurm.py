@@ -146,3 +146,28 @@ def test_when_the_learners_node_is_lost_the_job_begins_anew_and_goes_on_from_its
     until(lambda: set(person.running(job).values()) == {"n2", "n3"}, "it runs on the other two nodes")
     assert "going on after" in (person.directory(job) / "logs" / "learner.0.log").read_text()
     assert slurm.run("squeue", "-h", "-o", "%i") == submitted
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400, func_only=True)
+def test_for_a_node_that_was_cut_off_another_one_is_taken_and_what_it_left_is_never_heard_again(
+    slurm: Slurm, person: Person
+) -> None:
+    job = person.launch("slurm", "--gpus-per-node", "0", "--updates", "100000000", nodes=2)
+    until(lambda: person.running(job).keys() == ALL, "it runs on two of three nodes")
+    learner = slurm.nodes[0].pids_of("mine.learner")
+    its = {name for name, node in person.running(job).items() if node == "n2"}
+    slurm.nodes[1].cut()
+    until(lambda: not its & person.running(job).keys(), "the cut node is missed")
+    until(lambda: not slurm.nodes[1].pids_of("mine.actor"), "and has ended its actors, which hear nothing")
+    until(lambda: set(person.running(job).values()) == {"n1", "n3"}, "another node has its part")
+    assert person.running(job).keys() == ALL
+    slurm.nodes[1].heal()
+    slurm.wait_for_idle(1)
+    seen = person.step(job)
+    until(lambda: person.step(job) > seen + 10, "it trains")
+    assert set(person.running(job).values()) == {"n1", "n3"}
+    assert slurm.nodes[0].pids_of("mine.learner") == learner
+    person.run("stop", job)
+    until(lambda: not slurm.run("squeue", "-h"), "Slurm has no job of it, nor the further one")
+    until(lambda: not workers(list(slurm.nodes)), "nothing is left on any node")

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.engines.keyring import fresh_keys
+from gpusched.engines.keyring import fresh_keys, order_of
 from gpusched.model.group import LogPart, NodeOrder, NodeShare, NodeStatus, Refused, Told
 from gpusched.model.status import JobState, JobStatus
 from gpusched.supervisor.nodes import learner_directory
@@ -30,6 +30,7 @@ class Started:
     """A node that was started; its input stays open."""
 
     def __init__(self, order: NodeOrder, home: Path) -> None:
+        self.home = home
         env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
         env |= {"GPUSCHED_STATE_DIR": str(home / "state"), "GPUSCHED_RUNTIME_DIR": str(home)}
         self.process = subprocess.Popen(
@@ -89,7 +90,7 @@ def orders(tmp_path: Path) -> list[NodeOrder]:
         incarnation=1,
         keys=fresh_keys("toy-1"),
     )
-    return [order, msgspec.structs.replace(order, number=1)]
+    return [order_of(order, 0), order_of(order, 1)]
 
 
 @pytest.fixture
@@ -98,8 +99,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[NodeOr
     started: list[Started] = []
 
     def begin(order: NodeOrder) -> Started:
-        home = homes / str(len(started))
-        home.mkdir(mode=0o700)
+        home = homes / str(order.number)
+        home.mkdir(mode=0o700, exist_ok=True)
         started.append(Started(order, home))
         return started[-1]
 
@@ -154,14 +155,36 @@ def test_a_node_that_nobody_reads_ends(orders: list[NodeOrder], start: Callable[
 
 
 def test_a_node_without_its_learner_ends_its_actors_and_leaves_nothing(
-    orders: list[NodeOrder], start: Callable[[NodeOrder], Started], tmp_path: Path
+    orders: list[NodeOrder], start: Callable[[NodeOrder], Started]
 ) -> None:
     node = start(orders[1])
     code, status = node.ended()
     assert code == 1
     assert status is not None
     assert status.state is JobState.FAILED
-    assert not list(tmp_path.rglob("join.key"))
+    assert not list(node.home.glob("nodes/*"))
+
+
+def test_only_the_learners_node_has_the_learners_keys_and_who_is_killed_leaves_none(
+    orders: list[NodeOrder], start: Callable[[NodeOrder], Started]
+) -> None:
+    first, second = map(start, orders)
+    first.until(lambda: first.all_ready("learner.0", "actor.0"))
+    second.until(lambda: second.all_ready("actor.1", "actor.2"))
+
+    def left() -> list[str]:
+        return [path.name for path in second.home.glob("nodes/*/*/keys/*")]
+
+    assert left() == ["join.key"]
+    second.process.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while left():
+        assert time.monotonic() < deadline, "its supervisor takes the key with it"
+        time.sleep(0.05)
+    before = list(second.home.glob("nodes/*"))
+    again = start(msgspec.structs.replace(orders[1], incarnation=2))
+    again.until(lambda: again.all_ready("actor.1", "actor.2"))
+    assert len(list(second.home.glob("nodes/*"))) == len(before) == 1, "what was left there is swept away"
 
 
 def test_what_a_node_cannot_do_is_told_in_words(orders: list[NodeOrder], start: Callable[[NodeOrder], Started]) -> None:

@@ -135,6 +135,16 @@ def test_when_the_job_is_over_no_replica_is_shown_as_running_that_its_node_left_
     assert {(one.state, one.pid) for one in shown.replicas} == {(ReplicaState.EXITED, None)}
 
 
+def test_a_job_that_failed_says_why_in_its_clusters_words(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    tell_engine(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit")
+    failed = msgspec.structs.replace(a_job(job, JobState.FAILED), message="slurm.0 crashed with code 1")
+    assert (
+        with_nodes(failed).message == "slurm.0 crashed with code 1: Slurm job 3 is FAILED; n1: 1 learner does not fit"
+    )
+    assert with_nodes(a_job(job, JobState.CANCELLED)).message == a_job(job, JobState.CANCELLED).message
+
+
 def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with Ledger(job, 0) as ledger:

@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from gpusched.engines.base import Stage
-from gpusched.engines.slurm_words import HeadOrder, batch_script, inside, makes_room, outside, places, read_gpus, seen
+from gpusched.engines.slurm_words import (
+    HeadOrder,
+    batch_script,
+    inside,
+    makes_room,
+    outside,
+    partition_of,
+    places,
+    read_gpus,
+    seen,
+)
 from tests.engines.groups import a_group
 
 
@@ -64,6 +74,16 @@ def test_what_the_site_wants_is_said_in_the_script_and_of_further_jobs_but_not_w
     assert '#SBATCH "--comment=two words"\n' in script
     assert "--partition=gpu" in outside(group, "7")
     assert "--partition=gpu" not in inside(group, "7", "n2")
+
+
+def test_another_node_is_asked_for_with_what_srun_knows_of_the_sites_words() -> None:
+    site = ("--partition=gpu", "-Alab", "--time=2:00:00", "--begin=now+1hour", "--dependency=afterok:1", "--parsable")
+    assert outside(a_group(site=site), "7")[2:5] == ["--partition=gpu", "-Alab", "--time=2:00:00"]
+    assert not {"--begin=now+1hour", "--dependency=afterok:1", "--parsable"} & set(outside(a_group(site=site), "7"))
+
+
+def test_the_gpus_of_the_partition_that_was_asked_for_count() -> None:
+    assert partition_of(("--account=lab", "--partition=gpu,debug", "-pbig")) == ["--partition=gpu,debug", "-pbig"]
 
 
 def test_a_job_that_is_cancelled_does_not_wait_for_slurm_to_end_it() -> None:

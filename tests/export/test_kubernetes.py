@@ -40,6 +40,7 @@ def test_replicas_that_differ_in_their_rank_only_are_one_job() -> None:
 
     assert {name: job["completions"] for name, job in found.items()} == {"snake-learner": 1, "snake-actor": 32}
     assert env(found["snake-actor"])["GPUSCHED_ROLE_COUNT"] == "32"
+    assert int(env(found["snake-actor"])["GPUSCHED_PATIENCE_S"]) > 30 * 86_400, "the learner's pod may wait for long"
     assert container(found["snake-actor"])["resources"] == {"limits": {"nvidia.com/gpu": 1}}
     assert "CUDA_VISIBLE_DEVICES" not in env(found["snake-actor"]), "the device plugin says which it is"
 

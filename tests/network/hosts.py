@@ -33,6 +33,10 @@ def reason_for_no_hosts() -> str | None:
     if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
         return "this machine allows no network namespaces"
     subprocess.run(["ip", "netns", "del", name], check=False)
+    for kind in (["bridge"], ["veth", "peer", "name", f"{name[:13]}b"]):
+        if subprocess.run(["ip", "link", "add", name[:13], "type", *kind], capture_output=True, check=False).returncode:
+            return f"this machine allows no network device of the type {kind[0]}"
+        subprocess.run(["ip", "link", "del", name[:13]], check=False)
     return None
 
 
