@@ -190,13 +190,19 @@ def seen_to_here(group: Group) -> Workload:
 
 
 def require_engine(group: Group, *, now: bool) -> None:
-    """Raise HostFault where this host cannot reach the cluster; `now`: it is to take the group at once."""
+    """Raise HostFault where this host cannot reach the cluster, and UsageError for what the site does not allow.
+
+    A Ray that is to take the group only later may not be up yet; `now`: at once.
+    """
     if group.engine == "slurm":
-        from gpusched.engines.slurm_commands import look_up, require_commands
+        from gpusched.engines.slurm_commands import gives_up_after_s, require_commands
 
         require_commands()
-        if now:
-            look_up([], "%i")
+        if (least := gives_up_after_s()) < group.patience_s:
+            told = (
+                f"--patience {group.patience_s}s: Slurm gives up a node after {least:.0f} s, when its actors still run"
+            )
+            raise UsageError(told, f"give at most --patience {least:.0f}s")
     elif now:
         from gpusched.engines.ray import require_answer
 

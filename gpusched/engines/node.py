@@ -21,9 +21,10 @@ import msgspec
 
 from gpusched.control.place import private_directory
 from gpusched.engines.attend import Requests, attend
+from gpusched.engines.handed import keep_from_ageing, settings_of_node
 from gpusched.engines.local import Asked, Local
 from gpusched.engines.wish import Wish
-from gpusched.errors import GpuschedError, HostFault, StillRuns
+from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import LogPart, NodeOrder, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.job import Listening, Member, Part
@@ -31,8 +32,8 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.host import host_name
-from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.hosts import FIRST_KEY, KEYS
+from gpusched.settings import Settings
+from gpusched.supervisor.hosts import join_key, key_directory
 from gpusched.supervisor.jobdir import JobDirectory, complete, read_job
 from gpusched.supervisor.nodes import learner_directory
 from gpusched.supervisor.tcp import Tcp
@@ -59,9 +60,9 @@ def main() -> int:
     threading.Thread(target=_hear, args=(words, requests), daemon=True).start()
     threading.Thread(target=mouth.beat, daemon=True).start()
     try:
-        return _run(order, load_settings(os.environ), requests, mouth)
+        return _run(order, settings_of_node(os.environ), requests, mouth)
     except GpuschedError as error:
-        mouth.say([Refused(words=f"{host_name()}: {error}", yet=isinstance(error, StillRuns))])
+        mouth.say([Refused(words=f"{host_name()}: {error}", yet=isinstance(error, StillRuns | NotNow))])
         return error.exit_code
     except OSError as error:
         mouth.say([Refused(words=f"{host_name()}: {error.filename or 'the node'}: {error.strerror}")])
@@ -76,8 +77,8 @@ def workload_of(order: NodeOrder) -> Workload:
     return msgspec.structs.replace(whole, roles=roles, leader=whole.leader if leads else None)
 
 
-def asked_of(order: NodeOrder, keys: Path, handed: str | None) -> Asked:
-    """Return the part as a job of this host; its key files are in `keys`, and `handed` names its devices."""
+def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
+    """Return the part as a job of this host in `directory`; `handed` names its devices."""
     group = order.group
     network: Listening | Member
     if order.number == 0:
@@ -87,7 +88,7 @@ def asked_of(order: NodeOrder, keys: Path, handed: str | None) -> Asked:
         network = Member(
             endpoint=order.learner,
             job=order.job,
-            key=str(keys / f"{FIRST_KEY}.key"),
+            key=str(join_key(directory)),
             incarnation=order.incarnation,
             patience_s=group.patience_s,
         )
@@ -114,15 +115,17 @@ def asked_of(order: NodeOrder, keys: Path, handed: str | None) -> Asked:
 def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mouth") -> int:
     os.chdir(order.group.cwd)
     private_directory(settings.runtime_dir)
+    keep_from_ageing(settings.runtime_dir)
     directory = JobDirectory(_place(order, settings))
     _sweep(settings, order)
     make_private(directory.path)
     complete(directory)
-    keys = directory.path / KEYS
+    asked = asked_of(order, directory.path, _handed(order.group.gpus))
+    keys = key_directory(directory.path, asked.network)
     make_private(keys)
     for name, held in order.keys.items():
         replace_file(keys / name, held.encode())
-    engine = Local(directory, asked_of(order, keys, _handed(order.group.gpus)), settings)
+    engine = Local(directory, asked, settings)
     news = _News(directory)
     try:
         _submit(engine, requests, order.group.workload.stop_grace_s)
@@ -134,12 +137,12 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mout
 
 
 def _submit(engine: Local, requests: Requests, grace_s: float) -> None:
-    """Start the part; the learner of an attempt before it may need its grace to end. Raises HostFault and others."""
+    """Start the part; one before it may need its grace to end, with its devices. Raises GpuschedError."""
     deadline = time.monotonic() + grace_s + _BUSY_S
     while True:
         try:
             engine.submit()
-        except StillRuns:
+        except (StillRuns, NotNow):
             if requests.count or time.monotonic() >= deadline:
                 raise
             time.sleep(_BEAT_S)

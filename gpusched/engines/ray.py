@@ -42,7 +42,7 @@ class Ray:
 
     def __init__(self, directory: JobDirectory, group: Group, attempt: int) -> None:
         self._directory, self._group, self._attempt = directory, group, attempt
-        self._course = Course()
+        self._course = Course(range(1, len(group.nodes)) if group.leads_alone else ())
         self._nodes: list[Any] = []
 
     def submit(self) -> None:
@@ -168,9 +168,9 @@ def main() -> int:
         engine.submit()
         requests = Requests()  # after Ray has put a handler of its own in its place
         ended = attend(engine, requests, telling(directory.path))
-    except GpuschedError as error:
+    except (GpuschedError, OSError) as error:
         say_last(directory.path, str(error))
-        return error.exit_code
+        return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
     say_last(directory.path, ended.words)
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 

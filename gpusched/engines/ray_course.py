@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,9 +23,12 @@ class Course:
     All its methods may be called from any thread, and none of them waits for the cluster.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, needed: Collection[int] = ()) -> None:
+        """`needed`: the nodes of which one must have somebody left, for the learner to have anybody."""
+        self._needed, self._without = frozenset(needed), set[int]()
         self._changed = threading.Condition()
         self._learner: str | None = None
+        self.learners = 0
         self._ended: Seen | None = None
         self._ended_at = 0.0
         self._parts: dict[int, Tell] = {}
@@ -70,10 +73,26 @@ class Course:
         """Have the parts of all other nodes begin anew, with a learner that listens at `endpoint`."""
         with self._changed:
             self._learner = endpoint
+            self.learners += 1
+            self._without.clear()
             self._changed.notify_all()
             for number, tell in self._parts.items():
                 if number:
                     tell(STOP)
+
+    def give_up(self, number: int, words: str) -> None:
+        """Note that the replicas of a node have used up their restarts. The group fails where nobody is left."""
+        with self._changed:
+            self._without.add(number)
+            left = self._needed - self._without
+        if self._needed and not left:
+            self.end(Seen(stage="failed", words=f"nobody is left that the learner could hear: {words}"))
+
+    def other_learner(self, heard: int) -> bool:
+        """Wait until there is another learner than the `heard` there were (`learners`); False if the group ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended is not None or self.learners > heard)
+            return self._ended is None
 
     def lose_learner(self) -> None:
         """Let no part begin until there is another learner."""

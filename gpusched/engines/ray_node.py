@@ -55,13 +55,15 @@ class RayNode(threading.Thread):
     """Has node `order.number` do its part until that has ended by itself, or the group has.
 
     `make_keeper` has Ray start a Keeper in the node's bundle. The order's incarnation is that before the first. The end
-    of the first node's part is that of the group; any other that fails is started again.
+    of the first node's part is that of the group. Any other is started again if it was lost; one that has ended by
+    itself, because its learner did or its replicas have used up their restarts, waits for another learner.
     """
 
     def __init__(self, order: NodeOrder, course: Course, make_keeper: "Callable[[], Any]") -> None:
         super().__init__(name=f"node {order.number}", daemon=True)
         self._order, self._course, self._make_keeper = order, course, make_keeper
         self._keeper: Any = None
+        self._heard = 0
 
     def run(self) -> None:
         """See the class."""
@@ -69,26 +71,32 @@ class RayNode(threading.Thread):
         while self._course.ended is None:
             self._order = msgspec.structs.replace(self._order, incarnation=self._order.incarnation + 1)
             began = time.monotonic()
-            try:
-                ending, words = self._once()
-            except GpuschedError as error:
-                if self._order.number == 0 or not self._course.has_run:
-                    self._course.end(Seen(stage="failed", words=str(error)))
-                    return
-                ending, words = "lost", str(error)
-            except GetTimeoutError:
-                ending, words = "lost", "nothing was heard of it for too long"
-            except (RayError, OSError, ValueError) as error:
-                ending, words = "lost", str(error).strip().partition("\n")[0]
+            ending, words = self._attempt()
             if self._course.ended is None:
                 self._say(f"{ending}{f': {words}' if words else ''}")
             if self._order.number == 0 and ending != "lost":
-                self._course.end(Seen(stage=ending, words=words))
-            if ending == "succeeded":
+                self._course.end(Seen(stage="succeeded" if ending == "succeeded" else "failed", words=words))
+            if ending == "lost":
+                row = row_after(Backoff(), row, time.monotonic() - began)
+                self._course.pause(delay_s(Backoff(), row))
+                row += 1
+                continue
+            if ending == "failed":
+                self._course.give_up(self._order.number, words)
+            if not self._course.other_learner(self._heard):
                 return
-            row = row_after(Backoff(), row, time.monotonic() - began)
-            self._course.pause(delay_s(Backoff(), row))
-            row += 1
+
+    def _attempt(self) -> tuple[Ending, str]:
+        try:
+            return self._once()
+        except GpuschedError as error:
+            if not self._course.has_run:
+                self._course.end(Seen(stage="failed", words=str(error)))
+            return ("failed" if self._order.number == 0 else "lost"), str(error)
+        except GetTimeoutError:
+            return "lost", "nothing was heard of it for too long"
+        except (RayError, OSError, ValueError) as error:
+            return "lost", str(error).strip().partition("\n")[0]
 
     def kill(self) -> None:
         """End its process at once."""
@@ -107,6 +115,7 @@ class RayNode(threading.Thread):
             learner = self._learner(place)
             if learner is None:
                 return "lost", ""
+            self._heard = self._course.learners
             return self._run_part(keeper, place, msgspec.structs.replace(self._order, learner=learner))
         finally:
             if self._order.number == 0:
@@ -133,7 +142,7 @@ class RayNode(threading.Thread):
     def _run_part(self, keeper: Any, place: Place, order: NodeOrder) -> tuple[Ending, str]:
         words = [order.group.python, "-m", _NODE]
         environ = {name: value for name, value in submitters(os.environ).items() if not name.startswith(_RAYS)}
-        with Ledger(Path(order.directory), order.number) as ledger:
+        with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
             try:
                 told = msgspec.json.encode(order) + b"\n"
                 patience_s = float(order.group.patience_s)
@@ -145,14 +154,18 @@ class RayNode(threading.Thread):
                 self._hear(keeper, ledger)
             state, refused = ledger.state, ledger.refused
         if refused is not None:
-            return ("lost" if refused.yet else "failed"), refused.words
+            return ("lost" if order.number or refused.yet else "failed"), refused.words
         if state is JobState.SUCCEEDED:
             return "succeeded", ""
         if state is JobState.FAILED:
             return "failed", f"its part of the job failed on {place.host}"
         if state is JobState.CANCELLED:  # for a learner that begins anew, or by somebody on the node
             return "lost", "it was told to end"
-        return _without_a_word(*ray.get(keeper.ended.remote(), timeout=_ANSWERS_WITHIN_S))
+        code, complaints = ray.get(keeper.ended.remote(), timeout=_ANSWERS_WITHIN_S)
+        if code < 0:
+            return "lost", f"killed by signal {-code}"
+        why = complaints.rpartition("\n")[2] or f"exit code {code}"
+        return ("lost" if order.number else "failed"), why  # one that cannot say why it ends will not fare better
 
     def _hear(self, keeper: Any, ledger: Ledger) -> None:
         """Write down what the node tells until it ends. Raises RayError, too for a node that falls silent.
@@ -178,9 +191,3 @@ class RayNode(threading.Thread):
 def _kill(keeper: Any) -> None:
     with suppress(RayError):  # it is gone, or Ray is
         ray.kill(keeper)
-
-
-def _without_a_word(code: int, complaints: str) -> tuple[Ending, str]:
-    """One that was killed is started again; one that cannot even say why it ends will not fare better."""
-    words = complaints.rpartition("\n")[2] or f"exit code {code}"
-    return ("lost", f"killed by signal {-code}") if code < 0 else ("failed", words)

@@ -5,6 +5,7 @@ ends as it did. Who kills it is answered with another one, which finds the job b
 lies in the job's directory, which they share (engines/slurm_head.py).
 """
 
+import math
 import os
 import secrets
 import sys
@@ -22,6 +23,7 @@ from gpusched.engines.base import Seen, Stage
 from gpusched.engines.handed import submitters
 from gpusched.engines.slurm_commands import (
     Unanswered,
+    clear_extras,
     host_names,
     look_up,
     patiently,
@@ -30,20 +32,21 @@ from gpusched.engines.slurm_commands import (
     submit,
     without_slurm,
 )
-from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, batch_script, extra_name, job_name, places, seen
+from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, batch_script, job_name, places, seen
 from gpusched.engines.told import announce
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import replace_file
-from gpusched.model.group import Group, NodeStatus
+from gpusched.model.group import Group
 from gpusched.model.status import JobState
 from gpusched.supervisor.jobdir import JobDirectory, last_lines, read_job
-from gpusched.supervisor.nodes import node_file
+from gpusched.supervisor.nodes import beat_file, call_silent, read_node
 from gpusched.supervisor.orders import StopOrder, give
 
 __all__ = ["Slurm", "main"]
 
 _LOOK_EVERY_S: Final = 1.0
 _OBEYED_WITHIN_S: Final = 60.0
+_OBEYS_WITHIN_S: Final = 30.0
 _RUNNING_S: Final = 3.0
 _STAGES: Final[dict[JobState, Stage]] = {
     JobState.SUCCEEDED: "succeeded",
@@ -71,17 +74,25 @@ class Slurm:
         self._places = ("", "")
         self._last = Seen(stage="waiting")
         self._next_look = 0.0
+        self._asked_at = math.inf
+        self._beat, self._heard_at = 0.0, time.monotonic()
 
     def submit(self) -> None:
         """Submit it, unless Slurm has a job of its name, or had. Raises UsageError if Slurm refuses it, HostFault."""
         name = job_name(self._known.token)
-        found = patiently(lambda: look_up([f"--name={name}"], "%i"))
-        if found or self._known.id:
-            self._remember(found[-1].strip() if found else self._known.id)
+        found = [] if self._known.id else patiently(lambda: look_up([f"--name={name}"], "%i"))
+        if found:
+            self._remember(found[-1].strip())
+        if self._known.id:
             print(f"found Slurm job {self._known.id}, {name}", flush=True)
             return
         announce(self._directory, self._group)
-        order = HeadOrder(group=self._group, job=self._directory.path.name, directory=str(self._directory.path))
+        order = HeadOrder(
+            group=self._group,
+            job=self._directory.path.name,
+            directory=str(self._directory.path),
+            kept=self._directory.read_spec().launcher is None,
+        )
         script = batch_script(order, name, str(self._directory.log("slurm")))
         try:
             self._remember(submit(script, self._environ))
@@ -103,8 +114,14 @@ class Slurm:
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"{self._last.words}; {error.message}")
         self._last = seen(lines[-1]) if lines else self._as_its_nodes_left_it()
-        if is_headless:
+        if is_headless and not (self._directory.path / STOP_ASKED).exists():
             self._last = self._queue_again()
+        elif is_headless or time.monotonic() - self._asked_at > self._group.workload.stop_grace_s + _OBEYS_WITHIN_S:
+            self._end_what_nobody_ends()
+        elif self._last.stage == "running":
+            self._notice_silence()
+        else:
+            self._heard_at = time.monotonic()
         return self._last
 
     def cancel(self, *, kill: bool) -> bool:
@@ -114,6 +131,7 @@ class Slurm:
         try:
             if gently:
                 (self._directory.path / STOP_ASKED).touch(mode=0o600)
+                self._asked_at = min(self._asked_at, time.monotonic())
             scancel(["--signal=TERM", "--batch", self._known.id] if gently else [self._known.id])
         except (HostFault, OSError):  # it is tried again
             return False
@@ -121,8 +139,7 @@ class Slurm:
 
     def clear_up(self) -> None:
         """Take away what may still wait in Slurm's queue for it. A further attempt has a job of its own."""
-        with suppress(HostFault):
-            scancel([f"--name={extra_name(self._known.id)}"])
+        clear_extras(self._known.id)
         with suppress(OSError):
             self._file.unlink()
 
@@ -134,8 +151,8 @@ class Slurm:
         """Return how a job ended that Slurm has forgotten, by the last word of its learner's node."""
         words = f"Slurm knows no job {self._known.id} any more"
         with suppress(OSError, msgspec.MsgspecError):
-            told = msgspec.json.decode(node_file(self._directory.path, 0).read_bytes(), type=NodeStatus)
-            return Seen(stage=_STAGES.get(told.status.state, "lost"), words=words)
+            told = read_node(self._directory.path, 0).status
+            return Seen(stage=_STAGES.get(told.state, "lost"), words=words)
         return Seen(stage="lost", words=words)
 
     def _has_lost_its_script(self, nodes: str, batch: str) -> bool:
@@ -146,17 +163,39 @@ class Slurm:
         self._places = (nodes, batch)
         return batch not in names
 
+    def _end_what_nobody_ends(self) -> None:
+        """Have Slurm end a job whose batch script cannot: its node is dead, and Slurm may not have noticed yet."""
+        with suppress(HostFault):
+            scancel([self._known.id])
+
+    def _notice_silence(self) -> None:
+        """Say of a job whose first node is no longer heard that nobody knows how it is, before Slurm notices."""
+        with suppress(OSError):
+            beat = beat_file(self._directory.path).stat().st_mtime
+            if beat != self._beat:
+                self._beat, self._heard_at = beat, time.monotonic()
+            silent = time.monotonic() - self._heard_at > self._group.patience_s
+            call_silent(self._directory.path, silent=silent)
+            if silent:
+                words = f"nothing is heard of its first node for {self._group.patience_s} s; {self._last.words}"
+                self._last = msgspec.structs.replace(self._last, words=words)
+
     def _queue_again(self) -> Seen:
-        """Have Slurm begin the job anew, at once and not after the two minutes that it would wait."""
+        """Have Slurm begin the job anew, and not after the two minutes that it would wait.
+
+        Not within this second: a node that had the job takes nothing more of it that is dated like its end there.
+        """
         self._places = ("", "")
+        clear_extras(self._known.id)
         try:
             run(["scontrol", "requeue", self._known.id])
-            run(["scontrol", "update", f"JobId={self._known.id}", "StartTime=now"])
+            run(["scontrol", "update", f"JobId={self._known.id}", "StartTime=now+3"])
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"its first node is lost; {error.message}")
         print("its first node is lost: it is queued again", flush=True)
         with suppress(OSError):
             announce(self._directory, self._group)
+            call_silent(self._directory.path, silent=False)
         return Seen(stage="waiting", words=f"Slurm job {self._known.id} has lost its first node and is queued again")
 
 
@@ -169,9 +208,9 @@ def main() -> int:
         engine.submit()
         ended = attend(engine, requests, telling(directory.path), every_s=_LOOK_EVERY_S)
         engine.clear_up()
-    except GpuschedError as error:
+    except (GpuschedError, OSError) as error:
         say_last(directory.path, str(error))
-        return error.exit_code
+        return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
     if ended.stage == "cancelled" and not requests.count:
         _cancel_job(directory, requests)
     why = last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else []

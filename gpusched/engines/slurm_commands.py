@@ -1,16 +1,23 @@
 """What Slurm is asked: its commands as functions, whose errors end here."""
 
+import math
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
+from gpusched.engines.slurm_words import extra_name
 from gpusched.errors import HostFault, UsageError
 
 __all__ = [
     "address_of",
+    "clear_extras",
+    "gives_up_after_s",
     "gpus_of_site",
+    "has_to_make_room",
     "host_names",
     "look_up",
     "nodes_of_job",
@@ -99,6 +106,24 @@ def scancel(words: Sequence[str]) -> None:
     except HostFault as error:
         if "Invalid job id" not in error.message and "already completing" not in error.message:
             raise
+
+
+def clear_extras(job_id: str) -> None:
+    """Cancel the jobs that stand in for nodes which the job `job_id` has lost."""
+    with suppress(HostFault):
+        scancel([f"--name={extra_name(job_id)}"])
+
+
+def has_to_make_room(job_id: str) -> bool:
+    """Return whether Slurm wants the place of a job that runs for another one. Raises HostFault."""
+    words = run(["scontrol", "-o", "show", "job", job_id]).split()
+    return any(word.startswith("PreemptTime=") and word != "PreemptTime=None" for word in words)
+
+
+def gives_up_after_s() -> float:
+    """Return for how long Slurm waits for a node of which it hears nothing. Raises HostFault."""
+    found = re.search(r"^SlurmdTimeout\s*=\s*(\d+) sec", run(["scontrol", "show", "config"]), re.MULTILINE)
+    return float(found[1]) if found and found[1] != "0" else math.inf
 
 
 def host_names(nodes: str) -> list[str]:

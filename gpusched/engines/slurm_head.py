@@ -17,24 +17,34 @@ import msgspec
 from gpusched.control.place import private_directory
 from gpusched.engines.attend import Requests, attend
 from gpusched.engines.base import Seen
+from gpusched.engines.handed import keep_from_ageing, settings_of_node
 from gpusched.engines.keyring import fresh_keys
 from gpusched.engines.local import Asked, Local
-from gpusched.engines.slurm_commands import address_of, look_up, nodes_of_job, patiently
+from gpusched.engines.slurm_commands import (
+    address_of,
+    clear_extras,
+    has_to_make_room,
+    look_up,
+    nodes_of_job,
+    patiently,
+    run,
+)
 from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, makes_room
 from gpusched.engines.steps import PER_ATTEMPT, StepSettings, steps_workload, write_order
 from gpusched.engines.wish import Wish
-from gpusched.errors import GpuschedError, HostFault
+from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.files import make_private
-from gpusched.model.group import Group, NodeOrder
+from gpusched.model.group import NodeOrder
 from gpusched.model.status import JOB_TERMINAL, JobState
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings
 from gpusched.supervisor.jobdir import JobDirectory, complete, last_lines
+from gpusched.supervisor.nodes import beat_file, read_node
 from gpusched.supervisor.tcp import Tcp
 
 __all__ = ["main"]
 
 _STEP: Final = "gpusched.engines.slurm_step"
-_ROOM_S: Final = 600.0
+_ROOM_S: Final = 180.0
 
 
 def main() -> int:
@@ -42,18 +52,20 @@ def main() -> int:
     requests = Requests()
     try:
         told = msgspec.json.decode(sys.stdin.buffer.read(), type=HeadOrder)
-        return _run(told, load_settings(os.environ), requests)
-    except (GpuschedError, msgspec.MsgspecError) as error:
+        return _run(told, settings_of_node(os.environ), requests)
+    except (GpuschedError, msgspec.MsgspecError, OSError) as error:
         print(error, file=sys.stderr)
         return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
 
 
 def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
+    if "SLURM_JOB_ID" not in os.environ:
+        raise UsageError("this is a batch script of Slurm", "submit it: sbatch FILE")
     job = JobDirectory(Path(told.directory)) if told.directory else _own_directory(told, settings)
     if not job.logs.is_dir():
         hint = "the state directory must be one that all nodes share, such as in your home"
         raise HostFault(f"{job.path} is not there on {socket.gethostname()}", hint)
-    if _is_over(job):
+    if _is_over(job, told):
         raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it anew")
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     order = NodeOrder(
@@ -65,48 +77,74 @@ def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
         incarnation=restarts * PER_ATTEMPT,
         keys=fresh_keys(job.path.name),
     )
+    clear_extras(os.environ["SLURM_JOB_ID"])
     private_directory(settings.runtime_dir)
+    keep_from_ageing(settings.runtime_dir)
     path = settings.runtime_dir / "orders" / f"{os.environ['SLURM_JOB_ID']}.json"
     write_order(path, order)
     head = JobDirectory(job.path / "head" / str(restarts) / order.job)
     make_private(head.path)
     complete(head)
     try:
-        seen = _attend(job, head, order.group, str(path), settings, requests)
+        seen = _attend(job, head, told, str(path), settings, requests)
     finally:
         path.unlink(missing_ok=True)
     why = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
     print(f"{order.job}: {seen.stage}{''.join(f', {line}' for line in why or [seen.words] if line)}", flush=True)
-    if requests.count and not (job.path / STOP_ASKED).exists():
-        _make_room()
+    if not (job.path / STOP_ASKED).exists() and (requests.count or _was_told_to_end(job)):
+        _make_room(os.environ["SLURM_JOB_ID"])
     return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
 
 
 def _attend(
-    job: JobDirectory, head: JobDirectory, group: Group, order: str, settings: Settings, requests: Requests
+    job: JobDirectory, head: JobDirectory, told: HeadOrder, order: str, settings: Settings, requests: Requests
 ) -> Seen:
     """Run the nodes until the first has ended, or the job that this one is for is over: it may have been killed."""
-    workload = steps_workload(group, head.path.name, _STEP)
+    workload = steps_workload(told.group, head.path.name, _STEP)
     options = msgspec.json.encode(StepSettings(order=order))
     engine = Local(head, Asked(workload=workload, options=options, wish=Wish(machine="cpu")), settings)
     engine.submit()
-    return attend(engine, requests, lambda _: not _is_over(job), every_s=1.0)
+    beat = beat_file(job.path)
+
+    def goes_on(_: Seen) -> bool:
+        with suppress(OSError):
+            beat.touch(mode=0o600)
+        return not _is_over(job, told)
+
+    return attend(engine, requests, goes_on, every_s=1.0)
 
 
-def _is_over(job: JobDirectory) -> bool:
-    """Return whether nobody waits for this job any more. One whose supervisor was lost may be found again."""
+def _is_over(job: JobDirectory, told: HeadOrder) -> bool:
+    """Return whether nobody waits for this job any more. One that was lost may be found again, by a daemon."""
     with suppress(HostFault):
         status = job.read_status()
-        return status is not None and status.state in JOB_TERMINAL and status.state is not JobState.LOST
+        found_again = told.kept and not (job.path / STOP_ASKED).exists()
+        return (
+            status is not None
+            and status.state in JOB_TERMINAL
+            and (status.state is not JobState.LOST or not found_again)
+        )
     return False
 
 
-def _make_room() -> None:
-    """Stay for a while where Slurm will end this job or queue it again: to end first would be to fail."""
+def _was_told_to_end(job: JobDirectory) -> bool:
+    """Return whether the learner's part was: what makes room is told so first, and its batch script last or never."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return read_node(job.path, 0).status.state is JobState.CANCELLED
+    return False
+
+
+def _make_room(job_id: str) -> None:
+    """Stay where Slurm will end this job or queue it again: to end first would be to fail.
+
+    One that has to make room for another does so now, all being saved, and not only when its grace is over.
+    """
     deadline = time.monotonic() + _ROOM_S
     with suppress(HostFault):
+        if has_to_make_room(job_id):
+            run(["scontrol", "requeue", job_id])
         while time.monotonic() < deadline:
-            lines = look_up([f"--jobs={os.environ['SLURM_JOB_ID']}"], FORMAT)
+            lines = look_up([f"--jobs={job_id}"], FORMAT)
             if not lines or not makes_room(lines[-1]):
                 return
             time.sleep(1)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from threading import Event
 from typing import Final
 
 import msgspec
@@ -29,16 +30,21 @@ def main() -> None:
     try:
         order = my_order()
         words, env = _command(order, os.environ["SLURM_JOB_ID"])
-    except GpuschedError as error:
+    except (GpuschedError, OSError) as error:
         sys.exit(str(error))
     # In a session of its own, because a SIGTERM for this process is one for its group, and srun kills all at its first.
     process = subprocess.Popen(words, env=env, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if process.stdin is None or process.stdout is None:  # they are pipes
         return
-    node = process.stdin.fileno()
-    signal.signal(signal.SIGTERM, lambda *_: _write(node, b"stop\n"))
+    node, asked = process.stdin.fileno(), Event()
+
+    def stop(*_: object) -> None:
+        asked.set()
+        _write(node, b"stop\n")
+
+    signal.signal(signal.SIGTERM, stop)
     _write(node, msgspec.json.encode(order) + b"\n")
-    end_like(order, process.stdout.fileno(), lambda: _end(process))
+    end_like(order, process.stdout.fileno(), lambda: _end(process), asked.is_set)
 
 
 def _names(lines: list[str]) -> set[str]:

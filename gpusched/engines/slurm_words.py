@@ -69,11 +69,15 @@ _WHERE: Final = (
 
 
 class HeadOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the batch script is told: the group, and for which `job` in which `directory`; None: one of its own."""
+    """What the batch script is told: the group, and for which `job` in which `directory`; None: one of its own.
+
+    `kept`: a job that is lost, with the host that submitted it, is found again: a daemon keeps it.
+    """
 
     group: Group
     job: Text | None = None
     directory: Text | None = None
+    kept: bool = False
 
 
 def job_name(token: str) -> str:

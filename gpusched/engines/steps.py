@@ -1,13 +1,17 @@
 """The nodes of a group as a job of one host: each is a process that has a node do its part, and is restarted like any.
 
 Its first replica has the node with the learner and leads; when it ends, the others are ended. `node.2` has node 3. Such
-a process hears what its node tells until that ends, writes it down, and ends in the same way.
+a process hears what its node tells until that ends, writes it down, and ends in the same way. By a signal if it is to
+be started again: it was lost, or told to end by somebody else. A node whose replicas have used up their restarts, as
+far as they may, has failed, and all of them have failed where none is left that the leader could hear.
 """
 
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -21,6 +25,7 @@ from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, NodeOrder
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart, Role, Workload
+from gpusched.supervisor.nodes import read_node
 
 __all__ = ["PER_ATTEMPT", "StepSettings", "end_like", "my_order", "steps_workload", "write_order"]
 
@@ -29,6 +34,7 @@ PER_ATTEMPT: Final = 10_000
 
 _FIRST: Final = "first"
 _ALWAYS_AGAIN: Final = 1_000_000
+_LOOK_EVERY_S: Final = 1.0
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +51,7 @@ def steps_workload(group: Group, job: str, module: str) -> Workload:
         name="node",
         command=command,
         count=len(group.nodes) - 1,
-        restart=Restart(policy="on-failure", max=_ALWAYS_AGAIN),
+        restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN),
         light=True,
     )
     grace = group.workload.stop_grace_s + 10
@@ -72,25 +78,53 @@ def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
     return msgspec.structs.replace(mine, incarnation=order.incarnation + me.attempt + 1)
 
 
-def end_like(order: NodeOrder, node: int, end: Callable[[], None]) -> NoReturn:
-    """Write down what the node tells in the pipe `node` until it ends, and end as it did.
+def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callable[[], bool]) -> NoReturn:
+    """Write down what the node tells in the pipe `node` until it ends, and end as it did; see the module.
 
-    By SIGKILL if it left no last word, or has not been heard for as long as it would wait for the learner; `end` ends
-    before that what was started for it here.
-
-    The exit code of whatever started it there says nothing: srun's is 0 after a failure of the node.
+    It is lost if it left no last word, or has not been heard for as long as it would wait for the learner. `end` ends
+    before that what was started for it here; `asked` says whether this process was told to end. The exit code of
+    whatever started it there says nothing: srun's is 0 after a failure of the node.
     """
-    with Ledger(Path(order.directory), order.number) as ledger:
+    before = _learner_attempt(order)
+    with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
         heard = ledger.hear(node, order.group.patience_s)
         state = ledger.state
+    learner = _learner_attempt(order) if before is None else before
     if not heard:
         print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
     end()
-    if ledger.refused is not None and not ledger.refused.yet:
-        sys.exit(ledger.refused.words)
-    if heard and state is JobState.SUCCEEDED:
-        sys.exit(0)
-    if heard and state in (JobState.FAILED, JobState.CANCELLED):
+    is_first, refused = order.number == 0, ledger.refused
+    if refused is not None:
+        print(refused.words, file=sys.stderr, flush=True)
+        if is_first and not refused.yet:
+            sys.exit(HostFault.exit_code)
+    elif heard and state is JobState.SUCCEEDED:
+        if is_first or _is_over(order, learner, asked):
+            sys.exit(0)
+    elif heard and state is JobState.FAILED:
+        if is_first or order.group.leads_alone or _is_over(order, learner, asked):
+            sys.exit(GpuschedError.exit_code)
+    elif heard and state is JobState.CANCELLED and is_first:
         sys.exit(GpuschedError.exit_code)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
+
+
+def _is_over(order: NodeOrder, learner: int | None, asked: Callable[[], bool]) -> bool:
+    """Wait until this process is told to end, or there is another learner than that, which a node took to be over.
+
+    False for the latter.
+    """
+    while not asked():
+        if _learner_attempt(order) not in (None, learner):
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _learner_attempt(order: NodeOrder) -> int | None:
+    """Return how often the learner's part was started before; None where it is not known to have been started."""
+    with suppress(OSError, msgspec.MsgspecError):
+        told = read_node(Path(order.directory), 0).status
+        return None if told.state is JobState.QUEUED else told.attempt
+    return None

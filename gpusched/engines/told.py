@@ -8,6 +8,7 @@ JOBDIR/progress.jsonl     what the leader reports
 import contextlib
 import os
 import select
+import shutil
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,9 +17,9 @@ import msgspec
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus
-from gpusched.supervisor.hosts import remove_keys
+from gpusched.supervisor.hosts import KEYS
 from gpusched.supervisor.jobdir import JobDirectory, lost
-from gpusched.supervisor.nodes import learner_directory, node_file, tell_engine
+from gpusched.supervisor.nodes import learner_directory, node_file, read_node, tell_engine
 
 __all__ = ["Ledger", "announce"]
 
@@ -30,16 +31,19 @@ _decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
 
 class Ledger:
-    """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost."""
+    """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost.
 
-    def __init__(self, job: Path, number: int) -> None:
+    One of a node that was cut off may end late: what a later `incarnation` has written stays.
+    """
+
+    def __init__(self, job: Path, number: int, incarnation: int = 1) -> None:
         self._directory, self._path, self._number = JobDirectory(job), node_file(job, number), number
+        self._incarnation = incarnation
         self.refused: Refused | None = None
         self._rest = b""
         self._last: NodeStatus | None = None
         make_private(self._path.parent)
-        with contextlib.suppress(OSError, msgspec.MsgspecError):  # the first attempt of this node
-            self._last = msgspec.json.decode(self._path.read_bytes(), type=NodeStatus)
+        self._last = self._written()
 
     def __enter__(self) -> Self:
         self._lose("begins anew")
@@ -49,7 +53,9 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self._lose("is gone")
         if self._number == 0:  # one that was killed could not remove them
-            remove_keys(learner_directory(self._directory.path))
+            for keys in learner_directory(self._directory.path).glob(f"{KEYS}.*"):
+                if int(keys.suffix[1:]) <= self._incarnation:
+                    shutil.rmtree(keys, ignore_errors=True)
 
     @property
     def state(self) -> JobState | None:
@@ -102,7 +108,15 @@ class Ledger:
         )
         status = msgspec.structs.replace(told.status, replicas=replicas)
         self._last = msgspec.structs.replace(told, status=status)
+        written = self._written()
+        if written is not None and written.status.attempt >= self._incarnation:
+            return
         replace_file(self._path, msgspec.json.encode(self._last))
+
+    def _written(self) -> NodeStatus | None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return read_node(self._directory.path, self._number)
+        return None
 
     def _lose(self, what: str) -> None:
         if self._last is not None and self._last.status.state is not JobState.QUEUED:

@@ -46,6 +46,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Text
 
     @property
+    def leads_alone(self) -> bool:
+        """Whether the first node has nobody but the leader, who has to wait where no other node has anybody left."""
+        return sum(self.nodes[0].counts.values()) == 1
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many replicas of each role there are on all nodes together."""
         return {role: sum(node.counts.get(role, 0) for node in self.nodes) for role in self.nodes[0].counts}

@@ -20,6 +20,7 @@ __all__ = [
     "addresses",
     "are_of_this_start",
     "join_key",
+    "key_directory",
     "learner_role",
     "remove_keys",
     "with_joined",
@@ -63,16 +64,22 @@ def join_key(job: Path) -> Path:
     return job / KEYS / f"{FIRST_KEY}.key"
 
 
-def remove_keys(job: Path) -> None:
-    """Remove the keys of a job, as far as that is allowed."""
-    import shutil  # no other job needs it
-
-    shutil.rmtree(job / KEYS, ignore_errors=True)
-
-
 def are_of_this_start(network: Network | None) -> bool:
     """Return whether the job's keys are of no use after it: an engine makes new ones for each start on a cluster."""
     return isinstance(network, Listening | Member) and network.incarnation > 0
+
+
+def key_directory(job: Path, network: Network | None) -> Path:
+    """Return where the keys of a job lie. On a cluster a learner's next start may come before the last is over."""
+    start = network.incarnation if isinstance(network, Listening) else 0
+    return job / (f"{KEYS}.{start}" if start else KEYS)
+
+
+def remove_keys(job: Path, network: Network | None) -> None:
+    """Remove the keys of a job, as far as that is allowed."""
+    import shutil  # no other job needs it
+
+    shutil.rmtree(key_directory(job, network), ignore_errors=True)
 
 
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
@@ -90,7 +97,7 @@ def addresses(network: Network | None, directory: Path, socket: Path, replica: R
             here = Addresses(endpoint=f"ipc://{socket}", incarnation=network.incarnation)
             if replica.role == learner:
                 here["listen"] = network.endpoint
-                here["keys"] = None if network.insecure else str(directory / KEYS / SERVER)
+                here["keys"] = None if network.insecure else str(key_directory(directory, network) / SERVER)
             return here
         case _:
             return Addresses(endpoint=f"ipc://{socket}")

@@ -17,7 +17,7 @@ from gpusched.files import make_private, replace_file
 from gpusched.keys import JoinKey, listed, make_server_key, new_key, read_join_key
 from gpusched.model.job import Joining, Listening, Member, Network
 from gpusched.model.workload import Workload
-from gpusched.supervisor.hosts import FIRST_KEY, KEYS, join_key, learner_role
+from gpusched.supervisor.hosts import FIRST_KEY, KEYS, are_of_this_start, join_key, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.tcp import Tcp
 
@@ -61,7 +61,7 @@ def prepare_network(directory: JobDirectory, workload: str, options: bytes, netw
         case Listening():
             from gpusched.joining import invitation, write_invitation  # most jobs stay on one host
 
-            if not network.insecure:
+            if not network.insecure and not are_of_this_start(network):  # those are told, and others know them, too
                 make_keys(directory.path / KEYS, directory.path.name)
             told = invitation(
                 directory.path.name, workload, None if network.path is None else Path(network.path), options

@@ -1,5 +1,6 @@
 """A job on a cluster as people see it: what its nodes have told, joined into one status. See engines/told.py."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -9,15 +10,43 @@ import msgspec
 from gpusched.model.group import NodeStatus
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 
-__all__ = ["learner_directory", "node_file", "tell_engine", "with_nodes"]
+__all__ = [
+    "beat_file",
+    "call_silent",
+    "learner_directory",
+    "node_file",
+    "read_node",
+    "tell_engine",
+    "with_nodes",
+]
 
 _NODES: Final = "nodes"
 _WORDS: Final = "engine.txt"
+_BEAT: Final = "beat"
+_SILENT: Final = "silent"
 
 
 def node_file(job: Path, number: int) -> Path:
     """Return the file of what node `number` of the job in the directory `job` has told last."""
     return job / _NODES / f"{number}.json"
+
+
+def read_node(job: Path, number: int) -> NodeStatus:
+    """Return what node `number` of the job has told last. Raises OSError, msgspec.MsgspecError."""
+    return msgspec.json.decode(node_file(job, number).read_bytes(), type=NodeStatus)
+
+
+def beat_file(job: Path) -> Path:
+    """Return the file that whoever writes down what the nodes tell touches every second, where that is on a node."""
+    return job / _BEAT
+
+
+def call_silent(job: Path, *, silent: bool) -> None:
+    """Leave, for with_nodes, that nothing is heard of the nodes, or that something is again. Raises OSError."""
+    if silent:
+        (job / _SILENT).touch(mode=0o600)
+    else:
+        (job / _SILENT).unlink(missing_ok=True)
 
 
 def learner_directory(job: Path) -> Path:
@@ -36,31 +65,45 @@ def with_nodes(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
     Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
-    engine itself are shown only where they failed, or the job is over and never had others.
-    Why it failed is what its cluster said last.
+    engine itself are shown only where they failed by themselves, or the job is over and never had others.
     """
     if status.engine is None:
         return status
     job = Path(status.run_dir)
     told = [one.status for one in map(_read, _files(job)) if one is not None]
-    if status.state in JOB_TERMINAL:
+    over, silent = status.state in JOB_TERMINAL, (job / _SILENT).exists()
+    fault = _at_fault(told) if status.state is JobState.FAILED else None
+    if over or silent:
         from gpusched.supervisor.jobdir import lost  # it imports this module
 
-        told = [lost(one, "the job is over") for one in told]
-    own = tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
-    replicas = tuple(replica for one in told for replica in one.replicas)
+        told = [lost(one, "the job is over" if over else "nothing is heard of it") for one in told]
+    own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
+    replicas = own + tuple(replica for one in told for replica in one.replicas)
+    if over and not any(one.replicas for one in told):
+        replicas = status.replicas
+    message = status.message
+    if status.state is JobState.FAILED:
+        message = fault.message if fault else ": ".join(filter(None, [message, _words(job)]))
     counts = tuple(count for one in told for count in one.counts)
-    if status.state is JobState.FAILED and (why := _words(job)):
-        status = msgspec.structs.replace(status, message=": ".join(filter(None, [status.message, why])))
-    if status.state in JOB_TERMINAL:
-        return msgspec.structs.replace(status, replicas=own + replicas if replicas else status.replicas, counts=counts)
-    joined = msgspec.structs.replace(status, replicas=own + replicas, counts=counts)
+    joined = msgspec.structs.replace(status, replicas=replicas, counts=counts, message=message)
+    return joined if over else _while_it_goes_on(joined, told, None if not silent else _words(job))
+
+
+def _while_it_goes_on(job: JobStatus, told: Sequence[JobStatus], trouble: str | None) -> JobStatus:
     begun = [one for one in told if one.state is not JobState.QUEUED]
-    notes = [one.note for one in begun if one.note]
     if begun and len(begun) == len(told):
-        return msgspec.structs.replace(joined, note=notes[0] if notes else None)
-    waiting = JobState.STARTING if status.state is JobState.RUNNING and not begun else status.state
-    return msgspec.structs.replace(joined, state=waiting, note=_words(job))
+        notes = [one.note for one in begun if one.note]
+        return msgspec.structs.replace(job, note=trouble or (notes[0] if notes else None))
+    waiting = JobState.STARTING if job.state is JobState.RUNNING and not begun else job.state
+    return msgspec.structs.replace(job, state=waiting, note=_words(Path(job.run_dir)))
+
+
+def _at_fault(told: Sequence[JobStatus]) -> JobStatus | None:
+    """Return the part whose failure is the job's: the learner's, or the last where it had nobody on any other node."""
+    failed = [one for one in told if one.state is JobState.FAILED]
+    if not failed or failed[0] is told[0]:
+        return failed[0] if failed else None
+    return failed[-1] if len(failed) == len(told) - 1 and len(told[0].replicas) == 1 else None
 
 
 def _files(job: Path) -> list[Path]:

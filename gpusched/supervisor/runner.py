@@ -86,8 +86,7 @@ class Runner:
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
-        self._elsewhere = isinstance(spec.network, Elsewhere)
-        self._removes_keys = are_of_this_start(spec.network)
+        self._network = spec.network
         self._learner_gone = (directory.path / LEARNER_LOST, directory.path / LEARNER_OVER)
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
@@ -104,7 +103,9 @@ class Runner:
 
     def run(self) -> JobState:
         """Reap, hear, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
-        for told in self._learner_gone if self._elsewhere else ():  # in an earlier attempt of the whole job
+        for told in (
+            self._learner_gone if isinstance(self._network, Elsewhere) else ()
+        ):  # in an earlier attempt of the whole job
             told.unlink(missing_ok=True)
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
@@ -121,7 +122,7 @@ class Runner:
             self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
 
     def _reap(self) -> None:
-        if self._elsewhere:
+        if isinstance(self._network, Elsewhere):
             self._look_for_the_learner()
         for death in self._effects.spawner.deaths():
             self._tell(self._ended(self._names.pop(death.pid), death))
@@ -271,8 +272,8 @@ class Runner:
         if not kill_descendants(_SWEEP_PATIENCE_S):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
-        if self._removes_keys:  # whoever started the job may have been killed before
-            remove_keys(self._directory.path)
+        if are_of_this_start(self._network):  # whoever started the job may have been killed
+            remove_keys(self._directory.path, self._network)
         deadline = self._now() + _LAST_SAVE_PATIENCE_S
         while not self._recorder.save(self._machine):
             if self._now() >= deadline or not self._directory.path.exists():

@@ -93,13 +93,24 @@ def test_without_slurm_it_says_where_to_launch(command: Command) -> None:
     assert not list(command.state.glob("jobs/*")), "no job was made for it"
 
 
-def test_where_slurm_or_ray_does_not_answer_no_job_is_made(command: Command, tmp_path: Path) -> None:
+def give_slurm(command: Command, directory: Path, does: str) -> None:
+    """Put commands of Slurm there that all do the same."""
     for name in ("sbatch", "squeue", "scancel", "scontrol"):
-        (tmp_path / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
-        (tmp_path / name).chmod(0o700)
-    command.env["PATH"] = f"{tmp_path}:/bin"
+        (directory / name).write_text(f"#!/bin/sh\n{does}\n")
+        (directory / name).chmod(0o700)
+    command.env["PATH"] = f"{directory}:/bin"
+
+
+def test_a_node_gives_up_its_learner_before_slurm_gives_up_the_node(command: Command, tmp_path: Path) -> None:
+    give_slurm(command, tmp_path, "echo 'SlurmctldTimeout = 120 sec'; echo 'SlurmdTimeout           = 300 sec'")
+    code, said = launch(command, "--engine", "slurm", "--patience", "10m")
+    assert (code, "--patience 600s: Slurm gives up a node after 300 s" in said) == (2, True), said
+
+
+def test_where_slurm_or_ray_does_not_answer_no_job_is_made(command: Command, tmp_path: Path) -> None:
+    give_slurm(command, tmp_path, "echo 'Unable to contact slurm controller' >&2; exit 1")
     code, said = launch(command, "--engine", "slurm")
-    assert (code, "squeue: Unable to contact slurm controller" in said) == (5, True)
+    assert (code, "scontrol: Unable to contact slurm controller" in said) == (5, True)
     with socket.create_server(("127.0.0.1", 0)) as nobodys:
         address = f"127.0.0.1:{nobodys.getsockname()[1]}"
     code, said = launch(command, "--engine", "ray", "--address", address)

@@ -126,6 +126,10 @@ def test_where_rays_learner_is_killed_or_cut_off_all_begin_anew_and_with_the_hea
     until(lambda: person.running(job).keys() == ALL, "all have begun anew")
     assert log_of(person, job, "learner.0").count("going on after") == 2
 
+    os.kill(home().pids_of("-m gpusched.engines.node")[0], signal.SIGTERM)
+    until(lambda: log_of(person, job, "learner.0").count("going on after") == 3, "it begins anew, also after an order")
+    until(lambda: person.running(job).keys() == ALL, "and so do those who heard that it was over")
+
     ray.kill_head()
     until(lambda: person.job(job)["state"] == "failed", "who has lost Ray has lost the job")
     until(lambda: not ours(nodes), "nothing is left on any node")

@@ -124,7 +124,7 @@ def test_a_job_that_has_to_make_room_saves_and_goes_on_from_there_when_slurm_let
     until(lambda: not person.running(job), "it makes room")
     until(lambda: not workers(list(slurm.nodes)), "and leaves nothing there")
     assert person.job(job)["state"] not in ("failed", "cancelled", "lost")
-    slurm.run("scontrol", "update", f"JobId={submitted.strip()}", "StartTime=now")  # not after Slurm's two minutes
+    slurm.run("scontrol", "update", f"JobId={submitted.strip()}", "StartTime=now+3")  # not after Slurm's two minutes
     until(lambda: person.running(job).keys() == ALL, "it is there again")
     log = (person.directory(job) / "logs" / "learner.0.log").read_text()
     again = re.search(r"going on after (\d+)", log)
@@ -160,13 +160,14 @@ def test_for_a_node_that_was_cut_off_another_one_is_taken_and_what_it_left_is_ne
     slurm.nodes[1].cut()
     until(lambda: not its & person.running(job).keys(), "the cut node is missed")
     until(lambda: not slurm.nodes[1].pids_of("mine.actor"), "and has ended its actors, which hear nothing")
-    until(lambda: set(person.running(job).values()) == {"n1", "n3"}, "another node has its part")
-    assert person.running(job).keys() == ALL
+    until(lambda: person.running(job).keys() == ALL, "another node has its part")
+    where = set(person.running(job).values())
+    assert "n2" not in where
     slurm.nodes[1].heal()
-    slurm.wait_for_idle(1)
+    slurm.wait_for_idle(2)
     seen = person.step(job)
     until(lambda: person.step(job) > seen + 10, "it trains")
-    assert set(person.running(job).values()) == {"n1", "n3"}
+    assert set(person.running(job).values()) == where
     assert slurm.nodes[0].pids_of("mine.learner") == learner
     person.run("stop", job)
     until(lambda: not slurm.run("squeue", "-h"), "Slurm has no job of it, nor the further one")

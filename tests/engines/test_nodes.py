@@ -9,7 +9,7 @@ from gpusched.engines.told import Ledger, announce
 from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.jobdir import JobDirectory, complete
-from gpusched.supervisor.nodes import learner_directory, tell_engine, with_nodes
+from gpusched.supervisor.nodes import call_silent, learner_directory, tell_engine, with_nodes
 from tests.engines.groups import a_group
 
 
@@ -90,7 +90,7 @@ def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
 
 def test_keys_that_a_killed_node_left_are_removed(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    key = learner_directory(job) / "keys" / "server.key"
+    key = learner_directory(job) / "keys.1" / "server.key"
     key.parent.mkdir(parents=True)
     key.touch()
     with Ledger(job, 1):
@@ -143,6 +143,53 @@ def test_a_job_that_failed_says_why_in_its_clusters_words(tmp_path: Path) -> Non
         with_nodes(failed).message == "slurm.0 crashed with code 1: Slurm job 3 is FAILED; n1: 1 learner does not fit"
     )
     assert with_nodes(a_job(job, JobState.CANCELLED)).message == a_job(job, JobState.CANCELLED).message
+
+
+def test_a_job_whose_learner_failed_says_so_and_not_that_what_saw_to_it_here_did(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    tell_engine(job, "Slurm job 3 is FAILED")
+    crashed = ExitReason(kind="crashed", code=3)
+    part = a_node("learner.0", state=JobState.FAILED)
+    failed = msgspec.structs.replace(part.replicas[0], state=ReplicaState.FAILED, exit=crashed)
+    with Ledger(job, 0) as ledger:
+        part = msgspec.structs.replace(part, message="learner.0 crashed with code 3", replicas=(failed,))
+        hear(ledger, NodeStatus(host="n1", status=part))
+    own = msgspec.structs.replace(
+        a_job(job).replicas[0], state=ReplicaState.FAILED, exit=ExitReason(kind="crashed", code=1)
+    )
+    shown = with_nodes(msgspec.structs.replace(a_job(job, JobState.FAILED), replicas=(own,)))
+    assert shown.message == "learner.0 crashed with code 3"
+    assert [(one.name, one.exit) for one in shown.replicas] == [("learner.0", crashed)]
+
+
+def test_nodes_of_which_nothing_is_heard_are_not_shown_as_running(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    with Ledger(job, 0) as ledger:
+        hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
+        call_silent(job, silent=True)
+        tell_engine(job, "nothing is heard of its first node for 45 s")
+        shown = with_nodes(a_job(job))
+        assert {one.state for one in shown.replicas} == {ReplicaState.EXITED}
+        assert (shown.state, shown.note) == (JobState.RUNNING, "nothing is heard of its first node for 45 s")
+        call_silent(job, silent=False)
+        assert with_nodes(a_job(job)).replicas[0].state is ReplicaState.RUNNING
+
+
+def test_what_a_later_incarnation_has_told_is_not_overwritten_by_one_of_a_node_that_was_cut_off(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    keys = [learner_directory(job) / f"keys.{incarnation}" for incarnation in (1, 2)]
+    for one in keys:
+        one.mkdir(parents=True)
+    with Ledger(job, 0, 1) as late:
+        hear(late, NodeStatus(host="n1", status=a_node("learner.0")))
+        with Ledger(job, 0, 2) as ledger:
+            again = msgspec.structs.replace(a_node("learner.0"), attempt=1)
+            hear(ledger, NodeStatus(host="n2", status=again))
+            hear(late, NodeStatus(host="n1", status=a_node("learner.0", state=JobState.CANCELLED)))
+            late.__exit__()
+            assert [one.node for one in with_nodes(a_job(job)).replicas] == ["n2"]
+            assert [one.exists() for one in keys] == [False, True]
+    assert not keys[1].exists()
 
 
 def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:

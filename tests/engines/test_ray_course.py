@@ -62,3 +62,30 @@ def test_who_is_in_a_hurry_has_them_killed() -> None:
         course.end(OVER)
         course.hurry()
     assert said == [STOP, KILL]
+
+
+def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> None:
+    course = Course(needed=(1, 2))
+    course.begin_learner("tcp://a:1")
+    course.give_up(1, "actor.1 crashed with code 3")
+    assert course.ended is None, "node 2 has actors"
+    course.begin_learner("tcp://b:1")
+    course.give_up(2, "actor.2 crashed with code 3")
+    assert course.ended is None, "with another learner node 1 has begun anew"
+    course.give_up(1, "actor.1 crashed with code 3")
+    told = "nobody is left that the learner could hear: actor.1 crashed with code 3"
+    assert course.ended == Seen(stage="failed", words=told)
+
+
+def test_a_part_whose_learner_is_over_waits_for_another_one_or_the_end() -> None:
+    course = Course()
+    course.begin_learner("tcp://a:1")
+    heard = course.learners
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(course.other_learner, heard)
+        course.lose_learner()
+        course.begin_learner("tcp://a:1")
+        assert waiting.result(10)
+        last = pool.submit(course.other_learner, course.learners)
+        course.end(OVER)
+        assert not last.result(10)

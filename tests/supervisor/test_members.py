@@ -19,7 +19,7 @@ from gpusched.keys import make_server_key, new_key
 from gpusched.model.job import Listening, Member, Network
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
-from gpusched.supervisor.hosts import addresses, join_key
+from gpusched.supervisor.hosts import addresses, key_directory
 from gpusched.supervisor.network import prepare_network
 from gpusched.supervisor.start import start
 from tests.supervisor.host import PATIENCE_S, Host, Job, wait_until
@@ -28,12 +28,15 @@ from tests.supervisor.specs import CHILDREN, python, replica
 ACTOR = (sys.executable, str(CHILDREN / "member.py"))
 
 
+HERE = Listening(endpoint="tcp://127.0.0.1:0", incarnation=1)
+
+
 @pytest.fixture
 def first_node() -> Iterator[Path]:
     """The directory of the launch on its learner's node, with its keys; its path is short, as a socket's must be."""
     path = Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))
-    make_server_key(path / "keys", "snake-1")
-    new_key(path / "keys", "join")
+    make_server_key(key_directory(path, HERE), "snake-1")
+    new_key(key_directory(path, HERE), "join")
     yield path
     shutil.rmtree(path)
 
@@ -47,7 +50,7 @@ def environment(one: ReplicaSpec, network: Network, directory: Path) -> dict[str
 
 @pytest.fixture
 def learner(first_node: Path) -> Iterator["subprocess.Popen[str]"]:
-    told = environment(replica("learner.0"), Listening(endpoint="tcp://127.0.0.1:0", incarnation=1), first_node)
+    told = environment(replica("learner.0"), HERE, first_node)
     argv = [sys.executable, str(CHILDREN / "learner.py")]
     with subprocess.Popen(argv, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -56,7 +59,7 @@ def learner(first_node: Path) -> Iterator["subprocess.Popen[str]"]:
 
 def member(learner: "subprocess.Popen[str]", first_node: Path, patience_s: int) -> Member:
     assert learner.stdout is not None
-    endpoint, key = learner.stdout.readline().strip(), str(join_key(first_node))
+    endpoint, key = learner.stdout.readline().strip(), str(key_directory(first_node, HERE) / "join.key")
     return Member(endpoint=endpoint, job="snake-1", incarnation=1, key=key, patience_s=patience_s)
 
 
@@ -105,6 +108,7 @@ def test_a_node_whose_actors_run_elsewhere_by_now_ends_all_its_replicas(
     again = msgspec.structs.replace(network, incarnation=2)
     for name, value in environment(replica("actor.8"), again, first_node).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GPUSCHED_KEYS", network.key or "")
     with Actor() as later:
         assert later.send({"x": np.zeros(1, np.uint8)}, timeout=PATIENCE_S)
         assert_all_were_ended(one)
