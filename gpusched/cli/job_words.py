@@ -112,14 +112,12 @@ def network_lines(job: JobStatus, most: int = 10) -> list[str]:
 
 
 def _node_lines(job: JobStatus, most: int) -> list[str]:
-    """Return a line for each node of a cluster: `n2: 8 of 8 running, GPUs 0,1`; before there is one, what it says."""
+    """Return what a cluster says, if it is anything, and a line for each node: `n2: 8 of 8 running, GPUs 0,1`."""
     by_node: dict[str, list[ReplicaStatus]] = {}
     for one in job.replicas:
         if one.node is not None:
             by_node.setdefault(one.node, []).append(one)
-    if not by_node:
-        return [printable(job.note)] if job.note else []
-    lines = []
+    lines = [printable(job.note)] if job.note else []
     for node, replicas in by_node.items():
         running = sum(one.state is ReplicaState.RUNNING for one in replicas)
         devices = sorted({one.device_index for one in replicas if one.device_index is not None})

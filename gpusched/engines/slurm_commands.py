@@ -17,7 +17,6 @@ __all__ = [
     "clear_extras",
     "gives_up_after_s",
     "gpus_of_site",
-    "has_to_make_room",
     "host_names",
     "look_up",
     "nodes_of_job",
@@ -25,6 +24,7 @@ __all__ = [
     "require_commands",
     "run",
     "scancel",
+    "show_job",
     "submit",
     "without_slurm",
 ]
@@ -114,10 +114,9 @@ def clear_extras(job_id: str) -> None:
         scancel([f"--name={extra_name(job_id)}"])
 
 
-def has_to_make_room(job_id: str) -> bool:
-    """Return whether Slurm wants the place of a job that runs for another one. Raises HostFault."""
-    words = run(["scontrol", "-o", "show", "job", job_id]).split()
-    return any(word.startswith("PreemptTime=") and word != "PreemptTime=None" for word in words)
+def show_job(job_id: str) -> dict[str, str]:
+    """Return what scontrol shows of a job, by name. Raises HostFault."""
+    return dict(word.partition("=")[::2] for word in run(["scontrol", "-o", "show", "job", job_id]).split())
 
 
 def gives_up_after_s() -> float:

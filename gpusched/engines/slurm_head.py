@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +24,13 @@ from gpusched.engines.local import Asked, Local
 from gpusched.engines.slurm_commands import (
     address_of,
     clear_extras,
-    has_to_make_room,
     look_up,
     nodes_of_job,
     patiently,
     run,
+    show_job,
 )
-from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, makes_room
+from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, has_to_make_room, is_nearly_over, is_there
 from gpusched.engines.steps import PER_ATTEMPT, StepSettings, steps_workload, write_order
 from gpusched.engines.wish import Wish
 from gpusched.errors import GpuschedError, HostFault, UsageError
@@ -89,10 +90,11 @@ def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
         seen = _attend(job, head, told, str(path), settings, requests)
     finally:
         path.unlink(missing_ok=True)
-    why = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
-    print(f"{order.job}: {seen.stage}{''.join(f', {line}' for line in why or [seen.words] if line)}", flush=True)
+    said = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
+    why = [line for line in said if not line.startswith(("srun: ", "--- "))] or [seen.words]
+    print(f"{order.job}: {seen.stage}{''.join(f', {line}' for line in why if line)}", flush=True)
     if not (job.path / STOP_ASKED).exists() and (requests.count or _was_told_to_end(job)):
-        _make_room(os.environ["SLURM_JOB_ID"])
+        _make_room(os.environ["SLURM_JOB_ID"], beat_file(job.path))
     return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
 
 
@@ -107,8 +109,7 @@ def _attend(
     beat = beat_file(job.path)
 
     def goes_on(_: Seen) -> bool:
-        with suppress(OSError):
-            beat.touch(mode=0o600)
+        _touch(beat)
         return not _is_over(job, told)
 
     return attend(engine, requests, goes_on, every_s=1.0)
@@ -127,6 +128,11 @@ def _is_over(job: JobDirectory, told: HeadOrder) -> bool:
     return False
 
 
+def _touch(beat: Path) -> None:
+    with suppress(OSError):
+        beat.touch(mode=0o600)
+
+
 def _was_told_to_end(job: JobDirectory) -> bool:
     """Return whether the learner's part was: what makes room is told so first, and its batch script last or never."""
     with suppress(OSError, msgspec.MsgspecError):
@@ -134,19 +140,23 @@ def _was_told_to_end(job: JobDirectory) -> bool:
     return False
 
 
-def _make_room(job_id: str) -> None:
+def _make_room(job_id: str, beat: Path) -> None:
     """Stay where Slurm will end this job or queue it again: to end first would be to fail.
 
     One that has to make room for another does so now, all being saved, and not only when its grace is over.
     """
     deadline = time.monotonic() + _ROOM_S
     with suppress(HostFault):
-        if has_to_make_room(job_id):
+        shown = show_job(job_id)
+        if has_to_make_room(shown):
             run(["scontrol", "requeue", job_id])
+        elif not is_nearly_over(shown, datetime.now()):  # noqa: DTZ005 (as scontrol shows it)
+            return
         while time.monotonic() < deadline:
             lines = look_up([f"--jobs={job_id}"], FORMAT)
-            if not lines or not makes_room(lines[-1]):
+            if not lines or not is_there(lines[-1]):
                 return
+            _touch(beat)
             time.sleep(1)
 
 

@@ -5,7 +5,8 @@ list in 23.11's v0.0.40), and no shards, which few sites have.
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -20,9 +21,11 @@ __all__ = [
     "HeadOrder",
     "batch_script",
     "extra_name",
+    "has_to_make_room",
     "inside",
+    "is_nearly_over",
+    "is_there",
     "job_name",
-    "makes_room",
     "outside",
     "partition_of",
     "places",
@@ -152,12 +155,23 @@ def seen(line: str) -> Seen:
     return Seen(stage=stage, words=f"Slurm job {job} is {state}{where}{why}")
 
 
-def makes_room(line: str) -> bool:
-    """Return whether a job that was told to end, of a line of squeue in FORMAT, is to end for Slurm's sake.
-
-    Its time is nearly up, or another job needs its place: then it is Slurm that ends it, or queues it again.
-    """
+def is_there(line: str) -> bool:
+    """Return whether a job has its place, of a line of squeue in FORMAT: Slurm has not begun to end it."""
     return _fields(line)[1] in ("RUNNING", "SUSPENDED")
+
+
+def has_to_make_room(shown: Mapping[str, str]) -> bool:
+    """Return whether Slurm wants the place of a job that runs for another one, of what scontrol shows of it."""
+    return shown.get("PreemptTime", "None") not in ("None", "Unknown")
+
+
+def is_nearly_over(shown: Mapping[str, str], now: datetime) -> bool:
+    """Return whether its time limit is why a job was told to end, of what scontrol shows of it; `now` in local time."""
+    try:
+        left = datetime.fromisoformat(shown.get("EndTime", "")) - now
+    except ValueError:  # it has no limit
+        return False
+    return left.total_seconds() < 2 * _GRACE_S
 
 
 def places(line: str) -> tuple[str, str]:

@@ -16,12 +16,14 @@ __all__ = [
     "learner_directory",
     "node_file",
     "read_node",
+    "tell_end",
     "tell_engine",
     "with_nodes",
 ]
 
 _NODES: Final = "nodes"
 _WORDS: Final = "engine.txt"
+_LAST_WORDS: Final = "end.txt"
 _BEAT: Final = "beat"
 _SILENT: Final = "silent"
 
@@ -61,6 +63,13 @@ def tell_engine(job: Path, words: str) -> None:
     replace_file(job / _WORDS, words.encode())
 
 
+def tell_end(job: Path, words: str) -> None:
+    """Leave why the job is over, for with_nodes. Raises OSError."""
+    from gpusched.files import replace_file
+
+    replace_file(job / _LAST_WORDS, words.encode())
+
+
 def with_nodes(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
@@ -83,7 +92,7 @@ def with_nodes(status: JobStatus) -> JobStatus:
         replicas = status.replicas
     message = status.message
     if status.state is JobState.FAILED:
-        message = fault.message if fault else ": ".join(filter(None, [message, _words(job)]))
+        message = fault.message if fault else _words(job, _LAST_WORDS) or message
     counts = tuple(count for one in told for count in one.counts)
     joined = msgspec.structs.replace(status, replicas=replicas, counts=counts, message=message)
     return joined if over else _while_it_goes_on(joined, told, None if not silent else _words(job))
@@ -119,7 +128,7 @@ def _read(path: Path) -> NodeStatus | None:
     return None
 
 
-def _words(job: Path) -> str | None:
+def _words(job: Path, file: str = _WORDS) -> str | None:
     with suppress(OSError):
-        return (job / _WORDS).read_text(errors="replace") or None
+        return (job / file).read_text(errors="replace") or None
     return None

@@ -9,7 +9,7 @@ from gpusched.engines.told import Ledger, announce
 from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.jobdir import JobDirectory, complete
-from gpusched.supervisor.nodes import call_silent, learner_directory, tell_engine, with_nodes
+from gpusched.supervisor.nodes import call_silent, learner_directory, tell_end, tell_engine, with_nodes
 from tests.engines.groups import a_group
 
 
@@ -137,11 +137,10 @@ def test_when_the_job_is_over_no_replica_is_shown_as_running_that_its_node_left_
 
 def test_a_job_that_failed_says_why_in_its_clusters_words(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    tell_engine(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit")
     failed = msgspec.structs.replace(a_job(job, JobState.FAILED), message="slurm.0 crashed with code 1")
-    assert (
-        with_nodes(failed).message == "slurm.0 crashed with code 1: Slurm job 3 is FAILED; n1: 1 learner does not fit"
-    )
+    assert with_nodes(failed).message == "slurm.0 crashed with code 1", "it left no word"
+    tell_end(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit")
+    assert with_nodes(failed).message == "Slurm job 3 is FAILED; n1: 1 learner does not fit"
     assert with_nodes(a_job(job, JobState.CANCELLED)).message == a_job(job, JobState.CANCELLED).message
 
 

@@ -1,6 +1,7 @@
 """The batch script, and what Slurm's lines mean."""
 
 import subprocess
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -9,8 +10,10 @@ from gpusched.engines.base import Stage
 from gpusched.engines.slurm_words import (
     HeadOrder,
     batch_script,
+    has_to_make_room,
     inside,
-    makes_room,
+    is_nearly_over,
+    is_there,
     outside,
     partition_of,
     places,
@@ -86,7 +89,16 @@ def test_the_gpus_of_the_partition_that_was_asked_for_count() -> None:
     assert partition_of(("--account=lab", "--partition=gpu,debug", "-pbig")) == ["--partition=gpu,debug", "-pbig"]
 
 
-def test_a_job_that_is_cancelled_does_not_wait_for_slurm_to_end_it() -> None:
-    assert makes_room("12|RUNNING|None|n1|n1")
-    assert not makes_room("12|COMPLETING|None|n1|n1")
-    assert not makes_room("12|CANCELLED|None|n1|n1")
+def test_a_job_that_is_cancelled_has_its_place_no_longer() -> None:
+    assert is_there("12|RUNNING|None|n1|n1")
+    assert not is_there("12|COMPLETING|None|n1|n1")
+    assert not is_there("12|CANCELLED|None|n1|n1")
+
+
+def test_why_a_job_is_told_to_end_is_what_scontrol_shows() -> None:
+    now = datetime(2026, 11, 22, 18, 0, 0)  # noqa: DTZ001 (Slurm shows local time)
+    assert has_to_make_room({"PreemptTime": "2026-11-22T17:59:58"})
+    assert not has_to_make_room({"PreemptTime": "None"})
+    assert is_nearly_over({"EndTime": "2026-11-22T18:01:30"}, now)
+    assert not is_nearly_over({"EndTime": "2026-11-22T19:00:00"}, now)
+    assert not is_nearly_over({"EndTime": "Unknown"}, now)
