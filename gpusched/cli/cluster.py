@@ -27,9 +27,9 @@ __all__ = [
     "Patience",
     "Site",
     "engine_of",
+    "fitted",
     "group_of",
     "layout_words",
-    "require_engine",
     "seen_to_here",
     "show_group",
     "submitted_words",
@@ -189,24 +189,30 @@ def seen_to_here(group: Group) -> Workload:
     return Workload(name=group.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
 
 
-def require_engine(group: Group, *, now: bool) -> None:
-    """Raise HostFault where this host cannot reach the cluster, and UsageError for what the site does not allow.
+def fitted(group: Group, cluster: ClusterWish, *, now: bool) -> Group:
+    """Return the group as the site can have it: a node must give up its learner before Slurm gives up the node.
 
-    A Ray that is to take the group only later may not be up yet; `now`: at once.
+    Raises HostFault where this host cannot reach the cluster; a Ray that is to take the group only later, not `now`,
+    may not be up yet. Raises UsageError for more patience than Slurm has.
     """
-    if group.engine == "slurm":
-        from gpusched.engines.slurm_commands import gives_up_after_s, require_commands
+    if group.engine == "ray":
+        if now:
+            from gpusched.engines.ray import require_answer
 
-        require_commands()
-        if (least := gives_up_after_s()) < group.patience_s:
-            told = (
-                f"--patience {group.patience_s}s: Slurm gives up a node after {least:.0f} s, when its actors still run"
-            )
-            raise UsageError(told, f"give at most --patience {least:.0f}s")
-    elif now:
-        from gpusched.engines.ray import require_answer
+            require_answer(group.address or "auto")
+        return group
+    from gpusched.engines.slurm_commands import gives_up_after_s, require_commands
 
-        require_answer(group.address or "auto")
+    require_commands()
+    least = gives_up_after_s()
+    if least >= group.patience_s:
+        return group
+    if cluster.patience is not None:
+        told = (
+            f"--patience {cluster.patience}: Slurm gives up a node after {least:.0f} s, when its actors would still run"
+        )
+        raise UsageError(told, f"give at most --patience {least:.0f}s, or leave it out")
+    return msgspec.structs.replace(group, patience_s=round(least))
 
 
 def layout_words(group: Group) -> str:

@@ -17,6 +17,7 @@ from gpusched.cli.cluster import (
     Patience,
     Site,
     engine_of,
+    fitted,
     group_of,
 )
 from gpusched.cli.foreground import require_modules, require_no_queue, run_here
@@ -116,6 +117,8 @@ def launch(
     if chosen != LOCAL:
         _require_no_network(chosen, listen=listen, insecure=insecure, watch=watch)
         group = group_of(chosen, loaded, options, wish, cluster, settings)
+        if not dry_run:
+            group = fitted(group, cluster, now=not detach)
         _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
         return
     require_modules(loaded)
@@ -135,13 +138,12 @@ def launch(
 def _on_cluster(
     group: "Group", queue: QueueWish, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
 ) -> None:
-    from gpusched.cli.cluster import layout_words, require_engine, seen_to_here, show_group
+    from gpusched.cli.cluster import layout_words, seen_to_here, show_group
     from gpusched.model.job import Spread
 
     if dry_run:
         show_group(group, as_json=as_json)
         return
-    require_engine(group, now=not detach)
     import msgspec
 
     here, options, network = seen_to_here(group), msgspec.json.encode(group), Spread(engine=group.engine)

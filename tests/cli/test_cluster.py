@@ -104,7 +104,7 @@ def give_slurm(command: Command, directory: Path, does: str) -> None:
 def test_a_node_gives_up_its_learner_before_slurm_gives_up_the_node(command: Command, tmp_path: Path) -> None:
     give_slurm(command, tmp_path, "echo 'SlurmctldTimeout = 120 sec'; echo 'SlurmdTimeout           = 300 sec'")
     code, said = launch(command, "--engine", "slurm", "--patience", "10m")
-    assert (code, "--patience 600s: Slurm gives up a node after 300 s" in said) == (2, True), said
+    assert (code, "--patience 10m: Slurm gives up a node after 300 s" in said) == (2, True), said
 
 
 def test_where_slurm_or_ray_does_not_answer_no_job_is_made(command: Command, tmp_path: Path) -> None:
