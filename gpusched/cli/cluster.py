@@ -44,6 +44,8 @@ _MOST_GPUS: Final = 64
 _DAY_S: Final = 86_400
 _RESTARTS: Final = 1_000_000
 _CLEARING_UP_S: Final = 60.0
+_SHORTER: Final = 0.9
+"""What part of Slurm's patience a node has by default, where that is shorter than the usual one."""
 
 
 def _complete_engine(incomplete: str) -> list[str]:
@@ -204,15 +206,13 @@ def fitted(group: Group, cluster: ClusterWish, *, now: bool) -> Group:
     from gpusched.engines.slurm_commands import gives_up_after_s, require_commands
 
     require_commands()
-    least = gives_up_after_s()
-    if least >= group.patience_s:
+    slurms_s = gives_up_after_s()
+    if slurms_s > group.patience_s:
         return group
     if cluster.patience is not None:
-        told = (
-            f"--patience {cluster.patience}: Slurm gives up a node after {least:.0f} s, when its actors would still run"
-        )
-        raise UsageError(told, f"give at most --patience {least:.0f}s, or leave it out")
-    return msgspec.structs.replace(group, patience_s=round(least))
+        told = f"--patience {cluster.patience}: Slurm gives up a node after {slurms_s:.0f} s, its actors still there"
+        raise UsageError(told, f"give less than --patience {slurms_s:.0f}s, or leave it out")
+    return msgspec.structs.replace(group, patience_s=max(1, int(slurms_s * _SHORTER)))
 
 
 def layout_words(group: Group) -> str:
@@ -239,6 +239,10 @@ def submitted_words(group: Group, name: str, *, as_json: bool) -> str:
 def show_group(group: Group, *, as_json: bool) -> None:
     """Print what would be submitted, as --dry-run does: on stdout a batch script alone, such that a file takes it."""
     words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
+    if group.engine == "ray":
+        from gpusched.engines.ray_words import needs_words
+
+        words = f"# to Ray at {group.address}: {needs_words(group)}\n{words}"
     if not as_json:
         print(words, file=sys.stderr if group.engine == "slurm" else sys.stdout, flush=True)
     sys.stdout.write(submitted_words(group, group.workload.name, as_json=as_json))

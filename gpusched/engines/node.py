@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from gpusched.contract import LEARNER_LOST
 from gpusched.control.place import private_directory
 from gpusched.engines.attend import Requests, attend
 from gpusched.engines.handed import keep_from_ageing, settings_of_node
@@ -33,7 +34,7 @@ from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.host import host_name
 from gpusched.settings import Settings
-from gpusched.supervisor.hosts import join_key, key_directory
+from gpusched.supervisor.hosts import join_key, key_directory, remove_former_keys
 from gpusched.supervisor.jobdir import JobDirectory, complete, read_job
 from gpusched.supervisor.nodes import learner_directory
 from gpusched.supervisor.tcp import Tcp
@@ -62,7 +63,7 @@ def main() -> int:
     try:
         return _run(order, settings_of_node(os.environ), requests, mouth)
     except GpuschedError as error:
-        mouth.say([Refused(words=f"{host_name()}: {error}", yet=isinstance(error, StillRuns | NotNow))])
+        mouth.say([Refused(words=f"{host_name()}: {error}", yet=isinstance(error, StillRuns))])
         return error.exit_code
     except OSError as error:
         mouth.say([Refused(words=f"{host_name()}: {error.filename or 'the node'}: {error.strerror}")])
@@ -129,6 +130,7 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mout
     news = _News(directory)
     try:
         _submit(engine, requests, order.group.workload.stop_grace_s)
+        remove_former_keys(directory.path, order.incarnation - 1)
         seen = attend(engine, requests, lambda _: mouth.say(news.since(engine.status())))
         mouth.say(news.since(engine.status(), last=True))
         return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
@@ -243,7 +245,7 @@ class _News:
         bare = msgspec.structs.replace(status, progress=None)
         if bare != self._status:
             self._status = bare
-            yield NodeStatus(host=self._host, status=bare)
+            yield NodeStatus(host=self._host, status=bare, unheard=(self._directory.path / LEARNER_LOST).exists())
 
     def _more(self, path: Path, *, last: bool) -> str:
         """Return the whole lines that a file has more, or 64 KiB of a longer one."""

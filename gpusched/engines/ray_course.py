@@ -80,13 +80,17 @@ class Course:
                 if number:
                     tell(STOP)
 
-    def give_up(self, number: int, words: str) -> None:
-        """Note that the replicas of a node have used up their restarts. The group fails where nobody is left."""
+    def give_up(self, number: int, heard: int, words: str) -> None:
+        """Note that the replicas of a node have used up their restarts, with the learner that was there when `heard`.
+
+        The group fails where nobody is left.
+        """
         with self._changed:
+            if heard < self.learners:
+                return
             self._without.add(number)
-            left = self._needed - self._without
-        if self._needed and not left:
-            self.end(Seen(stage="failed", words=f"nobody is left that the learner could hear: {words}"))
+            if self._needed and self._needed <= self._without:
+                self.end(Seen(stage="failed", words=f"nobody is left that the learner could hear: {words}"))
 
     def other_learner(self, heard: int) -> bool:
         """Wait until there is another learner than the `heard` there were (`learners`); False if the group ends."""

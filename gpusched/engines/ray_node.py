@@ -82,7 +82,7 @@ class RayNode(threading.Thread):
                 row += 1
                 continue
             if ending == "failed":
-                self._course.give_up(self._order.number, words)
+                self._course.give_up(self._order.number, self._heard, words)
             if not self._course.other_learner(self._heard):
                 return
 
@@ -152,13 +152,13 @@ class RayNode(threading.Thread):
             self._say(f"runs on {place.host}, {place.address}, incarnation {order.incarnation}")
             with self._course.part(order.number, order.learner, keeper.say.remote):
                 self._hear(keeper, ledger)
-            state, refused = ledger.state, ledger.refused
+            state, failed, refused = ledger.state, ledger.failed, ledger.refused
         if refused is not None:
             return ("lost" if order.number or refused.yet else "failed"), refused.words
         if state is JobState.SUCCEEDED:
             return "succeeded", ""
         if state is JobState.FAILED:
-            return "failed", f"its part of the job failed on {place.host}"
+            return ("failed" if failed else "lost"), f"its part of the job failed on {place.host}"
         if state is JobState.CANCELLED:  # for a learner that begins anew, or by somebody on the node
             return "lost", "it was told to end"
         code, complaints = ray.get(keeper.ended.remote(), timeout=_ANSWERS_WITHIN_S)

@@ -113,7 +113,9 @@ class Slurm:
             is_headless = bool(lines) and self._has_lost_its_script(*places(lines[-1]))
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"{self._last.words}; {error.message}")
-        self._last = seen(lines[-1]) if lines else self._as_its_nodes_left_it()
+        before, self._last = self._last.stage, seen(lines[-1]) if lines else self._as_its_nodes_left_it()
+        if (before, self._last.stage) == ("running", "waiting"):  # Slurm has queued it again
+            self._announce()
         if is_headless and not (self._directory.path / STOP_ASKED).exists():
             self._last = self._queue_again()
         elif is_headless or time.monotonic() - self._asked_at > self._group.workload.stop_grace_s + _OBEYS_WITHIN_S:
@@ -163,6 +165,10 @@ class Slurm:
         self._places = (nodes, batch)
         return batch not in names
 
+    def _announce(self) -> None:
+        with suppress(OSError):
+            announce(self._directory, self._group)
+
     def _end_what_nobody_ends(self) -> None:
         """Have Slurm end a job whose batch script cannot: its node is dead, and Slurm may not have noticed yet."""
         with suppress(HostFault):
@@ -193,9 +199,7 @@ class Slurm:
         except HostFault as error:
             return msgspec.structs.replace(self._last, words=f"its first node is lost; {error.message}")
         print("its first node is lost: it is queued again", flush=True)
-        with suppress(OSError):
-            announce(self._directory, self._group)
-            call_silent(self._directory.path, silent=False)
+        self._announce()
         return Seen(stage="waiting", words=f"Slurm job {self._known.id} has lost its first node and is queued again")
 
 

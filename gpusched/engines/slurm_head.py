@@ -32,6 +32,7 @@ from gpusched.engines.slurm_commands import (
 )
 from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, has_to_make_room, is_nearly_over, is_there
 from gpusched.engines.steps import PER_ATTEMPT, StepSettings, steps_workload, write_order
+from gpusched.engines.told import announce
 from gpusched.engines.wish import Wish
 from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.files import make_private
@@ -62,13 +63,13 @@ def main() -> int:
 def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
     if "SLURM_JOB_ID" not in os.environ:
         raise UsageError("this is a batch script of Slurm", "submit it: sbatch FILE")
-    job = JobDirectory(Path(told.directory)) if told.directory else _own_directory(told, settings)
-    if not job.logs.is_dir():
-        hint = "the state directory must be one that all nodes share, such as in your home"
-        raise HostFault(f"{job.path} is not there on {socket.gethostname()}", hint)
-    if _is_over(job, told):
-        raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it anew")
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    job_id, restarts = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    job = _job(told, settings)
+    if restarts:
+        announce(job, told.group)
+        clear_extras(job_id)
+    private_directory(settings.runtime_dir)
+    keep_from_ageing(settings.runtime_dir)
     order = NodeOrder(
         group=told.group,
         job=told.job or job.path.name,
@@ -78,10 +79,7 @@ def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
         incarnation=restarts * PER_ATTEMPT,
         keys=fresh_keys(job.path.name),
     )
-    clear_extras(os.environ["SLURM_JOB_ID"])
-    private_directory(settings.runtime_dir)
-    keep_from_ageing(settings.runtime_dir)
-    path = settings.runtime_dir / "orders" / f"{os.environ['SLURM_JOB_ID']}.json"
+    path = settings.runtime_dir / "orders" / f"{job_id}.json"
     write_order(path, order)
     head = JobDirectory(job.path / "head" / str(restarts) / order.job)
     make_private(head.path)
@@ -90,12 +88,29 @@ def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
         seen = _attend(job, head, told, str(path), settings, requests)
     finally:
         path.unlink(missing_ok=True)
+    print(_last_words(order.job, head, seen), flush=True)
+    if not (job.path / STOP_ASKED).exists() and (requests.count or _was_told_to_end(job)):
+        _make_room(job_id, beat_file(job.path))
+    return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
+
+
+def _job(told: HeadOrder, settings: Settings) -> JobDirectory:
+    """Return the directory of the job that this one is for. Raises HostFault."""
+    if not told.directory:
+        return _own_directory(told, settings)
+    job = JobDirectory(Path(told.directory))
+    if not job.logs.is_dir():
+        hint = "the state directory must be one that all nodes share, such as in your home"
+        raise HostFault(f"{job.path} is not there on {socket.gethostname()}", hint)
+    if _is_over(job, told):
+        raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it anew")
+    return job
+
+
+def _last_words(job: str, head: JobDirectory, seen: Seen) -> str:
     said = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
     why = [line for line in said if not line.startswith(("srun: ", "--- "))] or [seen.words]
-    print(f"{order.job}: {seen.stage}{''.join(f', {line}' for line in why if line)}", flush=True)
-    if not (job.path / STOP_ASKED).exists() and (requests.count or _was_told_to_end(job)):
-        _make_room(os.environ["SLURM_JOB_ID"], beat_file(job.path))
-    return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
+    return f"{job}: {seen.stage}{''.join(f', {line}' for line in why if line)}"
 
 
 def _attend(
@@ -147,9 +162,9 @@ def _make_room(job_id: str, beat: Path) -> None:
     """
     deadline = time.monotonic() + _ROOM_S
     with suppress(HostFault):
-        shown = show_job(job_id)
+        shown = patiently(lambda: show_job(job_id))
         if has_to_make_room(shown):
-            run(["scontrol", "requeue", job_id])
+            patiently(lambda: run(["scontrol", "requeue", job_id]))
         elif not is_nearly_over(shown, datetime.now()):  # noqa: DTZ005 (as scontrol shows it)
             return
         while time.monotonic() < deadline:

@@ -67,7 +67,18 @@ _PARTITION: Final = ("--partition=", "-p")
 _WHERE: Final = (
     *_PARTITION,
     *("--account=", "-A", "--qos=", "-q", "--time=", "-t", "--constraint=", "-C", "--exclude=", "-x"),
-    *("--clusters=", "-M", "--licenses=", "-L", "--mem=", "--mem-per-cpu=", "--nice", "--reservation=", "--wckey="),
+    *(
+        "--clusters=",
+        "-M",
+        "--licenses=",
+        "-L",
+        "--mem=",
+        "--mem-per-cpu=",
+        "--mem-per-gpu=",
+        "--nice",
+        "--reservation=",
+        "--wckey=",
+    ),
 )
 
 

@@ -85,11 +85,10 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
     before that what was started for it here; `asked` says whether this process was told to end. The exit code of
     whatever started it there says nothing: srun's is 0 after a failure of the node.
     """
-    before = _learner_attempt(order)
+    learner = _learner_attempt(order)
     with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
         heard = ledger.hear(node, order.group.patience_s)
-        state = ledger.state
-    learner = _learner_attempt(order) if before is None else before
+        state, failed = ledger.state, ledger.failed
     if not heard:
         print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
     end()
@@ -101,8 +100,8 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
     elif heard and state is JobState.SUCCEEDED:
         if is_first or _is_over(order, learner, asked):
             sys.exit(0)
-    elif heard and state is JobState.FAILED:
-        if is_first or order.group.leads_alone or _is_over(order, learner, asked):
+    elif heard and failed:
+        if is_first or _is_over(order, learner, asked):
             sys.exit(GpuschedError.exit_code)
     elif heard and state is JobState.CANCELLED and is_first:
         sys.exit(GpuschedError.exit_code)
@@ -110,21 +109,31 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
     raise AssertionError("unreachable")
 
 
-def _is_over(order: NodeOrder, learner: int | None, asked: Callable[[], bool]) -> bool:
-    """Wait until this process is told to end, or there is another learner than that, which a node took to be over.
+def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
+    """Wait until this process is told to end, or all other nodes have failed, too, and the learner has nobody left.
 
-    False for the latter.
+    False once there is another learner than the one that this node has heard.
     """
     while not asked():
-        if _learner_attempt(order) not in (None, learner):
+        if _learner_attempt(order) > learner:
             return False
+        if order.group.needs_others and all(_has_failed(order, one) for one in range(1, len(order.group.nodes))):
+            return True
         time.sleep(_LOOK_EVERY_S)
     return True
 
 
-def _learner_attempt(order: NodeOrder) -> int | None:
-    """Return how often the learner's part was started before; None where it is not known to have been started."""
+def _has_failed(order: NodeOrder, number: int) -> bool:
+    with suppress(OSError, msgspec.MsgspecError):
+        told = read_node(Path(order.directory), number)
+        return told.status.state is JobState.FAILED and not told.unheard
+    return False
+
+
+def _learner_attempt(order: NodeOrder) -> int:
+    """Return how often the learner's part was started before, in this attempt of the group or in all before it."""
     with suppress(OSError, msgspec.MsgspecError):
         told = read_node(Path(order.directory), 0).status
-        return None if told.state is JobState.QUEUED else told.attempt
-    return None
+        if told.state is not JobState.QUEUED:
+            return told.attempt
+    return (order.incarnation - 1) // PER_ATTEMPT * PER_ATTEMPT

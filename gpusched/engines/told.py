@@ -8,7 +8,6 @@ JOBDIR/progress.jsonl     what the leader reports
 import contextlib
 import os
 import select
-import shutil
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,9 +16,9 @@ import msgspec
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus
-from gpusched.supervisor.hosts import KEYS
+from gpusched.supervisor.hosts import remove_former_keys
 from gpusched.supervisor.jobdir import JobDirectory, lost
-from gpusched.supervisor.nodes import learner_directory, node_file, read_node, tell_engine
+from gpusched.supervisor.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
 
 __all__ = ["Ledger", "announce"]
 
@@ -52,15 +51,18 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self._lose("is gone")
-        if self._number == 0:  # one that was killed could not remove them
-            for keys in learner_directory(self._directory.path).glob(f"{KEYS}.*"):
-                if int(keys.suffix[1:]) <= self._incarnation:
-                    shutil.rmtree(keys, ignore_errors=True)
+        if self._number == 0:
+            remove_former_keys(learner_directory(self._directory.path), self._incarnation)
 
     @property
     def state(self) -> JobState | None:
         """How the part is as the node told last, None if it told nothing."""
         return None if self._last is None else self._last.status.state
+
+    @property
+    def failed(self) -> bool:
+        """Whether the part's replicas have used up their restarts, as the node told last."""
+        return self.state is JobState.FAILED and self._last is not None and not self._last.unheard
 
     def hear(self, node: int, silence_s: float) -> bool:
         """Take all that a node tells in the pipe `node` until it closes it; False if it fell silent for `silence_s`.
@@ -126,6 +128,7 @@ class Ledger:
 
 def announce(job: JobDirectory, group: Group) -> None:
     """Write down what is to run on the nodes, before any of them tells something. Raises OSError."""
+    forget_end(job.path)
     make_private(node_file(job.path, 0).parent)
     for number, share in enumerate(group.nodes):
         named = [

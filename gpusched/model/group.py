@@ -46,9 +46,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Text
 
     @property
-    def leads_alone(self) -> bool:
-        """Whether the first node has nobody but the leader, who has to wait where no other node has anybody left."""
-        return sum(self.nodes[0].counts.values()) == 1
+    def needs_others(self) -> bool:
+        """Whether the first node lacks a role that others have: where they all have failed its leader waits in vain."""
+        return any(count and not self.nodes[0].counts.get(role) for role, count in self.counts.items())
 
     @property
     def counts(self) -> dict[str, int]:
@@ -77,10 +77,14 @@ class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
-    """A node's part of the job as its supervisor shows it, the job's name and place being those of the part."""
+    """A node's part of the job as its supervisor shows it, the job's name and place being those of the part.
+
+    `unheard`: it has ended because nothing was heard of the learner, or other actors have the places of its own.
+    """
 
     host: Text
     status: JobStatus
+    unheard: bool = False
 
 
 class LogPart(msgspec.Struct, frozen=True, kw_only=True, tag="log"):

@@ -22,6 +22,7 @@ __all__ = [
     "join_key",
     "key_directory",
     "learner_role",
+    "remove_former_keys",
     "remove_keys",
     "with_joined",
     "with_network",
@@ -80,6 +81,15 @@ def remove_keys(job: Path, network: Network | None) -> None:
     import shutil  # no other job needs it
 
     shutil.rmtree(key_directory(job, network), ignore_errors=True)
+
+
+def remove_former_keys(job: Path, last: int) -> None:
+    """Remove the keys of all starts of a job up to the `last`: one that was killed could not do so itself."""
+    import shutil  # no other job needs it
+
+    for keys in job.glob(f"{KEYS}.*"):
+        if int(keys.suffix[1:]) <= last:
+            shutil.rmtree(keys, ignore_errors=True)
 
 
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:

@@ -13,6 +13,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaStat
 __all__ = [
     "beat_file",
     "call_silent",
+    "forget_end",
     "learner_directory",
     "node_file",
     "read_node",
@@ -70,6 +71,12 @@ def tell_end(job: Path, words: str) -> None:
     replace_file(job / _LAST_WORDS, words.encode())
 
 
+def forget_end(job: Path) -> None:
+    """Forget what an earlier attempt of the job has left of its end. Raises OSError."""
+    (job / _LAST_WORDS).unlink(missing_ok=True)
+    call_silent(job, silent=False)
+
+
 def with_nodes(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
@@ -90,9 +97,7 @@ def with_nodes(status: JobStatus) -> JobStatus:
     replicas = own + tuple(replica for one in told for replica in one.replicas)
     if over and not any(one.replicas for one in told):
         replicas = status.replicas
-    message = status.message
-    if status.state is JobState.FAILED:
-        message = fault.message if fault else _words(job, _LAST_WORDS) or message
+    message = fault.message if fault else (_words(job, _LAST_WORDS) if own else None) or status.message
     counts = tuple(count for one in told for count in one.counts)
     joined = msgspec.structs.replace(status, replicas=replicas, counts=counts, message=message)
     return joined if over else _while_it_goes_on(joined, told, None if not silent else _words(job))

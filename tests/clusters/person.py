@@ -28,7 +28,7 @@ class Person:
 
     def launch(self, engine: str, *words: str, nodes: int = 3) -> str:
         """Queue the workload on nodes of the cluster, with 8 actors, and return the job's id."""
-        spread = ("--engine", engine, "--nodes", str(nodes), "--procs", "8", "--patience", "10s")
+        spread = ("--engine", engine, "--nodes", str(nodes), "--procs", "8", "--patience", "9s")
         return self.run("launch", "-d", "mine", *spread, *words).split()[0]
 
     def gives_devices(self, host: Mapping[str, str]) -> None:

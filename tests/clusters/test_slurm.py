@@ -112,7 +112,7 @@ def test_a_node_plans_on_what_it_was_handed_scancel_cancels_and_a_script_runs_by
     assert not secrets_in(by_hand)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400, func_only=True)
 def test_a_job_that_has_to_make_room_saves_and_goes_on_from_there_when_slurm_lets_it(
     slurm: Slurm, person: Person

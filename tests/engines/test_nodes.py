@@ -137,7 +137,10 @@ def test_when_the_job_is_over_no_replica_is_shown_as_running_that_its_node_left_
 
 def test_a_job_that_failed_says_why_in_its_clusters_words(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    failed = msgspec.structs.replace(a_job(job, JobState.FAILED), message="slurm.0 crashed with code 1")
+    own = msgspec.structs.replace(a_job(job).replicas[0], state=ReplicaState.FAILED)
+    failed = msgspec.structs.replace(
+        a_job(job, JobState.FAILED), message="slurm.0 crashed with code 1", replicas=(own,)
+    )
     assert with_nodes(failed).message == "slurm.0 crashed with code 1", "it left no word"
     tell_end(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit")
     assert with_nodes(failed).message == "Slurm job 3 is FAILED; n1: 1 learner does not fit"
@@ -158,6 +161,10 @@ def test_a_job_whose_learner_failed_says_so_and_not_that_what_saw_to_it_here_did
     )
     shown = with_nodes(msgspec.structs.replace(a_job(job, JobState.FAILED), replicas=(own,)))
     assert shown.message == "learner.0 crashed with code 3"
+    limited = msgspec.structs.replace(a_job(job, JobState.FAILED), message="its time limit of 2 h is over")
+    (job / "nodes" / "0.json").unlink()
+    tell_end(job, "Slurm job 3 is CANCELLED")
+    assert with_nodes(limited).message == "its time limit of 2 h is over", "it was not the cluster that ended it"
     assert [(one.name, one.exit) for one in shown.replicas] == [("learner.0", crashed)]
 
 

@@ -67,12 +67,14 @@ def test_who_is_in_a_hurry_has_them_killed() -> None:
 def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> None:
     course = Course(needed=(1, 2))
     course.begin_learner("tcp://a:1")
-    course.give_up(1, "actor.1 crashed with code 3")
+    course.give_up(1, 1, "actor.1 crashed with code 3")
     assert course.ended is None, "node 2 has actors"
     course.begin_learner("tcp://b:1")
-    course.give_up(2, "actor.2 crashed with code 3")
+    course.give_up(2, 2, "actor.2 crashed with code 3")
     assert course.ended is None, "with another learner node 1 has begun anew"
-    course.give_up(1, "actor.1 crashed with code 3")
+    course.give_up(1, 1, "actor.1 crashed with code 3")
+    assert course.ended is None, "that was said of the learner before"
+    course.give_up(1, 2, "actor.1 crashed with code 3")
     told = "nobody is left that the learner could hear: actor.1 crashed with code 3"
     assert course.ended == Seen(stage="failed", words=told)
 

@@ -22,7 +22,8 @@ AGAIN = -signal.SIGKILL
 PATIENCE_S = 20.0
 ALONE = a_group(
     NodeShare(counts={"learner": 1, "actor": 0}, first={"learner": 0, "actor": 0}),
-    NodeShare(counts={"learner": 0, "actor": 8}, first={"learner": 1, "actor": 0}),
+    NodeShare(counts={"learner": 0, "actor": 4}, first={"learner": 1, "actor": 0}),
+    NodeShare(counts={"learner": 0, "actor": 4}, first={"learner": 1, "actor": 4}),
 )
 WITH_ACTORS = a_group(
     NodeShare(counts={"learner": 1, "actor": 4}, first={"learner": 0, "actor": 0}),
@@ -42,19 +43,23 @@ end_like(msgspec.json.decode(sys.argv[1], type=NodeOrder), 0, lambda: None, aske
 Step = Callable[..., "subprocess.Popen[bytes]"]
 
 
-def status(state: JobState, attempt: int = 0) -> NodeStatus:
-    return NodeStatus(host="n1", status=msgspec.structs.replace(a_node("actor.0", state=state), attempt=attempt))
+def status(state: JobState, attempt: int = 0, *, unheard: bool = False) -> NodeStatus:
+    part = msgspec.structs.replace(a_node("actor.0", state=state), attempt=attempt)
+    return NodeStatus(host="n1", status=part, unheard=unheard)
 
 
 @pytest.fixture
 def step(tmp_path: Path) -> Iterator[Step]:
-    """Starts a step of the node `number`, which says `told` and ends; the learner's node runs its part for once."""
+    """Starts a step of the node `number`, which says `told` and ends."""
     complete(JobDirectory(tmp_path))
     started: list[subprocess.Popen[bytes]] = []
 
+    announced: list[int] = []
+
     def begin(number: int, *told: Told, group: Group = WITH_ACTORS) -> "subprocess.Popen[bytes]":
-        announce(JobDirectory(tmp_path), group)
-        learner(tmp_path, 1)
+        if not announced:
+            announce(JobDirectory(tmp_path), group)
+        announced.append(number)
         order = NodeOrder(
             group=group, job="toy-1", directory=str(tmp_path), number=number, learner="x", incarnation=1, keys={}
         )
@@ -101,6 +106,7 @@ def stays(process: "subprocess.Popen[bytes]", job: Path) -> bool:
         (0, Refused(words="not yet", yet=True), AGAIN),
         (1, status(JobState.CANCELLED), AGAIN),
         (1, status(JobState.RUNNING), AGAIN),
+        (1, status(JobState.FAILED, unheard=True), AGAIN),
         (1, Refused(words="no such directory"), AGAIN),
     ],
 )
@@ -115,6 +121,7 @@ def test_a_node_that_has_ended_by_itself_begins_anew_with_another_learner(
     step: Step, tmp_path: Path, state: JobState
 ) -> None:
     process = step(1, status(state))
+    learner(tmp_path, 1)
     assert stays(process, tmp_path)
     learner(tmp_path, 2)
     assert process.wait(PATIENCE_S) == AGAIN
@@ -130,5 +137,9 @@ def test_a_node_that_has_ended_by_itself_is_over_with_the_job(
     assert process.wait(PATIENCE_S) == code
 
 
-def test_where_the_learner_has_nobody_on_its_own_node_a_node_that_has_failed_says_so(step: Step) -> None:
-    assert step(1, status(JobState.FAILED), group=ALONE).wait(PATIENCE_S) == 1
+def test_where_the_learner_has_nobody_on_its_own_node_a_node_fails_once_all_others_have(
+    step: Step, tmp_path: Path
+) -> None:
+    one = step(1, status(JobState.FAILED), group=ALONE)
+    assert stays(one, tmp_path)
+    assert [step(2, status(JobState.FAILED), group=ALONE).wait(PATIENCE_S), one.wait(PATIENCE_S)] == [1, 1]
