@@ -123,7 +123,8 @@ def test_a_job_that_has_to_make_room_saves_and_goes_on_from_there_when_slurm_let
     slurm.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 3")
     until(lambda: not person.running(job), "it makes room")
     until(lambda: not workers(list(slurm.nodes)), "and leaves nothing there")
-    assert person.job(job)["state"] not in ("failed", "cancelled", "lost")
+    until(lambda: "is PENDING" in (person.job(job)["note"] or ""), "it says that it waits")
+    assert person.job(job)["state"] == "starting"
     slurm.run("scontrol", "update", f"JobId={submitted.strip()}", "StartTime=now+3")  # not after Slurm's two minutes
     until(lambda: person.running(job).keys() == ALL, "it is there again")
     log = (person.directory(job) / "logs" / "learner.0.log").read_text()

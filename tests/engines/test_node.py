@@ -162,6 +162,7 @@ def test_a_node_without_its_learner_ends_its_actors_and_leaves_nothing(
     assert code == 1
     assert status is not None
     assert status.state is JobState.FAILED
+    assert [one.unheard for one in node.told if isinstance(one, NodeStatus)][-1], "it is to be started again"
     assert not list(node.home.glob("nodes/*"))
 
 
