@@ -1,12 +1,14 @@
 """How long from a launch to the first step of all of its processes, here and on clusters: `python -m bench.engines`.
 
-Snake with a learner and 24 actors, started by `local`, Slurm and Ray, with its modules preloaded and without. The
-clusters are real ones of three nodes, in network namespaces of this machine (root, and the packages of
-CONTRIBUTING.md), so all share its CPUs, and the differences are what an engine adds. An engine that cannot be had here
-is left out, and why is said. A process has made its first step when its learner has published, or it has sent a batch.
+Snake with a learner and 24 actors, started on this host and through Slurm or Ray, in turns, with its modules preloaded
+and without. The clusters are real ones of three nodes, in network namespaces of this machine (root, and the packages of
+CONTRIBUTING.md), so all share its CPUs. A cluster's daemons run in both turns, and the difference is what going through
+it adds. A cluster that cannot be had here is left out, and why is said. A process has made its first step when its
+learner has published, or it has sent a batch.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -36,12 +38,6 @@ Cluster = Callable[[Path], AbstractContextManager[Mapping[str, str]]]
 
 
 @contextlib.contextmanager
-def this_host(_: Path) -> Iterator[Mapping[str, str]]:
-    """No cluster at all."""
-    yield {}
-
-
-@contextlib.contextmanager
 def slurm(base: Path) -> Iterator[Mapping[str, str]]:
     """Run a Slurm in `base`; yield what its commands need in their environment."""
     from tests.clusters.slurm import slurm_of_three
@@ -59,7 +55,7 @@ def ray(base: Path) -> Iterator[Mapping[str, str]]:
         yield cluster.environ
 
 
-_ENGINES: Final[Mapping[str, Cluster]] = {"local": this_host, "slurm": slurm, "ray": ray}
+_ENGINES: Final[Mapping[str, Cluster]] = {"slurm": slurm, "ray": ray}
 
 
 def first_steps_s(engine: str, home: Path, environ: Mapping[str, str], *, preload: bool) -> float:
@@ -118,19 +114,24 @@ def measure(engine: str, rounds: int) -> list[Result]:
         (base / "cluster").mkdir()
         with _ENGINES[engine](base / "cluster") as environ:
             for preload in (True, False):
-                took = [
-                    first_steps_s(engine, base / f"{preload}{number}", environ, preload=preload)
-                    for number in range(rounds)
-                ]
-                name = f"{engine}, {'preloaded' if preload else 'each imports'}"
-                told = f"{min(took):.1f} to {max(took):.1f}" if rounds > 1 else "one run"
-                rows.append((name, sorted(took)[rounds // 2], "s", told))
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+                took: dict[str, list[float]] = {"local": [], engine: []}
+                for number, name in itertools.product(range(rounds), took):
+                    home = base / f"{name}{preload:d}{number}"
+                    took[name].append(first_steps_s(name, home, environ, preload=preload))
+                rows += [_row(engine, name, each, preload=preload) for name, each in took.items()]
     except Skipped as skipped:
         print(f"{engine} is left out: {skipped}", file=sys.stderr)
     finally:
         shutil.rmtree(base, ignore_errors=True)
     return rows
+
+
+def _row(engine: str, name: str, took: list[float], *, preload: bool) -> Result:
+    where = f"through {engine}" if name == engine else f"this host, beside an idle {engine}"
+    told = f"{min(took):.1f} to {max(took):.1f}" if len(took) > 1 else "one run"
+    row = (f"{where}, {'preloaded' if preload else 'each imports'}", sorted(took)[len(took) // 2], "s", told)
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    return row
 
 
 def main() -> None:

@@ -84,7 +84,8 @@ class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     `listen`: where the learner of a job takes actors of other hosts, None if it takes none. `keys`: the key file of
     whoever this is there. `joined`: what the learner calls the host of an actor that joined, "" of all others.
-    `patience_s`: how long an actor elsewhere waits for a learner of which it hears nothing, None for the usual time.
+    `patience_s`: how long an actor elsewhere waits for a learner of which it hears nothing, None for the usual time;
+    for its first word one with an `incarnation` waits 15 minutes at least.
     `incarnation`: how often a cluster has started the actors of this node, 0 outside one; of the processes of one name
     the learner hears only those of the highest.
     """

@@ -78,7 +78,7 @@ class Actor:
         except UsageError:
             self._link.close()
             raise
-        outside = None if path is not None else Outside(None if key is None else key.name, known.patience_s)
+        outside = None if path is not None else _outside(known, key)
         speaker = Speaker(self.name, known.attempt, known.incarnation)
         self._loop = ActorLoop(self._link, speaker, self._limits, outside)
         self._thread = start_thread("gpusched-actor", self._loop.run)
@@ -260,6 +260,14 @@ def _identity() -> _Identity:
         return _Identity(f"actor-{os.getpid()}", 0, "", None, 0)
     patience = (replica.patience_s or _PATIENCE_S) if replica.elsewhere else None
     return _Identity(replica.name, replica.attempt, replica.joined, patience, replica.incarnation)
+
+
+def _outside(known: _Identity, key: JoinKey | None) -> Outside:
+    """Return when an actor gives up. Who joined has met the learner already; a cluster starts all at the same time."""
+    first = known.patience_s
+    if first is not None and known.incarnation:
+        first = max(first, _PATIENCE_S)
+    return Outside(None if key is None else key.name, known.patience_s, first)
 
 
 def _full_name(name: str, known: _Identity, key: JoinKey | None) -> str:

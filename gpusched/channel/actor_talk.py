@@ -83,10 +83,14 @@ class Speaker(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract."""
+    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract.
+
+    `first_s`: the same until it hears of the learner for the first time, which may have much to import.
+    """
 
     key: str | None = None
     patience_s: float | None = None
+    first_s: float | None = None
 
 
 class ActorTalk:
@@ -289,7 +293,8 @@ class ActorTalk:
     def _look_outside(self, now: float) -> None:
         """Give up where waiting is in vain: with a key that is not let in, or when no learner is heard of."""
         self._look_at = now + _LOOK_S
-        key, patience = self._outside
+        key, patience, first = self._outside
+        patience = patience if self.heard > self._began else first
         if key is not None and self._link.turned_away():
             told = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
             self._end(ChannelError(told, "ask whoever runs the job for a new one: `gpusched keys new JOB NAME`"))

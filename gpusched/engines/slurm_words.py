@@ -65,21 +65,11 @@ _STAGES: Final[dict[str, Stage]] = {
 
 _PARTITION: Final = ("--partition=", "-p")
 _WHERE: Final = (
-    *_PARTITION,
-    *("--account=", "-A", "--qos=", "-q", "--time=", "-t", "--constraint=", "-C", "--exclude=", "-x"),
-    *(
-        "--clusters=",
-        "-M",
-        "--licenses=",
-        "-L",
-        "--mem=",
-        "--mem-per-cpu=",
-        "--mem-per-gpu=",
-        "--nice",
-        "--reservation=",
-        "--wckey=",
-    ),
+    *(*_PARTITION, "--account=", "-A", "--clusters=", "-M", "--constraint=", "-C", "--exclude=", "-x", "--licenses="),
+    *("-L", "--mem=", "--mem-per-cpu=", "--mem-per-gpu=", "--nice", "--qos=", "-q", "--reservation=", "--time=", "-t"),
+    "--wckey=",
 )
+"""Of sbatch's options those that srun knows, too, and that say where a job may run, and for whose account."""
 
 
 class HeadOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@
         ready/actor.3.0              empty: the replica said in that attempt that it has begun its work
         tmp/                         TMPDIR of the replicas, cleared at the end
         keys/                        of a job that listens or joined one: who may reach whom (network.py)
+        keys.2/                      the same of one start of a learner on a cluster
         invitation.json              of a job that listens: what its learner tells who asks to join (joining.py)
         joined.json                  written by that learner: the hosts whose actors feed it
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from gpusched.engines.keyring import fresh_keys, order_of
@@ -154,10 +155,21 @@ def test_a_node_that_nobody_reads_ends(orders: list[NodeOrder], start: Callable[
     assert node.process.wait(PATIENCE_S) == 1
 
 
-def test_a_node_without_its_learner_ends_its_actors_and_leaves_nothing(
+def test_a_node_waits_for_its_learner_and_without_it_ends_its_actors_and_leaves_nothing(
     orders: list[NodeOrder], start: Callable[[NodeOrder], Started]
 ) -> None:
-    node = start(orders[1])
+    impatient = msgspec.structs.replace(orders[1].group, patience_s=2)
+    node = start(msgspec.structs.replace(orders[1], group=impatient))
+    begun = time.monotonic()
+    node.until(lambda: node.status is not None and node.status.state is JobState.RUNNING)
+    node.until(lambda: time.monotonic() > begun + 2 * impatient.patience_s)
+    learner = start(orders[0])
+    node.until(lambda: node.all_ready("actor.1", "actor.2"))
+    assert node.status is not None
+    assert not any(one.restarts for one in node.status.replicas), "it had patience with a learner that came late"
+    for pid in psutil.Process(learner.process.pid).children(recursive=True):
+        pid.kill()
+    learner.process.kill()
     code, status = node.ended()
     assert code == 1
     assert status is not None
