@@ -1,7 +1,7 @@
 """A job on a cluster as people see it: what its nodes have told, joined into one status. See engines/told.py.
 
-Beside that, in the job's directory: engine.txt, what the cluster says of the job; end.txt, why it is over; beat, touched
-each second by what writes down what the nodes tell, where that is on a node; silent, there if nothing is heard of it.
+Beside that, in the job's directory: engine.txt, what the cluster says of the job; end.txt, why it is over; beat, which
+whatever writes down what the nodes tell touches each second, where it is on a node; silent, there if it does not.
 """
 
 from collections.abc import Sequence
