@@ -28,6 +28,7 @@ __all__ = [
     "Site",
     "engine_of",
     "fitted",
+    "fitted_if_there",
     "group_of",
     "layout_words",
     "seen_to_here",
@@ -99,7 +100,7 @@ Patience = Annotated[
     str | None,
     typer.Option(
         help="On a cluster: a node that hears nothing of the learner for so long ends its processes, which are "
-        "started again, there or elsewhere. [default: 45s]",
+        "started again, there or elsewhere. [default: 45s, or less, as Slurm has it]",
         metavar="SPAN",
     ),
 ]
@@ -189,6 +190,13 @@ def seen_to_here(group: Group) -> Workload:
     )
     grace = group.workload.stop_grace_s + _CLEARING_UP_S
     return Workload(name=group.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
+
+
+def fitted_if_there(group: Group, cluster: ClusterWish) -> Group:
+    """Return the group as the site can have it, as it is where this host has none. Raises UsageError; see fitted."""
+    with suppress(HostFault):
+        return fitted(group, cluster, now=False)
+    return group
 
 
 def fitted(group: Group, cluster: ClusterWish, *, now: bool) -> Group:

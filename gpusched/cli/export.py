@@ -140,9 +140,9 @@ def _tell(notes: Sequence[str]) -> None:
 def _batch_script(
     workload: "Workload", options: bytes, wish: Wish, cluster: ClusterWish, name: str, *, as_json: bool
 ) -> str:
-    from gpusched.cli.cluster import group_of, submitted_words
+    from gpusched.cli.cluster import fitted_if_there, group_of, submitted_words
 
-    group = group_of("slurm", workload, options, wish, cluster, load_settings(os.environ))
+    group = fitted_if_there(group_of("slurm", workload, options, wish, cluster, load_settings(os.environ)), cluster)
     return submitted_words(group, name, as_json=as_json)
 
 

@@ -18,6 +18,7 @@ from gpusched.cli.cluster import (
     Site,
     engine_of,
     fitted,
+    fitted_if_there,
     group_of,
 )
 from gpusched.cli.foreground import require_modules, require_no_queue, run_here
@@ -117,8 +118,7 @@ def launch(
     if chosen != LOCAL:
         _require_no_network(chosen, listen=listen, insecure=insecure, watch=watch)
         group = group_of(chosen, loaded, options, wish, cluster, settings)
-        if not dry_run:
-            group = fitted(group, cluster, now=not detach)
+        group = fitted_if_there(group, cluster) if dry_run else fitted(group, cluster, now=not detach)
         _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
         return
     require_modules(loaded)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from gpusched.settings import Settings, load_settings
 
 __all__ = ["keep_from_ageing", "settings_of_node", "submitters"]
@@ -29,13 +27,10 @@ def settings_of_node(environ: Mapping[str, str]) -> Settings:
     """Return the settings on a node. Raises UsageError.
 
     A runtime directory of XDG is a login session's: a cluster's own processes have none, or that of a session which
-    ends before they do, or another host's. Leases stay where those of a launch on this host are, if there is such a
-    place.
+    ends before they do, or another host's.
     """
     runtime = f"/tmp/gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)
-    usual, own = load_settings(environ), load_settings({"GPUSCHED_RUNTIME_DIR": runtime, **environ})
-    there = usual.runtime_dir not in usual.lease_dir.parents or os.access(usual.runtime_dir.parent, os.W_OK)
-    return msgspec.structs.replace(own, lease_dir=usual.lease_dir) if there else own
+    return load_settings({"GPUSCHED_RUNTIME_DIR": runtime, **environ})
 
 
 def keep_from_ageing(directory: Path) -> None:

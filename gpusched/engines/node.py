@@ -37,6 +37,7 @@ from gpusched.settings import Settings
 from gpusched.supervisor.hosts import join_key, key_directory, remove_former_keys
 from gpusched.supervisor.jobdir import JobDirectory, complete, read_job
 from gpusched.supervisor.nodes import learner_directory
+from gpusched.supervisor.start import guard_alive
 from gpusched.supervisor.tcp import Tcp
 
 __all__ = ["asked_of", "main", "workload_of"]
@@ -63,7 +64,8 @@ def main() -> int:
     try:
         return _run(order, settings_of_node(os.environ), requests, mouth)
     except GpuschedError as error:
-        mouth.say([Refused(words=f"{host_name()}: {error}", yet=isinstance(error, StillRuns))])
+        yet = isinstance(error, StillRuns) or (order.number == 0 and _still_runs(order))
+        mouth.say([Refused(words=f"{host_name()}: {error}", yet=yet)])
         return error.exit_code
     except OSError as error:
         mouth.say([Refused(words=f"{host_name()}: {error.filename or 'the node'}: {error.strerror}")])
@@ -150,6 +152,11 @@ def _submit(engine: Local, requests: Requests, grace_s: float) -> None:
             time.sleep(_BEAT_S)
         else:
             return
+
+
+def _still_runs(order: NodeOrder) -> bool:
+    """Return whether an earlier learner has not ended yet, and so has its devices: with them full, no plan is made."""
+    return guard_alive(JobDirectory(learner_directory(Path(order.directory))))
 
 
 def _handed(gpus: int) -> str | None:

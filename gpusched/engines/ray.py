@@ -42,7 +42,7 @@ class Ray:
 
     def __init__(self, directory: JobDirectory, group: Group, attempt: int) -> None:
         self._directory, self._group, self._attempt = directory, group, attempt
-        self._course = Course(range(1, len(group.nodes)) if group.needs_others else ())
+        self._course = Course(group.only_elsewhere)
         self._nodes: list[Any] = []
 
     def submit(self) -> None:

@@ -23,9 +23,9 @@ class Course:
     All its methods may be called from any thread, and none of them waits for the cluster.
     """
 
-    def __init__(self, needed: Collection[int] = ()) -> None:
-        """`needed`: the nodes of which one must have somebody left, for the learner to have anybody."""
-        self._needed, self._without = frozenset(needed), set[int]()
+    def __init__(self, needed: Collection[frozenset[int]] = ()) -> None:
+        """`needed`: sets of nodes; where nobody is left on all of one set, the learner waits in vain."""
+        self._needed, self._without = tuple(needed), set[int]()
         self._changed = threading.Condition()
         self._learner: str | None = None
         self.learners = 0
@@ -89,7 +89,7 @@ class Course:
             if heard < self.learners:
                 return
             self._without.add(number)
-            if self._needed and self._needed <= self._without:
+            if any(nodes <= self._without for nodes in self._needed):
                 self.end(Seen(stage="failed", words=f"nobody is left that the learner could hear: {words}"))
 
     def other_learner(self, heard: int) -> bool:

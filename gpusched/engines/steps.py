@@ -25,7 +25,7 @@ from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, NodeOrder
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart, Role, Workload
-from gpusched.supervisor.nodes import read_node
+from gpusched.supervisor.nodes import read_node, role_that_failed
 
 __all__ = ["PER_ATTEMPT", "StepSettings", "end_like", "my_order", "steps_workload", "write_order"]
 
@@ -110,24 +110,20 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
 
 
 def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
-    """Wait until this process is told to end, or all other nodes have failed, too, and the learner has nobody left.
+    """Wait until this process is told to end, or a role has failed on all nodes, for which the learner would wait.
 
     False once there is another learner than the one that this node has heard.
     """
     while not asked():
         if _learner_attempt(order) > learner:
             return False
-        if order.group.needs_others and all(_has_failed(order, one) for one in range(1, len(order.group.nodes))):
-            return True
+        with suppress(OSError, msgspec.MsgspecError):
+            if role_that_failed(
+                [read_node(Path(order.directory), one).status for one in range(len(order.group.nodes))]
+            ):
+                return True
         time.sleep(_LOOK_EVERY_S)
     return True
-
-
-def _has_failed(order: NodeOrder, number: int) -> bool:
-    with suppress(OSError, msgspec.MsgspecError):
-        told = read_node(Path(order.directory), number)
-        return told.status.state is JobState.FAILED and not told.unheard
-    return False
 
 
 def _learner_attempt(order: NodeOrder) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
-from gpusched.model.status import JobState, JobStatus, ReplicaStatus
+from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.hosts import remove_former_keys
 from gpusched.supervisor.jobdir import JobDirectory, lost
 from gpusched.supervisor.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
@@ -45,6 +45,8 @@ class Ledger:
         self._last = self._written()
 
     def __enter__(self) -> Self:
+        if self._last is not None and self._last.status.state is not JobState.QUEUED:  # also one that had failed
+            self._last = msgspec.structs.replace(self._last, status=_as_if_it_ran(self._last.status))
         self._lose("begins anew")
         self._last = None
         return self
@@ -124,6 +126,11 @@ class Ledger:
         if self._last is not None and self._last.status.state is not JobState.QUEUED:
             with contextlib.suppress(OSError):
                 self._write(msgspec.structs.replace(self._last, status=lost(self._last.status, f"its node {what}")))
+
+
+def _as_if_it_ran(status: JobStatus) -> JobStatus:
+    replicas = tuple(msgspec.structs.replace(one, state=ReplicaState.RUNNING) for one in status.replicas)
+    return msgspec.structs.replace(status, state=JobState.RUNNING, replicas=replicas)
 
 
 def announce(job: JobDirectory, group: Group) -> None:

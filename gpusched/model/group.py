@@ -46,9 +46,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Text
 
     @property
-    def needs_others(self) -> bool:
-        """Whether the first node lacks a role that others have: where they all have failed its leader waits in vain."""
-        return any(count and not self.nodes[0].counts.get(role) for role, count in self.counts.items())
+    def only_elsewhere(self) -> tuple[frozenset[int], ...]:
+        """The nodes of each role that the first node lacks: where they all have failed its leader waits in vain."""
+        lacks = (role for role, count in self.counts.items() if count and not self.nodes[0].counts.get(role))
+        return tuple(
+            frozenset(number for number, node in enumerate(self.nodes) if node.counts.get(role)) for role in lacks
+        )
 
     @property
     def counts(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ __all__ = [
     "learner_directory",
     "node_file",
     "read_node",
+    "role_that_failed",
     "tell_end",
     "tell_engine",
     "with_nodes",
@@ -116,12 +117,22 @@ def _while_it_goes_on(job: JobStatus, told: Sequence[JobStatus], trouble: str | 
     return msgspec.structs.replace(job, state=waiting, note=_words(Path(job.run_dir)))
 
 
+def role_that_failed(told: Sequence[JobStatus]) -> str | None:
+    """Return a role of which nobody is left on any node: all its replicas have used up their restarts."""
+    states: dict[str, set[ReplicaState]] = {}
+    for one in told:
+        for replica in one.replicas:
+            states.setdefault(replica.role, set()).add(replica.state)
+    return next((role for role, found in states.items() if found == {ReplicaState.FAILED}), None)
+
+
 def _at_fault(told: Sequence[JobStatus]) -> JobStatus | None:
-    """Return the part whose failure is the job's: the learner's, or the last where it had nobody on any other node."""
+    """Return the part whose failure is the job's: the learner's, or the last that had a role of which nobody is left."""
     failed = [one for one in told if one.state is JobState.FAILED]
     if not failed or failed[0] is told[0]:
         return failed[0] if failed else None
-    return failed[-1] if len(failed) == len(told) - 1 and len(told[0].replicas) == 1 else None
+    role = role_that_failed(told)
+    return next((one for one in reversed(failed) if any(each.role == role for each in one.replicas)), None)
 
 
 def _files(job: Path) -> list[Path]:

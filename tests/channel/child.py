@@ -78,7 +78,8 @@ def fail(endpoint: str) -> None:
     """Leave the `with` block by an error after one batch, as a learner that crashes does."""
     with Learner(endpoint, limits=QUICK) as learner:
         learner.publish({"w": np.ones(3)})
-        learner.get()
+        while (batch := learner.get()) is not None and not batch.meta:
+            pass
         raise RuntimeError("a crash")
 
 

@@ -107,8 +107,9 @@ def test_a_learner_that_fails_lets_its_actors_wait_for_the_next(start: Start, en
     with Actor(endpoint, name="actor.0") as actor:
         failing = start("fail", endpoint)
         actor.send({"x": np.zeros(3)})
-        assert failing.wait(timeout=15) == 1
         assert actor.weights().version == 1
+        actor.send({"x": np.zeros(3)}, meta={"fail": True})
+        assert failing.wait(timeout=15) == 1
         with Learner(endpoint) as learner:
             actor.send({"x": np.ones(3)}, meta={"second": True}, timeout=10)
             batch = learner.get(timeout=10)

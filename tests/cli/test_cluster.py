@@ -105,6 +105,9 @@ def test_a_node_gives_up_its_learner_before_slurm_gives_up_the_node(command: Com
     give_slurm(command, tmp_path, "echo 'SlurmctldTimeout = 120 sec'; echo 'SlurmdTimeout           = 300 sec'")
     code, said = launch(command, "--engine", "slurm", "--patience", "10m")
     assert (code, "--patience 10m: Slurm gives up a node after 300 s" in said) == (2, True), said
+    give_slurm(command, tmp_path, "echo 'SlurmdTimeout           = 30 sec'")
+    code, said = launch(command, "--engine", "slurm", "--dry-run")
+    assert (code, '"patience_s":27' in said) == (0, True), "by default it is as short as it must be"
 
 
 def test_where_slurm_or_ray_does_not_answer_no_job_is_made(command: Command, tmp_path: Path) -> None:

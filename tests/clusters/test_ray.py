@@ -81,7 +81,7 @@ def test_a_job_on_three_nodes_of_ray_outlives_a_node_that_is_killed_or_cut_and_i
     until(lambda: person.running(job).keys() == ALL, "they are back")
     log = log_of(person, job, "ray.0")
     assert log.count(f"runs on {home},") == 1, "the learner's node went on all the time"
-    assert re.search(rf"runs on {dies.name}, .* incarnation 2$", log, re.MULTILINE)
+    assert re.search(rf"runs on {dies.name}, .* incarnation [2-9]$", log, re.MULTILINE)
 
     before = ours(nodes)
     os.kill(drivers(person)[0], signal.SIGKILL)

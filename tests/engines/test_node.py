@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -167,8 +168,9 @@ def test_a_node_waits_for_its_learner_and_without_it_ends_its_actors_and_leaves_
     node.until(lambda: node.all_ready("actor.1", "actor.2"))
     assert node.status is not None
     assert not any(one.restarts for one in node.status.replicas), "it had patience with a learner that came late"
-    for pid in psutil.Process(learner.process.pid).children(recursive=True):
-        pid.kill()
+    for child in psutil.Process(learner.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
     learner.process.kill()
     code, status = node.ended()
     assert code == 1

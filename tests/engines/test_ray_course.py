@@ -65,7 +65,7 @@ def test_who_is_in_a_hurry_has_them_killed() -> None:
 
 
 def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> None:
-    course = Course(needed=(1, 2))
+    course = Course(needed=[frozenset({1, 2})])
     course.begin_learner("tcp://a:1")
     course.give_up(1, 1, "actor.1 crashed with code 3")
     assert course.ended is None, "node 2 has actors"

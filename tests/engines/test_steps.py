@@ -13,7 +13,7 @@ import pytest
 
 from gpusched.engines.told import Ledger, announce
 from gpusched.model.group import Group, NodeOrder, NodeShare, NodeStatus, Refused, Told
-from gpusched.model.status import JobState
+from gpusched.model.status import JobState, ReplicaState
 from gpusched.supervisor.jobdir import JobDirectory, complete
 from tests.engines.groups import a_group
 from tests.engines.test_nodes import a_node
@@ -22,8 +22,8 @@ AGAIN = -signal.SIGKILL
 PATIENCE_S = 20.0
 ALONE = a_group(
     NodeShare(counts={"learner": 1, "actor": 0}, first={"learner": 0, "actor": 0}),
-    NodeShare(counts={"learner": 0, "actor": 4}, first={"learner": 1, "actor": 0}),
-    NodeShare(counts={"learner": 0, "actor": 4}, first={"learner": 1, "actor": 4}),
+    NodeShare(counts={"learner": 0, "actor": 1}, first={"learner": 1, "actor": 5}),
+    NodeShare(counts={"learner": 0, "actor": 1}, first={"learner": 1, "actor": 6}),
 )
 WITH_ACTORS = a_group(
     NodeShare(counts={"learner": 1, "actor": 4}, first={"learner": 0, "actor": 0}),
@@ -44,7 +44,9 @@ Step = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def status(state: JobState, attempt: int = 0, *, unheard: bool = False) -> NodeStatus:
-    part = msgspec.structs.replace(a_node("actor.0", state=state), attempt=attempt)
+    end = ReplicaState.FAILED if state is JobState.FAILED and not unheard else ReplicaState.RUNNING
+    actor = msgspec.structs.replace(a_node("actor.0").replicas[0], state=end)
+    part = msgspec.structs.replace(a_node(state=state), attempt=attempt, replicas=(actor,))
     return NodeStatus(host="n1", status=part, unheard=unheard)
 
 
@@ -142,4 +144,6 @@ def test_where_the_learner_has_nobody_on_its_own_node_a_node_fails_once_all_othe
 ) -> None:
     one = step(1, status(JobState.FAILED), group=ALONE)
     assert stays(one, tmp_path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        one.wait(1.5)
     assert [step(2, status(JobState.FAILED), group=ALONE).wait(PATIENCE_S), one.wait(PATIENCE_S)] == [1, 1]
