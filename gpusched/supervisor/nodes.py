@@ -127,7 +127,7 @@ def role_that_failed(told: Sequence[JobStatus]) -> str | None:
 
 
 def _at_fault(told: Sequence[JobStatus]) -> JobStatus | None:
-    """Return the part whose failure is the job's: the learner's, or the last that had a role of which nobody is left."""
+    """Return the part whose failure is the job's: the learner's, or the last with a role of which nobody is left."""
     failed = [one for one in told if one.state is JobState.FAILED]
     if not failed or failed[0] is told[0]:
         return failed[0] if failed else None
