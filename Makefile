@@ -7,7 +7,7 @@ FLAVOUR := $(if $(wildcard /proc/driver/nvidia/version),cuda,cpu)
 LOCK    := requirements/$(FLAVOUR).txt
 READY   := $(VENV)/.ready-$(FLAVOUR)
 PROCS   ?= 4
-# Tests wait more than they compute, so there is one more of them at a time than CPUs.
+# Tests wait more than they compute, so there is one more of them at a time than CPUs. Tests on clusters run by themselves, as each fills the host.
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
@@ -30,7 +30,8 @@ demo: $(READY) ## Plan, launch snake and show the status, on whatever this host 
 	@BIN=$(BIN) PROCS=$(PROCS) sh scripts/demo
 
 test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest -q -rs -n $(SIDE) --dist worksteal -m "not long"
+	@$(BIN)/python -m pytest -q -rs -n $(SIDE) --dist worksteal --ignore tests/clusters
+	@$(BIN)/python -m pytest -q -rs tests/clusters -m "not long"
 
 test-clusters: $(READY) ## Run all that is tested on real clusters of three nodes, also what takes minutes (root)
 	@$(BIN)/python -m pytest -q tests/clusters -rs

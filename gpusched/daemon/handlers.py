@@ -37,7 +37,7 @@ from gpusched.daemon.reconcile import Adoption
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.view import told
 from gpusched.errors import GpuschedError, HostFault, UsageError
-from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
+from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 
 __all__ = ["Handlers"]
 
@@ -154,8 +154,14 @@ class Handlers:
     def _look_at_ends(self, ids: tuple[str, ...], late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
         if not late and any(job_id in self._parts.book.live for job_id in ids):
             return None
-        jobs = [self._parts.book.job(job_id) for job_id in ids]
-        return Jobs(jobs=tuple(told(job, self._parts.why.get(job.id)) for job in jobs))
+        return Jobs(jobs=tuple(map(self._until_its_end, ids)))
+
+    def _until_its_end(self, job_id: str) -> JobStatus:
+        """Return a job for who waits for its end: one that its supervisor has ended may be queued again."""
+        status = told(self._parts.book.job(job_id), self._parts.why.get(job_id))
+        if job_id in self._parts.book.live and status.state in JOB_TERMINAL:
+            return msgspec.structs.replace(status, state=JobState.STOPPING)
+        return status
 
     def _stop(self, request: Stop, now: float) -> Done:
         self._adoption.look()
