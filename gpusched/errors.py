@@ -38,6 +38,7 @@ __all__ = [
     "StillRuns",
     "UsageError",
     "WorkloadError",
+    "exit_code_of",
 ]
 
 
@@ -54,6 +55,11 @@ class GpuschedError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code of a process that ends with `error`; an OSError that got so far is the host's fault."""
+    return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
 
 
 class UsageError(GpuschedError):

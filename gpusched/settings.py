@@ -21,7 +21,7 @@ import msgspec
 from gpusched.errors import HostFault, UsageError
 from gpusched.units import parse_fraction, parse_mib
 
-__all__ = ["ENGINES", "Settings", "load_settings"]
+__all__ = ["ENGINES", "Settings", "load_settings", "sessionless_runtime_dir"]
 
 ENGINES: Final = ("local", "slurm", "ray")
 """What can have a job's processes run: this host, or a cluster."""
@@ -158,4 +158,9 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path:
         return Path(environ["GPUSCHED_RUNTIME_DIR"]).absolute()
     login = Path(f"/run/user/{os.getuid()}")  # of which cron and sudo do not tell (pam_systemd(8))
     base = _absolute(environ, "XDG_RUNTIME_DIR") or (login if os.access(login, os.W_OK) else None)
-    return base / "gpusched" if base else Path("/tmp") / f"gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)
+    return base / "gpusched" if base else sessionless_runtime_dir()
+
+
+def sessionless_runtime_dir() -> Path:
+    """Return where sockets live of a user without a login session on this host."""
+    return Path("/tmp") / f"gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)

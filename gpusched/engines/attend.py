@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.engines.base import Engine, Seen
-from gpusched.supervisor.nodes import tell_end, tell_engine
+from gpusched.supervisor.nodes import tell_engine
 
 __all__ = ["Requests", "attend", "say_last", "telling"]
 
@@ -71,4 +71,4 @@ def say_last(job: Path, words: str) -> None:
     """Print why the job ended, and leave it where `status` finds it."""
     print(words, flush=True)
     with suppress(OSError):
-        tell_end(job, words)
+        tell_engine(job, words, last=True)

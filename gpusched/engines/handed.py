@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, load_settings, sessionless_runtime_dir
 
 __all__ = ["keep_from_ageing", "settings_of_node", "submitters"]
 
@@ -29,8 +29,7 @@ def settings_of_node(environ: Mapping[str, str]) -> Settings:
     A runtime directory of XDG is a login session's: a cluster's own processes have none, or that of a session which
     ends before they do, or another host's.
     """
-    runtime = f"/tmp/gpusched-{os.getuid()}"  # noqa: S108 (made 0700, owner checked)
-    return load_settings({"GPUSCHED_RUNTIME_DIR": runtime, **environ})
+    return load_settings({"GPUSCHED_RUNTIME_DIR": str(sessionless_runtime_dir()), **environ})
 
 
 def keep_from_ageing(directory: Path) -> None:

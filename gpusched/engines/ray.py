@@ -23,7 +23,7 @@ from gpusched.engines.ray_course import Course
 from gpusched.engines.ray_words import needs_of, needs_words, require_nodes
 from gpusched.engines.steps import PER_ATTEMPT
 from gpusched.engines.told import announce
-from gpusched.errors import GpuschedError, HostFault
+from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.model.group import Group, NodeOrder
 from gpusched.supervisor.jobdir import JobDirectory
 
@@ -170,7 +170,7 @@ def main() -> int:
         ended = attend(engine, requests, telling(directory.path))
     except (GpuschedError, OSError) as error:
         say_last(directory.path, str(error))
-        return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
+        return exit_code_of(error)
     say_last(directory.path, ended.words)
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 

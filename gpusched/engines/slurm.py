@@ -34,7 +34,7 @@ from gpusched.engines.slurm_commands import (
 )
 from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, batch_script, job_name, places, seen
 from gpusched.engines.told import announce
-from gpusched.errors import GpuschedError, HostFault
+from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.files import replace_file
 from gpusched.model.group import Group
 from gpusched.model.status import JobState
@@ -46,7 +46,7 @@ __all__ = ["Slurm", "main"]
 
 _LOOK_EVERY_S: Final = 1.0
 _OBEYED_WITHIN_S: Final = 60.0
-_OBEYS_WITHIN_S: Final = 30.0
+_ENDS_WITHIN_S: Final = 30.0
 _RUNNING_S: Final = 3.0
 _STAGES: Final[dict[JobState, Stage]] = {
     JobState.SUCCEEDED: "succeeded",
@@ -118,7 +118,7 @@ class Slurm:
             self._announce()
         if is_headless and not (self._directory.path / STOP_ASKED).exists():
             self._last = self._queue_again()
-        elif is_headless or time.monotonic() - self._asked_at > self._group.workload.stop_grace_s + _OBEYS_WITHIN_S:
+        elif is_headless or time.monotonic() - self._asked_at > self._group.workload.stop_grace_s + _ENDS_WITHIN_S:
             self._end_what_nobody_ends()
         elif self._last.stage == "running":
             self._notice_silence()
@@ -214,7 +214,7 @@ def main() -> int:
         engine.clear_up()
     except (GpuschedError, OSError) as error:
         say_last(directory.path, str(error))
-        return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
+        return exit_code_of(error)
     if ended.stage == "cancelled" and not requests.count:
         _cancel_job(directory, requests)
     why = last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else []

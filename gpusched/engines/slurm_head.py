@@ -34,7 +34,7 @@ from gpusched.engines.slurm_words import FORMAT, STOP_ASKED, HeadOrder, has_to_m
 from gpusched.engines.steps import PER_ATTEMPT, StepSettings, steps_workload, write_order
 from gpusched.engines.told import announce
 from gpusched.engines.wish import Wish
-from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.errors import GpuschedError, HostFault, UsageError, exit_code_of
 from gpusched.files import make_private
 from gpusched.model.group import NodeOrder
 from gpusched.model.status import JOB_TERMINAL, JobState
@@ -57,7 +57,7 @@ def main() -> int:
         return _run(told, settings_of_node(os.environ), requests)
     except (GpuschedError, msgspec.MsgspecError, OSError) as error:
         print(error, file=sys.stderr)
-        return error.exit_code if isinstance(error, GpuschedError) else HostFault.exit_code
+        return exit_code_of(error)
 
 
 def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:

@@ -2,8 +2,8 @@
 
 Its first replica has the node with the learner and leads; when it ends, the others are ended. `node.2` has node 3. Such
 a process hears what its node tells until that ends, writes it down, and ends in the same way. By a signal if it is to
-be started again: it was lost, or told to end by somebody else. A node whose replicas have used up their restarts, as
-far as they may, has failed, and all of them have failed where none is left that the leader could hear.
+be started again: it was lost, or told to end by somebody else. A node that ended by itself, because the learner is over
+or its replicas have used up their restarts, waits for another learner, and has failed once a role is gone on all nodes.
 """
 
 import os
@@ -118,9 +118,8 @@ def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
         if _learner_attempt(order) > learner:
             return False
         with suppress(OSError, msgspec.MsgspecError):
-            if role_that_failed(
-                [read_node(Path(order.directory), one).status for one in range(len(order.group.nodes))]
-            ):
+            job, nodes = Path(order.directory), range(len(order.group.nodes))
+            if role_that_failed([read_node(job, number).status for number in nodes]):
                 return True
         time.sleep(_LOOK_EVERY_S)
     return True

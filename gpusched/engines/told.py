@@ -35,7 +35,7 @@ class Ledger:
     One of a node that was cut off may end late: what a later `incarnation` has written stays.
     """
 
-    def __init__(self, job: Path, number: int, incarnation: int = 1) -> None:
+    def __init__(self, job: Path, number: int, incarnation: int) -> None:
         self._directory, self._path, self._number = JobDirectory(job), node_file(job, number), number
         self._incarnation = incarnation
         self.refused: Refused | None = None

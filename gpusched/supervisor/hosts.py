@@ -23,7 +23,7 @@ __all__ = [
     "key_directory",
     "learner_role",
     "remove_former_keys",
-    "remove_keys",
+    "remove_keys_of_start",
     "with_joined",
     "with_network",
 ]
@@ -76,11 +76,12 @@ def key_directory(job: Path, network: Network | None) -> Path:
     return job / (f"{KEYS}.{start}" if start else KEYS)
 
 
-def remove_keys(job: Path, network: Network | None) -> None:
-    """Remove the keys of a job, as far as that is allowed."""
-    import shutil  # no other job needs it
+def remove_keys_of_start(job: Path, network: Network | None) -> None:
+    """Remove the keys of a job that is over, where they were made for this start of it alone."""
+    if are_of_this_start(network):
+        import shutil  # no other job needs it
 
-    shutil.rmtree(key_directory(job, network), ignore_errors=True)
+        shutil.rmtree(key_directory(job, network), ignore_errors=True)
 
 
 def remove_former_keys(job: Path, last: int) -> None:

@@ -22,7 +22,6 @@ __all__ = [
     "node_file",
     "read_node",
     "role_that_failed",
-    "tell_end",
     "tell_engine",
     "with_nodes",
 ]
@@ -41,7 +40,7 @@ def node_file(job: Path, number: int) -> Path:
 
 def read_node(job: Path, number: int) -> NodeStatus:
     """Return what node `number` of the job has told last. Raises OSError, msgspec.MsgspecError."""
-    return msgspec.json.decode(node_file(job, number).read_bytes(), type=NodeStatus)
+    return _decoded(node_file(job, number))
 
 
 def beat_file(job: Path) -> Path:
@@ -62,18 +61,11 @@ def learner_directory(job: Path) -> Path:
     return job / "learner" / job.name
 
 
-def tell_engine(job: Path, words: str) -> None:
-    """Leave what the cluster says of the job, such as what it waits for, for with_nodes. Raises OSError."""
+def tell_engine(job: Path, words: str, *, last: bool = False) -> None:
+    """Leave, for with_nodes, what the cluster says of the job, or why it is over: its `last` words. Raises OSError."""
     from gpusched.files import replace_file
 
-    replace_file(job / _WORDS, words.encode())
-
-
-def tell_end(job: Path, words: str) -> None:
-    """Leave why the job is over, for with_nodes. Raises OSError."""
-    from gpusched.files import replace_file
-
-    replace_file(job / _LAST_WORDS, words.encode())
+    replace_file(job / (_LAST_WORDS if last else _WORDS), words.encode())
 
 
 def forget_end(job: Path) -> None:
@@ -144,8 +136,12 @@ def _files(job: Path) -> list[Path]:
 
 def _read(path: Path) -> NodeStatus | None:
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return msgspec.json.decode(path.read_bytes(), type=NodeStatus)
+        return _decoded(path)
     return None
+
+
+def _decoded(path: Path) -> NodeStatus:
+    return msgspec.json.decode(path.read_bytes(), type=NodeStatus)
 
 
 def _words(job: Path, file: str = _WORDS) -> str | None:

@@ -42,7 +42,7 @@ from gpusched.supervisor.events import (
     Tick,
 )
 from gpusched.supervisor.fork_request import command_of
-from gpusched.supervisor.hosts import are_of_this_start, remove_keys
+from gpusched.supervisor.hosts import remove_keys_of_start
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import become_subreaper, kill_descendants
 from gpusched.supervisor.lease_files import give_back
@@ -87,7 +87,8 @@ class Runner:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._network = spec.network
-        self._learner_gone = (directory.path / LEARNER_LOST, directory.path / LEARNER_OVER)
+        elsewhere = isinstance(spec.network, Elsewhere)
+        self._learner_gone = [directory.path / name for name in (LEARNER_LOST, LEARNER_OVER) if elsewhere]
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -103,9 +104,7 @@ class Runner:
 
     def run(self) -> JobState:
         """Reap, hear, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
-        for told in (
-            self._learner_gone if isinstance(self._network, Elsewhere) else ()
-        ):  # in an earlier attempt of the whole job
+        for told in self._learner_gone:  # in an earlier attempt of the whole job
             told.unlink(missing_ok=True)
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
@@ -122,7 +121,7 @@ class Runner:
             self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
 
     def _reap(self) -> None:
-        if isinstance(self._network, Elsewhere):
+        if self._learner_gone:
             self._look_for_the_learner()
         for death in self._effects.spawner.deaths():
             self._tell(self._ended(self._names.pop(death.pid), death))
@@ -272,8 +271,7 @@ class Runner:
         if not kill_descendants(_SWEEP_PATIENCE_S):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
-        if are_of_this_start(self._network):  # whoever started the job may have been killed
-            remove_keys(self._directory.path, self._network)
+        remove_keys_of_start(self._directory.path, self._network)  # whoever started the job may have been killed
         deadline = self._now() + _LAST_SAVE_PATIENCE_S
         while not self._recorder.save(self._machine):
             if self._now() >= deadline or not self._directory.path.exists():
