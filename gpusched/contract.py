@@ -37,6 +37,7 @@ __all__ = [
     "skips_hook",
     "tell_learner_gone",
     "tell_ready",
+    "users_visible_devices",
     "xla_fraction_variable",
 ]
 
@@ -59,6 +60,8 @@ READY_DIRECTORY: Final = "ready"
 _TOLD: Final[set[Path]] = set()
 """The files by which this process has said that it is ready."""
 
+_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+_OUR_DEVICES: Final = "GPUSCHED_VISIBLE_DEVICES"
 _PYTHON: Final = re.compile(r"\{python\}|python[\d.]*")
 _OPTIONS: Final = re.compile(r"-(?=.)(?P<flags>[^-cmWX]*)(?P<last>[cmWX]?)(?P<value>.*)", re.DOTALL)
 _XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
@@ -133,7 +136,7 @@ def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
     further = (share.device_uuid for share in replica.further)
     env = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(filter(None, (replica.device_uuid, *further))),
+        _DEVICES: ",".join(filter(None, (replica.device_uuid, *further))),
         "OMP_NUM_THREADS": threads,
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": threads,
@@ -196,16 +199,28 @@ def attempt_environment(attempt: int) -> dict[str, str]:
 
 
 def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:
-    """Return `base` without what a replica must not inherit, with `layers` over it and the hook first on PYTHONPATH."""
+    """Return `base` without what a replica must not inherit, with `layers` over it and the hook first on PYTHONPATH.
+
+    Which devices `layers` make visible stands there twice, so that a gpusched inside the job does not take the job's
+    own devices for a person's wish (see users_visible_devices).
+    """
     env = {
         name: value for name, value in base.items() if name not in _NOT_INHERITED and not name.startswith("GPUSCHED_")
     }
     for layer in layers:
         env |= layer
+        if _DEVICES in layer:
+            env[_OUR_DEVICES] = layer[_DEVICES]
     inherited = env.get("PYTHONPATH")
     rest = inherited.split(os.pathsep) if inherited else []  # an empty entry in it is the working directory, and stays
     env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *(part for part in rest if part != str(HOOK_DIRECTORY))])
     return env
+
+
+def users_visible_devices(environ: Mapping[str, str]) -> str | None:
+    """Return the CUDA_VISIBLE_DEVICES that a person or a script has set; None if it is unset, or is a job's own."""
+    visible = environ.get(_DEVICES)
+    return None if visible == environ.get(_OUR_DEVICES) else visible
 
 
 def ready_name(replica: str, attempt: int) -> str:

@@ -158,6 +158,19 @@ def test_layers_win_over_what_is_inherited_and_nothing_given_is_changed() -> Non
     assert layer == {"CUDA_VISIBLE_DEVICES": "GPU-3"}
 
 
+def test_the_devices_of_a_job_are_not_taken_for_a_persons_choice() -> None:
+    layer = contract.resource_environment(LIMITED, XLA[0])
+    inside = contract.child_environment({"CUDA_VISIBLE_DEVICES": "2"}, layer)
+    without = contract.child_environment({}, contract.resource_environment(WITHOUT_DEVICE, XLA[0]))
+
+    assert (inside["CUDA_VISIBLE_DEVICES"], inside["GPUSCHED_VISIBLE_DEVICES"]) == ("GPU-3", "GPU-3")
+    assert contract.users_visible_devices(inside) is None
+    assert contract.users_visible_devices(without) is None
+    assert contract.users_visible_devices(inside | {"CUDA_VISIBLE_DEVICES": "0"}) == "0"
+    assert contract.users_visible_devices({"CUDA_VISIBLE_DEVICES": ""}) == ""
+    assert contract.users_visible_devices({}) is None
+
+
 HOOK = str(contract.HOOK_DIRECTORY)
 
 
