@@ -7,6 +7,7 @@ begins a new attempt. The host must be a node of the cluster, as all drivers are
 """
 
 import logging
+import os
 import socket
 import sys
 import time
@@ -143,7 +144,7 @@ class Ray:
                 max_restarts=0,
                 max_concurrency=_AT_THE_SAME_TIME,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(bundles, number),
-            ).remote()
+            ).remote(os._exit)  # Ray makes a process for each actor
 
         return make_keeper
 

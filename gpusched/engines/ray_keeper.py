@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,7 +19,6 @@ __all__ = ["Keeper", "file_mark", "node_environment"]
 
 _HEARS_FOR_S: Final = 5.0
 _ENDS_WITHIN_S: Final = 10.0
-_LOOK_EVERY_S: Final = 1.0
 _MOST_READ: Final = 1 << 20
 _LAST_WORDS: Final = 2000
 _OF_THE_NODE: Final = ("HOME", "HOSTNAME", "LOGNAME", "SHELL", "TMPDIR", "USER", "CUDA_VISIBLE_DEVICES")
@@ -27,7 +26,15 @@ _KINDS_OF_THE_NODE: Final = ("GPUSCHED_", "XDG_")
 
 
 class Keeper:
-    """Keeps one process. Several of its methods run at the same time, each in a thread of Ray's."""
+    """Keeps one process. Several of its methods run at the same time, each in a thread of Ray's.
+
+    `leave` ends the process in which the keeper is, with an exit code: `os._exit` where Ray made that process for it.
+    """
+
+    def __init__(self, leave: Callable[[int], object]) -> None:
+        self._leave = leave
+        self._released = threading.Event()
+        self._watch: threading.Thread | None = None
 
     def place(self, path: str) -> tuple[str, str, int, bool, tuple[int, int] | None]:
         """Return host name, address, a port that is free just now, whether Ray asks for a token, and file_mark."""
@@ -50,6 +57,7 @@ class Keeper:
 
         It is in a session of its own and needs no death signal: when this process is gone, its input ends, which it
         takes for a wish to end in order. So it does when nobody calls `hear` for `patience_s`: this node is cut off.
+        A thread sees to that, until `ended` has returned or `release` is called.
         """
         self._heard = time.monotonic()
         self._patience_s = patience_s
@@ -64,7 +72,8 @@ class Keeper:
             start_new_session=True,
         )
         self.say(order)
-        threading.Thread(target=self._end_unheard, daemon=True).start()
+        self._watch = threading.Thread(target=self._end_unheard, name="end unheard", daemon=True)
+        self._watch.start()
 
     def say(self, line: bytes) -> None:
         """Write to the process. That it has ended is told by `hear`."""
@@ -82,21 +91,33 @@ class Keeper:
             return b""
         return os.read(output, _MOST_READ) or None
 
-    def _end_unheard(self) -> None:
-        """End the process once nobody hears it, and then this one: Ray may still count its resources as taken."""
-        while time.monotonic() - self._heard < self._patience_s:
-            time.sleep(_LOOK_EVERY_S)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait()
-        os._exit(1)
-
     def ended(self) -> tuple[int, str]:
         """Return the exit code of the process (subprocess: below zero for a signal), and the end of its complaints."""
         code = self._process.wait(_ENDS_WITHIN_S)
+        self.release()
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _LAST_WORDS))
         return code, self._errors.read().decode(errors="replace").strip()
+
+    def release(self) -> None:
+        """End the thread that ends the process, and this one, where nobody calls `hear`. The process goes on.
+
+        Where the patience is over by now, it returns when the process has ended.
+        """
+        self._released.set()
+        if self._watch is not None:
+            self._watch.join()
+
+    def _end_unheard(self) -> None:
+        """End the process once nobody hears it, and then leave: Ray may still count its resources as taken."""
+        while (left := self._heard + self._patience_s - time.monotonic()) > 0:
+            if self._released.wait(left):
+                return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+        if not self._released.is_set():
+            self._leave(1)
 
 
 def node_environment(sent: Mapping[str, str], here: Mapping[str, str]) -> dict[str, str]:

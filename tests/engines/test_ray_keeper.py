@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,31 @@ ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=Tr
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    kept = Keeper()
-    kept.start([sys.executable, "-S", "-c", ECHO], os.environ, b"the order\n", 600)
-    with kept._process, kept._errors:
-        yield kept
-        kept._process.kill()
+def left() -> list[int]:
+    """The exit codes with which a keeper has left this process, if it were one that Ray had made."""
+    return []
+
+
+@pytest.fixture
+def keep(left: list[int]) -> Iterator[Callable[[float], Keeper]]:
+    """Start a keeper with a patience; it is released at the end."""
+    kept: list[Keeper] = []
+
+    def keep(patience_s: float) -> Keeper:
+        kept.append(Keeper(left.append))
+        kept[-1].start([sys.executable, "-S", "-c", ECHO], os.environ, b"the order\n", patience_s)
+        return kept[-1]
+
+    yield keep
+    for one in kept:
+        with one._process, one._errors:
+            one._process.kill()
+            one.release()
+
+
+@pytest.fixture
+def keeper(keep: Callable[[float], Keeper]) -> Keeper:
+    return keep(600)
 
 
 def hear(keeper: Keeper, until: bytes) -> bytes:
@@ -54,12 +74,46 @@ def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(k
     keeper.say(b"stop\n")
 
 
+def test_a_keeper_that_is_released_never_ends_its_process_nor_the_one_in_which_it_is(
+    keep: Callable[[float], Keeper], left: list[int]
+) -> None:
+    before = set(threading.enumerate())
+    kept = keep(600)
+    (thread,) = set(threading.enumerate()) - before
+    kept.release()
+    assert not thread.is_alive()
+    assert kept._process.poll() is None
+    assert not left
+
+
+def test_a_keeper_whose_process_has_ended_leaves_no_thread_that_would_end_another(
+    keeper: Keeper, left: list[int]
+) -> None:
+    assert keeper._process.stdin is not None
+    hear(keeper, b"\n")
+    keeper._process.stdin.close()
+    assert keeper.hear() is None
+    keeper.ended()
+    assert not {thread.name for thread in threading.enumerate()} & {"end unheard"}
+    assert not left
+
+
+def test_a_keeper_that_nobody_hears_leaves_once_its_process_has_ended(
+    keep: Callable[[float], Keeper], left: list[int]
+) -> None:
+    kept = keep(0)
+    assert kept._watch is not None
+    kept._watch.join()
+    assert kept._process.returncode == 1, "its input was closed, and it ended by itself"
+    assert left == [1]
+
+
 UNHEARD = """
 import os, sys, time
 from gpusched.engines.ray_keeper import Keeper
 
 left = "import sys; sys.stdin.read(); open(sys.argv[1], 'w').close()"
-Keeper().start([sys.executable, "-S", "-c", left, sys.argv[1]], os.environ, b"the order\\n", 0.2)
+Keeper(os._exit).start([sys.executable, "-S", "-c", left, sys.argv[1]], os.environ, b"the order\\n", 0.2)
 time.sleep(50)
 """
 
