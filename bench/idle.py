@@ -77,11 +77,10 @@ def noticed_after(directory: JobDirectory, times: int) -> list[Result]:
     told, shown = [], []
     for rank in range(times):
         name = f"actor.{rank}"
-        status = directory.read_status()
-        pid = next(one.pid for one in status.replicas if one.name == name) if status else None
+        pid = pid_of(directory, name)
         events = len(directory.events.read_bytes())
         killed = time.time()
-        os.kill(pid or 0, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         until(partial(is_not, directory, name, pid), f"{name} is shown as dead", every_s=0.001)
         shown.append(time.time() - killed)
         lines = directory.events.read_bytes()[events:].splitlines()
@@ -92,6 +91,15 @@ def noticed_after(directory: JobDirectory, times: int) -> list[Result]:
         ("a killed replica: noticed after (slowest)", 1000 * max(told), "ms", "< 100"),
         ("a killed replica: shown after (slowest)", 1000 * max(shown), "ms", ""),
     ]
+
+
+def pid_of(directory: JobDirectory, name: str) -> int:
+    """Return the pid of a replica. Raises LookupError where it does not run."""
+    status = directory.read_status()
+    for one in status.replicas if status else ():
+        if one.name == name and one.pid is not None:
+            return one.pid
+    raise LookupError(f"{name} of {directory.path.name} does not run")
 
 
 def is_not(directory: JobDirectory, name: str, pid: int | None) -> bool:

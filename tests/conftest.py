@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+import tests.signals
 from tests.stand_in.library import StandIn
 
 os.environ.pop("COLUMNS", None)  # tests that run side by side are given one, and it would be every terminal's width
@@ -15,6 +16,8 @@ for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+tests.signals.refuse_whole_groups()
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A group of processes without a parent in another one is hung up, all of it, when a process of it is stopped while

@@ -36,6 +36,12 @@ def supervisor(command: Command) -> int:
     return int(command.job("run-1")["supervisor_pid"])
 
 
+def guard_of(pid: int) -> int:
+    found = parent(pid)
+    assert found is not None, f"{pid} has ended"
+    return found
+
+
 def gone(pid: int) -> None:
     until(lambda: parent(pid) is None, f"{pid} has ended")
 
@@ -146,7 +152,7 @@ def test_a_full_disk_under_stderr_costs_no_place_in_the_queue(command: Command) 
 
 def test_kill_9_of_the_guard_is_told_as_what_it_is(command: Command) -> None:
     with running(command, *shell("exec sleep 1000")) as process:
-        os.kill(parent(supervisor(command)) or 0, signal.SIGKILL)
+        os.kill(guard_of(supervisor(command)), signal.SIGKILL)
         _, told = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode > 128
@@ -158,7 +164,7 @@ def test_kill_9_of_guard_and_supervisor_is_told_as_what_it_is(command: Command) 
     with running(command, *shell("exec sleep 1000")) as process:
         pid = pid_of_command(command)
         one = supervisor(command)
-        guard = parent(one) or 0
+        guard = guard_of(one)
         os.kill(one, signal.SIGSTOP)  # so that it says no last word
         os.kill(guard, signal.SIGKILL)
         os.kill(one, signal.SIGKILL)

@@ -135,7 +135,8 @@ def test_a_job_that_somebody_else_ends_from_outside_is_queued_again(daemon: Daem
     daemon.start()
     job = daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 60", requeue=True)
     supervisor = daemon.wait(job, JobState.RUNNING).supervisor_pid
-    os.kill(supervisor or 0, signal.SIGTERM)
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGTERM)
     (told,) = daemon.ended(job)
     assert (told.state, told.attempt) == (JobState.SUCCEEDED, 1)
 
