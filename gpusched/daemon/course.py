@@ -6,6 +6,7 @@ What is true lies in the job's directory and in the locks of its guard; the func
 import shutil
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -72,12 +73,7 @@ def spawn_prepared(parts: Parts, now: float) -> None:
 def look_at_starts(parts: Parts, now: float) -> None:
     """Take note of supervisors that have shown themselves, and of guards that ended or hang before that."""
     for job_id in parts.starts.to_look_at(now):
-        job = parts.book.live[job_id]
-        status = current_status(job)
-        if status is not None:
-            _shown(parts, job, status, now)
-        elif parts.starts.overdue(job_id, now) or is_forsaken(job):
-            _overdue(parts, job, now)
+        parts.contain(job_id, "the start", partial(_look_at_start, parts, job_id, now))
 
 
 def look_at_running(parts: Parts, now: float) -> None:
@@ -87,12 +83,9 @@ def look_at_running(parts: Parts, now: float) -> None:
         if job is None:
             parts.watch.forget(job_id)
             continue
-        status = known_status(parts, job)
-        if is_worked_on(job, status):
-            guarded = status is None or guard_of(status) is not None
-            parts.watch.still_alive(job_id, now, guarded=guarded)
-        else:
-            ended(parts, job, now)
+        if not parts.contain(job_id, "the end", partial(_look_at_end, parts, job, now)):
+            parts.watch.follow(job_id, None, now)
+            parts.watch.still_alive(job_id, now, guarded=True)
 
 
 def is_forsaken(job: Job) -> bool:
@@ -211,6 +204,24 @@ def call_off(parts: Parts, job: Job, now: float) -> bool:
         parts.watch.follow(job.id, None, now)
         return False
     return True
+
+
+def _look_at_start(parts: Parts, job_id: str, now: float) -> None:
+    job = parts.book.live[job_id]
+    status = current_status(job)
+    if status is not None:
+        _shown(parts, job, status, now)
+    elif parts.starts.overdue(job_id, now) or is_forsaken(job):
+        _overdue(parts, job, now)
+
+
+def _look_at_end(parts: Parts, job: Job, now: float) -> None:
+    status = known_status(parts, job)
+    if is_worked_on(job, status):
+        guarded = status is None or guard_of(status) is not None
+        parts.watch.still_alive(job.id, now, guarded=guarded)
+    else:
+        ended(parts, job, now)
 
 
 def _shown(parts: Parts, job: Job, status: JobStatus, now: float) -> None:

@@ -99,7 +99,12 @@ class Handlers:
             f"{parts.devices.named(uuid)} takes nothing new: {why}"
             for uuid, why in parts.devices.drained_reasons().items()
         ]
-        problems = [*([parts.book.problem] if parts.book.problem else []), *parts.problems.values(), *drained]
+        problems = [
+            *([parts.book.problem] if parts.book.problem else []),
+            *parts.problems.values(),
+            *parts.faults.values(),
+            *drained,
+        ]
         return Pong(
             version=gpusched.__version__,
             pid=os.getpid(),

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -165,7 +166,7 @@ class Loop:
         for job_id, kill in orders:
             job = self._parts.book.live.get(job_id)
             if job is not None:
-                order_stop(self._parts, job, _STOPPED, kill=kill)
+                self._parts.contain(job_id, "the stop", partial(order_stop, self._parts, job, _STOPPED, kill=kill))
 
     def _answer_waiting(self) -> None:
         for asked, answer in self._parts.waiting.ready(time.monotonic()):

@@ -3,6 +3,7 @@
 Devices are read before the lease directory is locked, so that a driver that hangs keeps no other user from planning.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from gpusched.supervisor.lease_processes import current_leases
 
 __all__ = ["Queue"]
 
+_LOG: Final = logging.getLogger(__name__)
 _FRESH_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 2.0
 _LOCKED_AGAIN_S: Final = 0.1
@@ -33,6 +35,7 @@ _STARTING_PER_CPU: Final = 2
 _TRY_AGAIN_S: Final = 5.0
 _FLOOD_S: Final = 0.25
 _LONGEST_FLOOD_S: Final = 5.0
+_BLOCKED, _DECISION, _PREPARATION = "the conditions", "the plan", "the start"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -106,6 +109,7 @@ class Queue:
                 waiting, self._running(), grounds, blocked, self._parts.settings, time.time(), began=_began
             )
             self._parts.why = dict(decision.why)
+            self._note_faults(decision.faults, waiting)
             self._start(decision, {job.id: job for job in waiting}, directories, now)
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
@@ -122,6 +126,10 @@ class Queue:
             except HostFault as error:  # the record of an earlier job is damaged: that is nothing to the others
                 yield job.id, error.message
                 continue
+            except Exception as error:  # noqa: BLE001 (nor is an internal error)
+                yield job.id, self._parts.note_fault(job.id, _BLOCKED, error)
+                continue
+            self._parts.faults.pop((job.id, _BLOCKED), None)
             trouble = None if asked.machine is None and not needs_devices(asked) else troubles[asked.machine]
             if over is not None:
                 cancel(self._parts, job, over)
@@ -137,7 +145,17 @@ class Queue:
                 require_usable(host)
         except GpuschedError as error:
             return error.message
+        except Exception as error:  # noqa: BLE001 (the jobs of other machines are not concerned)
+            _LOG.exception("machine %s cannot be used", machine)
+            return f"internal error: {type(error).__name__}: {error}; see daemon.log"
         return None
+
+    def _note_faults(self, faults: Mapping[str, Exception], waiting: list[Job]) -> None:
+        for job in waiting:
+            if job.id in faults:
+                self._parts.why[job.id] = self._parts.note_fault(job.id, _DECISION, faults[job.id])
+            else:
+                self._parts.faults.pop((job.id, _DECISION), None)
 
     def _can_never_start(self, job: Job, asked: Submission) -> str | None:
         if is_forsaken(job):
@@ -177,7 +195,7 @@ class Queue:
             for simulated in sorted({machine is not None for machine in machines}):
                 directories[simulated] = self._parts.leases(simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
-            if host is not None:
+            if host is not None and False in directories:  # else all jobs of this host were cancelled just now
                 grounds[None] = Ground(inventory=host, leases=current_leases(directories[False], host))
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
@@ -213,12 +231,18 @@ class Queue:
         try:
             self._parts.starts.prepare(job, start.plan, directories[simulated], now)
         except GpuschedError as error:
-            self._parts.not_before[job.id] = now + _TRY_AGAIN_S
-            self._parts.why[job.id] = self._parts.hindrances[job.id] = error.message
+            self._put_off(job, error.message, now)
+        except Exception as error:  # noqa: BLE001 (those behind it start all the same)
+            self._put_off(job, self._parts.note_fault(job.id, _PREPARATION, error), now)
         else:
+            self._parts.faults.pop((job.id, _PREPARATION), None)
             self._parts.why.pop(job.id, None)
             self._parts.hindrances.pop(job.id, None)
             begin(self._parts, job)
+
+    def _put_off(self, job: Job, why: str, now: float) -> None:
+        self._parts.not_before[job.id] = now + _TRY_AGAIN_S
+        self._parts.why[job.id] = self._parts.hindrances[job.id] = why
 
 
 def _on_this_host(job: Job) -> bool:

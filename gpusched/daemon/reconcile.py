@@ -5,6 +5,7 @@ A `launch` in the foreground starts its job itself; the daemon finds it by its d
 
 import os
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -40,8 +41,8 @@ def reconcile(parts: Parts, now: float) -> None:
         if job.state is JobState.QUEUED:
             if is_forsaken(job):
                 cancel(parts, job, "whoever ran it is gone")
-        else:
-            _find(parts, job, now)
+        elif not parts.contain(job.id, "the recovery", partial(_find, parts, job, now)):
+            parts.watch.follow(job.id, None, now)
 
 
 def _find(parts: Parts, job: Job, now: float) -> None:
@@ -86,7 +87,11 @@ class Adoption:
         fresh, self._fresh = self._fresh[:_MOST_AT_ONCE], self._fresh[_MOST_AT_ONCE:]
         for name in [*islice(self._young, _MOST_AT_ONCE), *fresh]:
             until = self._young.pop(name, now + START_PATIENCE_S)
-            if name not in self._parts.book.known and not self._adopted(self._jobs / name, now) and now < until:
+            if name in self._parts.book.known:
+                continue
+            if not self._parts.contain(name, "the adoption", partial(self._adopt, self._jobs / name, now)):
+                self._parts.watch.follow(name, None, now)  # in case the book has it already
+            if name not in self._parts.book.known and now < until:
                 self._young[name] = until
         if self._fresh:
             self._next = now
@@ -100,15 +105,15 @@ class Adoption:
         self._seen_at = changed if settled else -1
         self._fresh = list(names - self._parts.book.known - self._young.keys())
 
-    def _adopted(self, path: Path, now: float) -> bool:
+    def _adopt(self, path: Path, now: float) -> None:
         """Take in the job of a directory, if there is one that has been started."""
         if not (path / "spec.json").exists():
-            return False
+            return
         directory = JobDirectory(path)
         status = read_job(path)
         unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
         if unseen and not guard_alive(directory) and not has_begun(directory):
-            return False
+            return
         job = Job(
             id=path.name,
             run_dir=str(path),
@@ -122,9 +127,8 @@ class Adoption:
                 job, state=status.state, ended=status.ended or status.created, message=status.message, last=status
             )
             self._parts.book.adopt(over)
-            return True
+            return
         self._parts.book.adopt(job)
         note_attempt(self._parts, job, status)
         adopt_running(self._parts, job, status, now)
         self._parts.changed()
-        return True

@@ -6,7 +6,8 @@ those behind it start only if it does not start later for it (see `backfill`). A
 it waited holds up nobody.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
@@ -61,11 +62,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What starts, in this order; why each of the others waits; and which could not start however long they waited."""
+    """What starts, in this order; why each of the others waits; and which could not start however long they waited.
+
+    `faults` are internal errors at single jobs, which wait; the others are decided on all the same.
+    """
 
     starts: tuple[Start, ...] = ()
     why: dict[str, str]
     never: dict[str, NeverFits]
+    faults: dict[str, Exception] = {}
 
 
 def schedule(
@@ -202,6 +207,7 @@ class _Pass:
         self._starts: list[Start] = []
         self._never: dict[str, NeverFits] = {}
         self._later: list[tuple[str, Submission]] = []
+        self._faults: dict[str, Exception] = {}
         self._answers: dict[Hashable, _Fit | NeverFits] = {}
         self._in_vain: set[Hashable] = set()
 
@@ -213,17 +219,26 @@ class _Pass:
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         else:
-            try:
+            with self._contained(job.id):
                 self._decide(job, submission, machine)
-            except GpuschedError as error:
-                self.why[job.id] = error.message
 
     def decision(self) -> Decision:
         """Return what was decided. Why jobs wait is told last, so that those that start now are named as holders."""
         for job, submission in self._later:
             machine = self._machines[submission.machine]
-            self.why[job] = machine.why_later(submission, self._began, self._now)
-        return Decision(starts=tuple(self._starts), why=self.why, never=self._never)
+            with self._contained(job):
+                self.why[job] = machine.why_later(submission, self._began, self._now)
+        return Decision(starts=tuple(self._starts), why=self.why, never=self._never, faults=self._faults)
+
+    @contextmanager
+    def _contained(self, job: str) -> Iterator[None]:
+        """Let a job wait that cannot be decided on; an internal error is at fault for no other job."""
+        try:
+            yield
+        except GpuschedError as error:
+            self.why[job] = error.message
+        except Exception as error:  # noqa: BLE001 (the next job is decided on all the same)
+            self._faults[job] = error
 
     def _decide(self, job: Job, submission: Submission, machine: _Machine) -> None:
         need = need_of(submission)

@@ -1,5 +1,6 @@
 """Questions that are answered later: when a turn has come, when jobs have ended, or when patience is over."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -9,6 +10,7 @@ from gpusched.errors import GpuschedError
 
 __all__ = ["Waiting"]
 
+_LOG: Final = logging.getLogger(__name__)
 _MOST: Final = 10_000
 _INTEREST_S: Final = 5.0
 
@@ -35,6 +37,9 @@ class Waiting:
                 answer = look(now >= until or over > 0)
             except GpuschedError as error:
                 answer = refusal(error)
+            except Exception as error:  # noqa: BLE001 (the other peers get their answers all the same)
+                _LOG.exception("a question cannot be answered")
+                answer = refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
             over -= 1
             if answer is not None:
                 del self._peers[key]

@@ -1,0 +1,32 @@
+"""A real daemon with an error of ours at each job whose name is that of the function which is to fail."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gpusched.daemon import course, queue, reconcile, scheduler
+from gpusched.daemon.job import Job
+from gpusched.daemon.main import Words, main
+from gpusched.daemon.starts import Starts
+from gpusched.model.job import Submission
+
+
+def failing(honest: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def fail(*arguments: Any, **more: Any) -> Any:
+        asked = [one.submission if isinstance(one, Job) else one for one in arguments]
+        if any(one.name == name for one in asked if isinstance(one, Submission)):
+            raise ZeroDivisionError("broken on purpose")
+        return honest(*arguments, **more)
+
+    return fail
+
+
+for module, function in (
+    (queue, "is_forsaken"),
+    (scheduler, "plan_for"),
+    (course, "is_worked_on"),
+    (reconcile, "known_status"),
+):
+    setattr(module, function, failing(getattr(module, function), function))
+Starts.prepare = failing(Starts.prepare, "prepare")  # type: ignore[method-assign]
+sys.exit(main(Words(None)))

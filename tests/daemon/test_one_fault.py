@@ -1,0 +1,82 @@
+"""What goes wrong at one job costs no other its turn, its end or its place, and is shown where a person sees it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpusched.control.messages import Stop
+from gpusched.model.status import JobState
+from tests.daemon.daemons import Daemon, until
+from tests.stand_in.library import ROOT
+
+FAULTY = Path(__file__).with_name("faulty_daemon.py")
+
+
+def start_faulty(daemon: Daemon) -> None:
+    daemon.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (daemon.state / "daemon.log").open("ab") as log:
+        env = {**daemon.env, "PYTHONPATH": str(ROOT)}
+        daemon.process = subprocess.Popen([sys.executable, str(FAULTY)], env=env, stderr=log)
+    until(lambda: daemon.pid, "the daemon listens")
+
+
+def test_a_job_that_is_cancelled_in_a_look_at_the_queue_costs_those_of_other_machines_nothing(daemon: Daemon) -> None:
+    daemon.start()
+    gate = daemon.state / "gate"
+    bad = daemon.shell(f"while ! test -e {gate}; do sleep 0.05; done; exit 1")
+    never = daemon.submit("true", after=(bad,))
+    elsewhere = daemon.submit("true", machine="1x16GiB", after=(bad,))
+    waits = daemon.submit("true", machine="1x16GiB", hold=True)
+    gate.touch()
+
+    states = [job.state for job in daemon.ended(never, elsewhere)]
+
+    assert states == [JobState.CANCELLED] * 2
+    until(lambda: daemon.job(waits).why, "the job of the described machine is looked at")
+    assert daemon.pong().problems == ()
+    assert "internal error" not in daemon.log
+
+
+@pytest.mark.parametrize("function", ["is_forsaken", "plan_for", "prepare"])
+def test_an_internal_error_at_one_queued_job_keeps_no_other_from_its_start(function: str, daemon: Daemon) -> None:
+    start_faulty(daemon)
+
+    faulty = daemon.submit("true", name=function, priority=5)
+    others = [daemon.submit("true"), daemon.submit("true", machine="1x16GiB")]
+
+    assert {job.state for job in daemon.ended(*others)} == {JobState.SUCCEEDED}
+    until(lambda: "broken on purpose" in (daemon.job(faulty).why or ""), "it is shown why that one waits")
+    assert any(f"of {faulty}: ZeroDivisionError" in problem for problem in daemon.pong().problems)
+    assert daemon.log.count("Traceback") == 1
+
+    daemon.ask(Stop(ids=(faulty,)))
+    until(lambda: daemon.pong().problems == (), "what is over is no problem any more")
+
+
+def test_an_internal_error_at_one_running_job_keeps_no_other_from_its_end(daemon: Daemon) -> None:
+    start_faulty(daemon)
+
+    faulty = daemon.submit("true", name="is_worked_on")
+    other = daemon.submit("true")
+
+    assert daemon.ended(other)[0].state is JobState.SUCCEEDED
+    until(lambda: any(faulty in problem for problem in daemon.pong().problems), "it is shown")
+
+    daemon.kill()
+    daemon.start()
+    assert daemon.ended(faulty)[0].state is JobState.SUCCEEDED
+
+
+def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Daemon) -> None:
+    daemon.start()
+    faulty, other = daemon.submit("sleep", "60", name="known_status"), daemon.submit("sleep", "60")
+    daemon.wait(faulty, JobState.RUNNING)
+    daemon.wait(other, JobState.RUNNING)
+    daemon.kill()
+
+    start_faulty(daemon)
+    daemon.ask(Stop(ids=(faulty, other)))
+
+    assert {job.state for job in daemon.ended(faulty, other)} == {JobState.CANCELLED}
