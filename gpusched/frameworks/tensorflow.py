@@ -109,6 +109,7 @@ def _take_gpu_options(context: Any, limit: Limit) -> list[float]:
     context._config, options = config, config.gpu_options  # the script's own stays as it wrote it
     asked = [mib for device in options.experimental.virtual_devices[:1] for mib in device.memory_limit_mb]
     fraction = options.per_process_gpu_memory_fraction
+    _report_lowered(fraction, limit)
     if not asked and 0 < fraction < limit.ratio:
         asked = [int(limit.mib * fraction / limit.ratio)]
     options.per_process_gpu_memory_fraction = 0
@@ -125,7 +126,7 @@ def _within(chosen: Any, configuration: Any, mib: int) -> Any:
     total = sum(device.memory_limit for device in chosen)
     if total <= mib:
         return chosen
-    say(f"logical devices of {total} MiB are shrunk to this process's {mib} MiB")
+    _report_shrunk(total, mib)
     return [device._replace(memory_limit=int(device.memory_limit * mib / total)) for device in chosen]
 
 
@@ -184,11 +185,22 @@ def _limited(config: Any, limit: Limit) -> Any:
     devices = options.experimental.virtual_devices
     if asked > 0 and all(list(device.memory_limit_mb) == [limit.mib] for device in devices):
         del devices[:]  # ours, copied from the context by a script that then sets its fraction
+    _report_lowered(asked, limit)
     if not any(device.memory_limit_mb for device in devices):
         options.per_process_gpu_memory_fraction = min(asked, limit.ratio) if asked > 0 else limit.ratio
         options.allow_growth = True
     for device in devices:
         total = sum(device.memory_limit_mb)
         if total > limit.mib:
+            _report_shrunk(total, limit.mib)
             device.memory_limit_mb[:] = [int(mib * limit.mib / total) for mib in device.memory_limit_mb]
     return kept
+
+
+def _report_lowered(fraction: float, limit: Limit) -> None:
+    if fraction > limit.ratio:
+        say(f"per_process_gpu_memory_fraction = {fraction:g} is lowered to this process's {limit.ratio}")
+
+
+def _report_shrunk(asked_mib: float, mib: int) -> None:
+    say(f"logical devices of {asked_mib:g} MiB are shrunk to this process's {mib} MiB")

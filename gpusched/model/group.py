@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from gpusched.model.job import Text
+from gpusched.model.job import NODE_PATIENCE_S, Text
 from gpusched.model.status import JobStatus
 from gpusched.model.workload import Workload
 
@@ -41,7 +41,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     policy: Text = "balanced"
     site: tuple[Text, ...] = ()
     address: Text | None = None
-    patience_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 45
+    patience_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = NODE_PATIENCE_S
     python: Text
     cwd: Text
 

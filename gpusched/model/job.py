@@ -8,6 +8,7 @@ from gpusched.model.plan import Request
 from gpusched.model.workload import Workload
 
 __all__ = [
+    "NODE_PATIENCE_S",
     "CommandNeed",
     "Elsewhere",
     "Joining",
@@ -26,6 +27,8 @@ Amount = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Patience = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 MOST_INCARNATIONS: Final = 1 << 40
+NODE_PATIENCE_S: Final = 45
+"""How many seconds a node of a cluster waits for its learner by default; the cluster may set less."""
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +91,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, tag="member"):
     job: Text
     incarnation: Annotated[int, msgspec.Meta(ge=1, le=MOST_INCARNATIONS)]
     key: Text | None = None
-    patience_s: Patience = 30
+    patience_s: Patience = NODE_PATIENCE_S
 
 
 Elsewhere = Joining | Member

@@ -45,6 +45,13 @@ def test_sessions_get_the_fraction_and_never_both_ways_at_once(run_script: RunSc
     assert all(each["growth"] for each in ran.records if each["fraction"])
 
 
+def test_a_session_whose_wish_is_lowered_is_mentioned_in_the_log(run_script: RunScript) -> None:
+    ran = run_script("sessions.py")
+    assert "per_process_gpu_memory_fraction = 0.9 is lowered to this process's 0.0701" in ran.err
+    assert "logical devices of 4000 MiB are shrunk to this process's 1133 MiB" in ran.err
+    assert "0.01 is lowered" not in ran.err
+
+
 def test_the_explicit_call_works_where_no_hook_runs_and_says_when_it_comes_too_late(run_script: RunScript) -> None:
     ran = run_script("-I", "late.py", str(HERE.parent.parent))
     assert ran.code == 0, ran.err

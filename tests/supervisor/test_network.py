@@ -10,7 +10,7 @@ import pytest
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining import read_invitation
 from gpusched.keys import listed, read_join_key, read_server_key, revoke
-from gpusched.model.job import Joining, Listening, Member, Network
+from gpusched.model.job import NODE_PATIENCE_S, Joining, Listening, Member, Network
 from gpusched.model.plan import Replica
 from gpusched.model.status import JobState, JobStatus, JoinedJob
 from gpusched.model.workload import Role, Workload
@@ -70,7 +70,7 @@ def test_an_actor_of_another_node_is_told_its_incarnation_and_no_name_for_its_ho
     assert told(MEMBER, "actor") == {
         "endpoint": "tcp://n1:5555",
         "keys": "/jobs/snake-4/keys/join.key",
-        "patience_s": 30,
+        "patience_s": NODE_PATIENCE_S,
         "incarnation": 2,
     }
     assert told(msgspec.structs.replace(MEMBER, key=None), "actor")["keys"] is None

@@ -14,10 +14,10 @@ from gpusched.frameworks import limit_memory
 from workloads.snake.checkpoint import UnusableWeights, load_network
 from workloads.snake.greedy import play_greedily
 from workloads.snake.networks import judge
-from workloads.snake.rules import Frames
+from workloads.snake.rules import Actions, Frames
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["describe", "greedy_scores", "main", "record_game"]
+__all__ = ["describe", "greedy_games", "greedy_scores", "main"]
 
 _SEED = 20_000
 
@@ -27,16 +27,24 @@ def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[
     return play_greedily(lambda frames: judge(model, frames)[0].argmax(axis=1), VectorSnake(games, seed))[0]
 
 
-def record_game(model: keras.Model, seed: int = _SEED) -> list[Frames]:
-    """Play one greedy game; return its frames [10, 10], first to last."""
-    snake = VectorSnake(1, seed)
-    frames = []
-    ended = False
-    while not ended:
-        frames.append(snake.frames[0])
-        logits, _ = judge(model, snake.frames)
-        ended = bool(snake.step(logits.argmax(axis=1))[2][0])
-    return frames
+def greedy_games(model: keras.Model, games: int, seed: int = _SEED) -> tuple[NDArray[np.int64], list[Frames]]:
+    """Play as greedy_scores does; return the scores [games], and the frames [10, 10] of the median game, in order."""
+    shown: list[Frames] = []
+
+    def choose(frames: Frames) -> Actions:
+        shown.append(frames)
+        moves: Actions = judge(model, frames)[0].argmax(axis=1)
+        return moves
+
+    scores, steps = play_greedily(choose, VectorSnake(games, seed))
+    chosen = _median_game(scores, steps)
+    return scores, [frames[chosen].copy() for frames in shown[: steps[chosen]]]
+
+
+def _median_game(scores: NDArray[np.int64], steps: NDArray[np.int64]) -> int:
+    """Return a game with the median score, of several the longest: a score of 0 can be a game of one step."""
+    median = np.percentile(scores, 50, method="nearest")
+    return int(np.where(scores == median, steps, 0).argmax())
 
 
 def describe(scores: NDArray[np.int64]) -> str:

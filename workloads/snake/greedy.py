@@ -16,17 +16,19 @@ Watch = Callable[[Frames, NDArray[np.bool_]], None]
 """As Spectator.see."""
 
 
-def play_greedily(choose: Choose, snakes: VectorSnake, see: Watch | None = None) -> tuple[NDArray[np.int64], int]:
-    """Play each game once; return the scores [games], and how many steps these were, all games together.
+def play_greedily(
+    choose: Choose, snakes: VectorSnake, see: Watch | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Play each game once; return the score and the number of steps of each [games].
 
     `see` is given the first of the games.
     """
     result = np.full(len(snakes.frames), -1)
-    steps = 0
+    steps = np.zeros_like(result)
     while (result < 0).any():
         frames, playing = snakes.frames, result < 0
         _, _, ended, scores = snakes.step(choose(frames))
-        steps += int(playing.sum())
+        steps += playing
         result[ended & playing] = scores[playing[ended]]
         if see is not None:
             see(frames[:1], ended[:1])

@@ -59,7 +59,7 @@ def play_genomes(channel: Actor, settings: Settings, see: Watch | None) -> Never
         generation, place = _where(told)
         games = VectorSnake(settings.trials, games_of(settings.seed, generation))
         scores, steps = play_greedily(player(told["chain"]), games, see)
-        arrays, meta = {"scores": scores}, {"generation": generation, "place": place, "steps": steps}
+        arrays, meta = {"scores": scores}, {"generation": generation, "place": place, "steps": int(steps.sum())}
 
 
 def _where(told: dict[str, NDArray[Any]]) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,18 +17,21 @@ from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
 from workloads.snake.checkpoint import Counts, load, load_state, save
-from workloads.snake.evaluate import describe, greedy_scores, record_game
+from workloads.snake.evaluate import describe, greedy_games
 from workloads.snake.genetic import Genetic
 from workloads.snake.networks import build
 from workloads.snake.pictures import save_curve, save_game
 from workloads.snake.qlearning import QLearning
 from workloads.snake.record import MEAN_OVER, Record, read_rows
+from workloads.snake.rules import Frames
 from workloads.snake.settings import Algo, Settings
 
 __all__ = ["Training"]
 
 _WEIGHTS: Final = "weights.npz"
 _GAMES_TO_EVALUATE: Final = 256
+_GAMES_TO_DRAW_FROM: Final = 5
+"""Few, because a run that is stopped has only seconds left; an evaluation draws the median of its games instead."""
 
 
 class Training:
@@ -120,16 +125,22 @@ class Training:
         title = f"Snake, the {self.counts.network} network, {_NAMES[self.counts.algo]}"
         try:
             save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
-            save_game(record_game(self.model), self._run_dir / "game.gif")
         except ImportError as error:
             print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
+            return
+        self._draw_game(greedy_games(self.model, _GAMES_TO_DRAW_FROM)[1])
+
+    def _draw_game(self, frames: Sequence[Frames]) -> None:
+        with suppress(ImportError):  # reported with the curve
+            save_game(frames, self._run_dir / "game.gif")
 
     def evaluate(self) -> None:
-        """Play greedy games and leave what they gave."""
+        """Play greedy games; leave what they gave, and a picture of the median one."""
         self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
-        scores = greedy_scores(self.model, _GAMES_TO_EVALUATE)
+        scores, median_game = greedy_games(self.model, _GAMES_TO_EVALUATE)
         found = self._run_dir / "evaluation.json"
         save_evaluation(found, scores, steps=self.counts.steps, seconds=self.counts.seconds)
+        self._draw_game(median_game)
         self.record.tell(self.counts, describe(scores))
 
 

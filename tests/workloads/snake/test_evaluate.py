@@ -10,7 +10,7 @@ import pytest
 
 from workloads.snake.a2c import prepare
 from workloads.snake.checkpoint import Counts, save
-from workloads.snake.evaluate import describe, greedy_scores, main, record_game
+from workloads.snake.evaluate import describe, greedy_games, greedy_scores, main
 from workloads.snake.networks import build
 from workloads.snake.rules import FRUIT, HEAD
 from workloads.snake.settings import Settings
@@ -31,8 +31,12 @@ def test_each_game_is_played_once_to_its_end(model: keras.Model) -> None:
     np.testing.assert_array_equal(scores, greedy_scores(model, 40, seed=1))
 
 
-def test_a_recorded_game_is_one_whole_game(model: keras.Model) -> None:
-    frames = record_game(model, seed=1)
+def test_the_game_that_is_shown_has_the_median_score_and_is_whole(model: keras.Model) -> None:
+    scores, frames = greedy_games(model, 41, seed=1)
+    np.testing.assert_array_equal(scores, greedy_scores(model, 41, seed=1))
+    assert len(set(scores)) > 1
+    fruits = max(int(((frame > 0) & (frame <= HEAD)).sum()) - 3 for frame in frames)
+    assert fruits == np.median(scores)
     assert 1 <= len(frames) <= 100 * 97
     assert all((frame == HEAD).sum() == (frame == FRUIT).sum() == 1 for frame in frames)
     assert sorted(frames[0][frames[0] > 0]) == [1, 2, HEAD, FRUIT]
