@@ -7,13 +7,14 @@ from pathlib import Path
 import zmq
 
 from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon
+from gpusched.cli.command_options import CommandWish
 from gpusched.cli.queue_options import QueueWish
 from gpusched.cli.submit import command_submission
 from gpusched.control.client import control_socket
 from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.store import Store
-from gpusched.model.job import CommandNeed, Submission
+from gpusched.model.job import Submission
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.settings import load_settings
 from gpusched.supervisor.jobdir import JobDirectory, complete, reserve
@@ -25,7 +26,7 @@ Result = tuple[str, float, str, str]
 
 def submission() -> Submission:
     """Return a job that wants one of four devices for an hour."""
-    return command_submission(["sleep", "3600"], CommandNeed(devices=1), MACHINE, QueueWish(), None)
+    return command_submission(["sleep", "3600"], CommandWish(num_gpus="1", machine=MACHINE), QueueWish(), None)
 
 
 def submit_many(daemon: Daemon, jobs: int) -> list[Result]:

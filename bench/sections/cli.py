@@ -16,10 +16,10 @@ from typing import Final
 from bench.fresh import ROOT
 from bench.host import Daemon, running_daemon, until
 from bench.section import Figure, Goal, Missing, Row, Section
+from gpusched.cli.command_options import CommandWish
 from gpusched.cli.queue_options import QueueWish
 from gpusched.cli.submit import command_submission
 from gpusched.control.messages import Submit
-from gpusched.model.job import CommandNeed
 from tests.stand_in.library import FOUR_V100, StandIn
 
 __all__ = ["SECTION"]
@@ -87,7 +87,11 @@ def _submit(daemon: Daemon) -> None:
     """Give the daemon a few jobs, of which as many run as there are devices."""
     for _ in range(_JOBS):
         daemon.client.ask(
-            Submit(job=command_submission(["sleep", "3600"], CommandNeed(devices=1), _MACHINE, QueueWish(), None))
+            Submit(
+                job=command_submission(
+                    ["sleep", "3600"], CommandWish(num_gpus="1", machine=_MACHINE), QueueWish(), None
+                )
+            )
         )
     until(lambda: sum(job.started is not None for job in daemon.jobs(0)) == 4, "four jobs run")  # noqa: PLR2004
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from gpusched.cli.command_options import CommandWish, Fraction, Gpus, Machine, MemoryLimit, NumGpus
 from gpusched.cli.daemon_link import Link
+from gpusched.cli.planning import ExcludeGpus
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
 from gpusched.settings import load_settings
@@ -35,19 +37,12 @@ def run(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments; -- before it if it needs.")
     ],
-    gpus: Annotated[
-        str | None, typer.Option(help="Whole devices, which it sees as 0, 1, ... [default: 1]", metavar="N")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="So much memory of one device: its limit, as in 6GiB.", metavar="AMOUNT")
-    ] = None,
-    fraction: Annotated[
-        str | None, typer.Option(help="A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART")
-    ] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(help="A machine that is not here, whose devices are simulated.", metavar="NAME|4x16GiB|FILE"),
-    ] = None,
+    num_gpus: NumGpus = None,
+    memory: MemoryLimit = None,
+    fraction: Fraction = None,
+    gpus: Gpus = None,
+    exclude_gpus: ExcludeGpus = None,
+    machine: Machine = None,
     name: Name = None,
     priority: Priority = 0,
     after: After = None,
@@ -64,18 +59,18 @@ def run(
 
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
-    from gpusched.cli.submit import command_need, command_submission, submit_detached
+    from gpusched.cli.submit import command_submission, submit_detached
     from gpusched.supervisor.start import this_process
 
     queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
     if not detach and (as_json or requeue):
         option = "--json" if as_json else "--requeue"
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
-    need = command_need(gpus, memory, fraction)
+    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine)
     settings = load_settings(os.environ)
+    submission = command_submission(command, wish, queue, None if detach else this_process())
     if not queue.after:  # what goes before may still make the program
         _require_program(command[0])
-    submission = command_submission(command, need, machine, queue, None if detach else this_process())
     if detach:
         submit_detached(submission, settings, as_json=as_json)
         return

@@ -8,20 +8,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gpusched.cli.command_options import CommandWish
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.queue_options import QueueWish
 from gpusched.engines.wish import Wish, xla_variable
-from gpusched.errors import HostFault, UsageError
-from gpusched.model.job import CommandNeed, Network, ProcessIdentity, Submission
+from gpusched.errors import HostFault
+from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import Settings
-from gpusched.units import parse_count, parse_fraction, parse_mib
 
-__all__ = ["command_need", "command_submission", "submit_detached", "workload_submission"]
+__all__ = ["command_submission", "submit_detached", "workload_submission"]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
-_MOST_DEVICES: Final = 1024
 
 
 def workload_submission(
@@ -52,11 +51,7 @@ def workload_submission(
 
 
 def command_submission(
-    command: Sequence[str],
-    need: CommandNeed,
-    machine: str | None,
-    queue: QueueWish,
-    launcher: ProcessIdentity | None,
+    command: Sequence[str], wish: CommandWish, queue: QueueWish, launcher: ProcessIdentity | None
 ) -> Submission:
     """Return the submission of one command. With a `launcher`, that process starts it, in its own environment.
 
@@ -66,8 +61,10 @@ def command_submission(
     role = Role(name=_ROLE, command=tuple(command), restart=Restart(policy="never"))
     submission = Submission(
         workload=Workload(name=_COMMANDS, roles=(role,), leader=_ROLE),
-        command=need,
-        machine=_from_anywhere(machine),
+        command=wish.need(),
+        gpus=wish.gpus,
+        exclude_gpus=wish.exclude_gpus,
+        machine=_from_anywhere(wish.machine),
         cwd=_here(),
         environ={} if launcher is not None else _environment(),
         python="{python}",
@@ -75,21 +72,6 @@ def command_submission(
         launcher=launcher,
     )
     return _queued(submission, queue)
-
-
-def command_need(gpus: str | None, memory: str | None, fraction: str | None) -> CommandNeed:
-    """Return what a command asks for: one whole device unless something else was typed. Raises UsageError."""
-    given = [
-        name for name, value in (("--gpus", gpus), ("--memory", memory), ("--fraction", fraction)) if value is not None
-    ]
-    if len(given) > 1:
-        hint = "give one: --gpus for whole devices, or --memory or --fraction for a part of one"
-        raise UsageError(f"{' and '.join(given)} exclude each other", hint)
-    if memory is not None:
-        return CommandNeed(memory_mib=parse_mib(memory, "--memory"))
-    if fraction is not None:
-        return CommandNeed(fraction=_fraction(fraction))
-    return CommandNeed(devices=1 if gpus is None else _devices(gpus))
 
 
 def submit_detached(submission: Submission, settings: Settings, *, as_json: bool) -> str:
@@ -120,25 +102,6 @@ def _queued(submission: Submission, queue: QueueWish) -> Submission:
         hold=queue.hold,
         requeue=queue.requeue or submission.workload.requeue,
     )
-
-
-def _devices(text: str) -> int:
-    hint = f"--gpus is a number of whole devices, from 0 to {_MOST_DEVICES}"
-    try:
-        number = parse_count(text, "--gpus")
-    except UsageError as error:
-        raise UsageError(error.message, hint) from None
-    if number > _MOST_DEVICES:
-        raise UsageError(f"--gpus: {text!r} is too many", hint)
-    return number
-
-
-def _fraction(text: str) -> int:
-    try:
-        return parse_fraction(float(text), "--fraction")
-    except (ValueError, UsageError):
-        hint = "give a number above 0 and at most 1, such as 0.4"
-        raise UsageError(f"--fraction: {text!r} is not a fraction", hint) from None
 
 
 def _here() -> str:

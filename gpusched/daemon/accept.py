@@ -13,8 +13,8 @@ from gpusched.daemon.parts import Parts
 from gpusched.daemon.plans import plan_for
 from gpusched.errors import NotFound, UsageError
 from gpusched.model.device import Inventory
-from gpusched.model.job import Submission
-from gpusched.planner import select_devices
+from gpusched.model.job import CommandNeed, Submission
+from gpusched.planner import number_of_devices, select_devices
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.supervisor.expand_job import require_short_socket
 from gpusched.supervisor.jobdir import reserve
@@ -86,13 +86,12 @@ class Acceptance:
         known = self._fitting.get(key)
         if known is None or known[0] != inventory:
             idle = _idle(inventory)
-            only = select_devices(idle, submission.gpus, submission.exclude_gpus)
-            resolved = msgspec.structs.replace(submission, only=None if only is None else tuple(sorted(only)))
+            resolved = _with_devices(submission, idle)
             plan_for(resolved, idle, (), self._parts.settings)
             if len(self._fitting) >= _KEPT_ANSWERS:
                 self._fitting.clear()
             known = self._fitting[key] = (inventory, resolved)
-        return msgspec.structs.replace(submission, only=known[1].only)
+        return msgspec.structs.replace(submission, only=known[1].only, command=known[1].command)
 
 
 def _question(submission: Submission) -> bytes:
@@ -109,6 +108,15 @@ def _question(submission: Submission) -> bytes:
             submission.workload.name,
         )
     )
+
+
+def _with_devices(submission: Submission, inventory: Inventory) -> Submission:
+    """Return the submission with the uuids of the devices it may use, and their number where a command asks for all."""
+    command = submission.command
+    only = select_devices(inventory, submission.gpus, submission.exclude_gpus, counted=command is not None)
+    if only is not None and command == CommandNeed():
+        command = CommandNeed(devices=number_of_devices(inventory, only))
+    return msgspec.structs.replace(submission, only=None if only is None else tuple(sorted(only)), command=command)
 
 
 def _idle(inventory: Inventory) -> Inventory:

@@ -39,7 +39,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command asks for; exactly one field is set.
+    """What one command asks for; one field is set, or none: all devices that the submission names, whole.
 
     `devices`: that many whole devices, 0 for none. `memory_mib`: a limit on one device. `fraction`: a part of what can
     be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit.

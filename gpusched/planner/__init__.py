@@ -8,13 +8,14 @@ from gpusched.planner.decide import Rules, plan
 from gpusched.planner.expand import document, replica_specs
 from gpusched.planner.part import numbered_from
 from gpusched.planner.request import counted_role, request_for
-from gpusched.planner.select import named_devices, select_devices
+from gpusched.planner.select import named_devices, number_of_devices, select_devices
 
 __all__ = [
     "Rules",
     "counted_role",
     "document",
     "named_devices",
+    "number_of_devices",
     "numbered_from",
     "plan",
     "replica_specs",

@@ -42,7 +42,7 @@ def plan_command(
     if sum(asked is not None for asked in (need.devices, need.memory_mib, need.fraction)) != 1:
         raise UsageError("a command needs either GPUs, or memory, or a part of a GPU", "give exactly one of them")
     if need.devices != 0 and not inventory.devices:
-        raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --gpus 0")
+        raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --num-gpus 0")
     grounds = budgets(inventory, leases, rules.headroom, rules.only)
     pieces = _pieces(need, grounds, rules.context_mib)
     if pieces is None:
@@ -163,7 +163,7 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
     if largest <= context_mib:
         return "take a machine with larger devices"
     if need.devices is not None:
-        return f"ask for --gpus {most_whole(idle, context_mib)} at most"
+        return f"ask for --num-gpus {most_whole(idle, context_mib)} at most"
     if need.memory_mib is not None:
         return f"ask for at most {largest - context_mib} MiB"
     least = -(-(context_mib + 1) * FRACTION_ONE // largest)
@@ -173,6 +173,6 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
 def _wait(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> str:
     """Return what a person can do now: wait, or ask for what is free."""
     if need.devices is not None and need.devices > 1 and (number := most_whole(grounds, context_mib)):
-        return f"wait, or ask for --gpus {number} at most"
+        return f"wait, or ask for --num-gpus {number} at most"
     free = max((budget.plannable_mib for budget in grounds if budget.now.most), default=0) - context_mib
     return f"wait, or ask for at most --memory {free}MiB" if free > 0 else "wait until memory is free"

@@ -1,14 +1,20 @@
 """Which devices a person means by `0,2`, `0:2` or the first characters of a uuid."""
 
+from collections.abc import Collection
+
 from gpusched.errors import NeverFits, UsageError
 from gpusched.model.device import Device, Inventory
 from gpusched.units import format_mib
 
-__all__ = ["named_devices", "select_devices"]
+__all__ = ["named_devices", "number_of_devices", "select_devices"]
 
 
-def select_devices(inventory: Inventory, gpus: str | None, exclude: str | None) -> frozenset[str] | None:
+def select_devices(
+    inventory: Inventory, gpus: str | None, exclude: str | None, *, counted: bool = False
+) -> frozenset[str] | None:
     """Return the uuids that `gpus` names (None: all) without those that `exclude` names, or None if neither is given.
+
+    `counted`: of a command, whose number of devices is another option, which a refusal names.
 
     A name is an index (`0`: the GPU, or all its MIG instances), a MIG instance (`0:2`) or the start of a uuid. Raises
     UsageError for a name that fits no device or more than one GPU, and for a choice that leaves none; NeverFits where
@@ -17,13 +23,26 @@ def select_devices(inventory: Inventory, gpus: str | None, exclude: str | None) 
     if gpus is None and exclude is None:
         return None
     if not inventory.devices:
+        if counted:
+            told = f"--gpus and --exclude-gpus name devices, and {inventory.host} has no GPU"
+            raise NeverFits(told, "to run without one: --num-gpus 0")
         raise NeverFits(f"{inventory.host} has no GPU", "leave --gpus and --exclude-gpus out, or give a --machine")
     everything = frozenset(device.uuid for device in inventory.devices)
-    wanted = everything if gpus is None else named_devices(inventory, gpus, "--gpus")
+    wanted = everything if gpus is None else _named(inventory, gpus, counted=counted)
     unwanted = frozenset[str]() if exclude is None else named_devices(inventory, exclude, "--exclude-gpus")
     if not wanted - unwanted:
         raise UsageError("--gpus and --exclude-gpus leave no device", _there_is(inventory))
     return wanted - unwanted
+
+
+def number_of_devices(inventory: Inventory, uuids: Collection[str]) -> int:
+    """Return how many of the devices `uuids` can be somebody's as a whole: all but the parents of MIG instances."""
+    parents = {device.index for device in inventory.devices if device.mig_index is not None}
+    return sum(
+        device.mig_index is not None or device.index not in parents
+        for device in inventory.devices
+        if device.uuid in uuids
+    )
 
 
 def named_devices(inventory: Inventory, names: str, option: str) -> frozenset[str]:
@@ -43,6 +62,17 @@ def named_devices(inventory: Inventory, names: str, option: str) -> frozenset[st
             )
         found |= {device.uuid for device in devices}
     return frozenset(found)
+
+
+def _named(inventory: Inventory, names: str, *, counted: bool) -> frozenset[str]:
+    """Return what named_devices does for `--gpus`; a number that is no device may have been meant as a count."""
+    try:
+        return named_devices(inventory, names, "--gpus")
+    except UsageError as error:
+        if not (counted and names.strip().isdecimal()):
+            raise
+        hint = f"{error.hint}; --gpus names devices; for {names.strip()} of them: --num-gpus {names.strip()}"
+        raise UsageError(error.message, hint) from None
 
 
 def _meant(inventory: Inventory, name: str) -> list[Device]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.cli.command import Command
 from tests.cli.queue import GPUSCHED
 
-FREE = ("run", "--gpus", "0")
+FREE = ("run", "--num-gpus", "0")
 
 
 def shell(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from tests.cli.command import Command, until
 
 GPUSCHED = (sys.executable, "-m", "gpusched")
 ONE_GPU = ("--machine", "1x16GiB")
-SLEEP = ("--gpus", "0", "--", "sleep", "1000")
+SLEEP = ("--num-gpus", "0", "--", "sleep", "1000")
 
 
 def queue(command: Command, *words: str) -> str:

@@ -24,7 +24,7 @@ COMMANDS = (
     ("hold", "run-1"),
     ("release", "run-1"),
 )
-STARTING = (("run", "-d", "--gpus", "0", "--", "true"), ("run", "--gpus", "0", "--", "true"))
+STARTING = (("run", "-d", "--num-gpus", "0", "--", "true"), ("run", "--num-gpus", "0", "--", "true"))
 PATIENCE_S = 3.0
 
 
@@ -90,7 +90,7 @@ def test_run_in_the_foreground_says_it_on_stderr_alone(odd: str, command: Comman
 
 @pytest.mark.parametrize("option", [("-d",), ()], ids=["detached", "attached"])
 def test_run_starts_a_daemon_where_there_is_none(option: tuple[str, ...], command: Command) -> None:
-    told = command.run("run", *option, "--gpus", "0", "--", "echo", "hello")
+    told = command.run("run", *option, "--num-gpus", "0", "--", "echo", "hello")
 
     assert told.returncode == 0, told.stderr
     assert told.stdout == ("run-1\n" if option else "hello\n")

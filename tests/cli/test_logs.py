@@ -12,7 +12,7 @@ from gpusched.cli.log_tail import LogTail, Writer
 from tests.cli.command import PATIENCE_S, Command, until
 from tests.cli.queue import ONE_GPU, queue, until_state
 
-LINES = ("--gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
+LINES = ("--num-gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
 
 
 def launched(command: Command, script: str = "for_ever.py") -> str:
@@ -65,7 +65,7 @@ def test_an_unknown_replica_is_told_with_those_that_there_are(command: Command) 
 
 
 def test_what_has_no_log_is_told(command: Command) -> None:
-    command.run("run", "--gpus", "0", "--", "true")
+    command.run("run", "--num-gpus", "0", "--", "true")
     waits = queue(command, "--hold", *LINES)
 
     assert "went where gpusched run was typed" in command.run("logs", "run-1").stderr
@@ -74,7 +74,7 @@ def test_what_has_no_log_is_told(command: Command) -> None:
 
 
 def test_it_follows_from_the_queue_to_the_end_and_says_how_it_ended(command: Command) -> None:
-    name = queue(command, "--hold", "--gpus", "0", "--", "sh", "-c", "echo one; sleep 0.3; echo two; exit 3")
+    name = queue(command, "--hold", "--num-gpus", "0", "--", "sh", "-c", "echo one; sleep 0.3; echo two; exit 3")
     follower = command.start("logs", "-f", name)
     assert follower.stdout is not None
     assert follower.stdout.readline() == f"{name} waits: it is held\n"
@@ -118,7 +118,7 @@ def test_a_restarted_process_is_followed_into_its_next_attempt(command: Command)
 def test_it_survives_a_restart_of_the_daemon(command: Command) -> None:
     flag = command.home / "go"
     script = f"echo one; until [ -e {flag} ]; do sleep 0.05; done; echo two"
-    name = queue(command, "--gpus", "0", "--", "sh", "-c", script)
+    name = queue(command, "--num-gpus", "0", "--", "sh", "-c", script)
     follower = command.start("logs", "-f", name)
     assert follower.stdout is not None
     assert "---" in follower.stdout.readline()
@@ -151,7 +151,7 @@ def test_a_program_that_writes_faster_than_it_is_read_does_not_keep_it_for_ever(
 @pytest.mark.parametrize("words", [(), ("-f",)])
 def test_a_reader_that_has_enough_ends_it_quietly(words: tuple[str, ...], command: Command) -> None:
     script = "yes | head -c 20000000; sleep 1000"
-    name = queue(command, "--gpus", "0", "--", "sh", "-c", script)
+    name = queue(command, "--num-gpus", "0", "--", "sh", "-c", script)
     log = command.state / "jobs" / name / "logs" / "command.0.log"
     until(lambda: log.exists() and log.stat().st_size > 20_000_000, "it has written more than a pipe holds")
 

@@ -24,7 +24,7 @@ from tests.stand_in.library import FOUR_V100, StandIn
         (("run", "-d", "--priority", "high", "true"), "'high' is not a whole number", "gpusched run --help"),
         (("run", "-d", "--fraction", "2", "true"), "--fraction: '2' is not a fraction", "at most 1, such as 0.4"),
         (
-            ("run", "-d", "--gpus", "0", "--name", "x" * 201, "true"),
+            ("run", "-d", "--num-gpus", "0", "--name", "x" * 201, "true"),
             "--name: 201 characters are too many",
             "at most 200",
         ),
@@ -52,7 +52,7 @@ def test_what_can_be_no_job_is_no_job(asks: str, name: str, command: Command) ->
 
 
 def test_a_word_that_is_not_utf_8_is_told_and_is_no_internal_error(command: Command) -> None:
-    for words in ((b"run", b"-d", b"--gpus", b"0", b"--", b"echo", b"caf\xe9"), (b"ps", b"caf\xe9")):
+    for words in ((b"run", b"-d", b"--num-gpus", b"0", b"--", b"echo", b"caf\xe9"), (b"ps", b"caf\xe9")):
         argv = [os.fsencode(sys.executable), b"-m", b"gpusched", *words]
         command.daemon()
         result = subprocess.run(argv, capture_output=True, text=True, env=command.env, timeout=50, check=False)
@@ -98,8 +98,8 @@ def test_a_daemon_that_is_started_is_told_from_one_that_runs(command: Command) -
 
 
 def test_what_follows_a_failed_job_says_so_in_english(command: Command) -> None:
-    assert command.run("run", "--gpus", "0", "--", "false").returncode == 1
-    queue(command, "--gpus", "0", "--after", "run-1", "--", "true")
+    assert command.run("run", "--num-gpus", "0", "--", "false").returncode == 1
+    queue(command, "--num-gpus", "0", "--after", "run-1", "--", "true")
     until_state(command, "run-2", "cancelled")
 
     assert "run-1, which it was to follow, has failed" in command.run("ps", "--why").stdout
@@ -108,7 +108,7 @@ def test_what_follows_a_failed_job_says_so_in_english(command: Command) -> None:
 
 
 def test_a_job_whose_time_is_over_says_so_in_its_state(command: Command) -> None:
-    queue(command, "--gpus", "0", "--time-limit", "1s", "--", "sleep", "1000")
+    queue(command, "--num-gpus", "0", "--time-limit", "1s", "--", "sleep", "1000")
     until_state(command, "run-1", "failed")
 
     assert "failed: time limit" in command.run("ps").stdout

@@ -19,7 +19,7 @@ def test_with_no_job_it_says_so(command: Command) -> None:
 
 def test_those_that_live_come_first_then_those_that_ended_lately(command: Command) -> None:
     for code in (0, 3):
-        command.run("run", "--gpus", "0", "--", "sh", "-c", f"exit {code}")
+        command.run("run", "--num-gpus", "0", "--", "sh", "-c", f"exit {code}")
     queue(command, *SLEEP)
     queue(command, "--hold", "--name", "later", *SLEEP)
     until_state(command, "run-3", "running")
@@ -37,7 +37,7 @@ def test_those_that_live_come_first_then_those_that_ended_lately(command: Comman
 
 def test_only_what_is_asked_for_is_shown(command: Command) -> None:
     for _ in range(3):
-        command.run("run", "--gpus", "0", "--", "true")
+        command.run("run", "--num-gpus", "0", "--", "true")
 
     assert command.run("ps", "--last", "1").stdout.count("run-") == 1
     assert command.run("ps", "--last", "0").stdout.startswith("no job")
@@ -58,8 +58,8 @@ def test_why_gives_the_reason_of_every_job_that_waits(command: Command) -> None:
     queue(command, *ONE_GPU, "--", "sleep", "1000")
     until_state(command, "run-1", "running")
     queue(command, *ONE_GPU, "--", "true")
-    queue(command, "--gpus", "0", "--after", "run-1", "--", "true")
-    queue(command, "--gpus", "0", "--at", "+2h", "--", "true")
+    queue(command, "--num-gpus", "0", "--after", "run-1", "--", "true")
+    queue(command, "--num-gpus", "0", "--at", "+2h", "--", "true")
 
     lines = command.run("ps", "--why").stdout.splitlines()
     reasons = {line.split()[0]: after.strip() for line, after in pairwise(lines)}
@@ -72,7 +72,7 @@ def test_why_gives_the_reason_of_every_job_that_waits(command: Command) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_in_a_terminal_it_has_colours_and_keeps_to_the_width(columns: int, command: Command) -> None:
-    queue(command, "--gpus", "0", "--", "sh", "-c", "sleep 1000", *["word"] * 60)
+    queue(command, "--num-gpus", "0", "--", "sh", "-c", "sleep 1000", *["word"] * 60)
     until_state(command, "run-1", "running")
     window = Terminal([*GPUSCHED, "ps"], command.env, columns=columns)
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.command import PATIENCE_S, Command, until
 from tests.cli.foreground import FREE, line, python, running, shell
-from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, state
+from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, queue, state
 from tests.stand_in.library import StandIn
 
 # ---- as if it stood there alone ----
@@ -226,9 +226,46 @@ def test_two_parts_of_one_gpu_run_together_and_a_third_waits(command: Command) -
 
 def test_whole_devices_are_seen_as_0_and_1_by_their_uuids(command: Command, stand_in: StandIn) -> None:
     command.env |= stand_in.host("gpus 4\nset * used 0").env | command.env
-    devices = command.run("run", "--gpus", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
+    devices = command.run("run", "--num-gpus", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
 
     assert [uuid.startswith("GPU-") for uuid in devices.split(",")] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--gpus", "1,2"), "1,2"),
+        (("--gpus", "3,0", "--num-gpus", "1"), "0"),
+        (("--gpus", "2", "--fraction", "0.4"), "2"),
+        (("--gpus", "1,3", "--memory", "6GiB"), "1"),
+        (("--exclude-gpus", "0"), "1"),
+        (("--exclude-gpus", "0,1", "--num-gpus", "2"), "2,3"),
+        (("--gpus", "1,2,3", "--exclude-gpus", "2"), "1,3"),
+    ],
+)
+def test_the_devices_that_are_named_are_those_it_gets(
+    words: tuple[str, ...], expected: str, command: Command, stand_in: StandIn
+) -> None:
+    command.env |= stand_in.host("gpus 4\nset * used 0").env | command.env
+    told = command.run("run", *words, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    devices = json.loads(command.run("status", "--json").stdout)["devices"]
+
+    assert told.stderr == ""
+    index = {device["uuid"]: str(device["index"]) for device in devices}
+    assert ",".join(index[uuid] for uuid in told.stdout.strip().split(",")) == expected
+
+
+def test_named_devices_are_waited_for_while_others_are_free(command: Command) -> None:
+    two = ("--machine", "2x16GiB")
+    first = queue(command, *two, "--gpus", "1", "--", "sleep", "1000")
+    until(lambda: state(command, first) == "running", "the first runs")
+    second = queue(command, *two, "--gpus", "0,1", "--", "true")
+    third = queue(command, *two, "--gpus", "1", "--fraction", "0.1", "--", "true")
+
+    until(lambda: all(jobs(command)[job]["why"] for job in (second, third)), "both wait with a reason")
+    assert "needs 2 whole GPUs" in jobs(command)[second]["why"]
+    assert "GPU 0 has" not in jobs(command)[third]["why"]
+    command.run("stop", "--all", "--kill")
 
 
 def test_on_real_devices_a_third_part_waits_too(command: Command, stand_in: StandIn) -> None:
@@ -257,7 +294,7 @@ def test_ctrl_c_while_it_waits_takes_it_out_of_the_queue(command: Command, termi
 
 
 def test_a_job_that_was_stopped_in_the_queue_says_so(command: Command) -> None:
-    with running(command, "run", "--gpus", "0", "--hold", "--", "true") as process:
+    with running(command, "run", "--num-gpus", "0", "--hold", "--", "true") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "gpusched: run-1 is held; let it go with: gpusched release run-1\n"
         command.run("stop", "run-1")
@@ -267,7 +304,7 @@ def test_a_job_that_was_stopped_in_the_queue_says_so(command: Command) -> None:
 
 
 def test_a_held_command_starts_when_it_is_released(command: Command) -> None:
-    with running(command, "run", "--gpus", "0", "--hold", "--", "echo", "up") as process:
+    with running(command, "run", "--num-gpus", "0", "--hold", "--", "echo", "up") as process:
         assert process.stderr is not None
         assert "run-1 is held" in process.stderr.readline()
         assert command.run("release", "run-1").stdout.startswith("run-1 ")
@@ -305,7 +342,7 @@ def test_kill_9_of_the_daemon_while_it_runs_is_not_noticed(command: Command) -> 
 
 
 def test_a_time_limit_ends_it_and_says_so(command: Command) -> None:
-    told = command.run("run", "--gpus", "0", "--time-limit", "1s", "--", "sleep", "1000")
+    told = command.run("run", "--num-gpus", "0", "--time-limit", "1s", "--", "sleep", "1000")
 
     assert (told.returncode, told.stdout) == (143, "")
     assert told.stderr == "gpusched: run-1: its time limit of 1 s is over\n"
@@ -325,8 +362,8 @@ def test_a_stop_by_somebody_is_told(command: Command) -> None:
 
 
 def test_detached_it_prints_its_id_and_how_to_follow_it(command: Command) -> None:
-    told = command.run("run", "-d", "--gpus", "0", "--name", "first", "--priority", "3", "--", "echo", "hello")
-    as_json = command.run("run", "-d", "--json", "--gpus", "0", "--", "true")
+    told = command.run("run", "-d", "--num-gpus", "0", "--name", "first", "--priority", "3", "--", "echo", "hello")
+    as_json = command.run("run", "-d", "--json", "--num-gpus", "0", "--", "true")
 
     assert told.stdout == "run-1\n"
     assert "gpusched logs -f run-1" in told.stderr
@@ -336,9 +373,9 @@ def test_detached_it_prints_its_id_and_how_to_follow_it(command: Command) -> Non
 
 
 def test_it_starts_after_another_and_not_before_its_time(command: Command) -> None:
-    command.run("run", "-d", "--gpus", "0", "--", "sleep", "1000")
-    command.run("run", "-d", "--gpus", "0", "--after", "run-1", "--", "true")
-    command.run("run", "-d", "--gpus", "0", "--at", "+2h", "--", "true")
+    command.run("run", "-d", "--num-gpus", "0", "--", "sleep", "1000")
+    command.run("run", "-d", "--num-gpus", "0", "--after", "run-1", "--", "true")
+    command.run("run", "-d", "--num-gpus", "0", "--at", "+2h", "--", "true")
 
     told = command.run("ps", "--why").stdout
     assert [job["state"] for job in jobs(command).values()][1:] == ["queued", "queued"]
@@ -348,18 +385,21 @@ def test_it_starts_after_another_and_not_before_its_time(command: Command) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--gpus", "1", "--memory", "6GiB"), "exclude each other"),
+        (("--num-gpus", "1", "--memory", "6GiB"), "exclude each other"),
         (("--fraction", "1.5"), "'1.5' is not a fraction"),
         (("--fraction", "much"), "'much' is not a fraction"),
         (("--memory", "6"), "'6' is not an amount of memory"),
-        (("--gpus", "0,2"), "'0,2' is not a count"),
-        (("--gpus", "5000"), "too many"),
+        (("--num-gpus", "0,2"), "--gpus names devices"),
+        (("--num-gpus", "0", "--gpus", "1"), "--num-gpus 0 is no device, and --gpus names some"),
+        ((*ONE_GPU, "--gpus", "2"), "for 2 of them: --num-gpus 2"),
+        ((*ONE_GPU, "--gpus", "0", "--exclude-gpus", "0"), "leave no device"),
+        (("--num-gpus", "5000"), "too many"),
         (("--time-limit", "90"), "'90' has no unit"),
         (("--at", "noon"), "'noon' is not a time"),
         (("--priority", "high"), "high"),
         (("--json",), "belongs to a command in the background"),
         (("--requeue",), "belongs to a command in the background"),
-        (("--after", "nothing-1", "--gpus", "0"), "nothing-1"),
+        (("--after", "nothing-1", "--num-gpus", "0"), "nothing-1"),
         (("--machine", "no-such-machine"), "no-such-machine"),
     ],
 )
@@ -372,9 +412,12 @@ def test_wrong_options_are_refused_at_once(words: tuple[str, ...], told: str, co
 
 
 def test_what_can_never_fit_is_refused_at_once(command: Command) -> None:
-    never = command.run("run", *ONE_GPU, "--gpus", "2", "--", "true")
+    never = command.run("run", *ONE_GPU, "--num-gpus", "2", "--", "true")
     without = command.run("run", "--machine", "cpu", "--", "true")
+    named = command.run("run", "--machine", "cpu", "--gpus", "0", "--", "true")
 
-    assert (never.returncode, without.returncode) == (3, 3)
-    assert "--gpus 0" in without.stderr
-    assert never.stdout + without.stdout == ""
+    assert (never.returncode, without.returncode, named.returncode) == (3, 3, 3)
+    assert "--num-gpus 0" in without.stderr
+    assert "--gpus and --exclude-gpus name devices" in named.stderr
+    assert "to run without one: --num-gpus 0" in named.stderr
+    assert never.stdout + without.stdout + named.stdout == ""

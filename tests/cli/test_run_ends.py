@@ -138,7 +138,7 @@ def test_a_descriptor_beyond_the_streams_is_the_commands_alone(command: Command)
 
 
 def test_a_full_disk_under_stderr_costs_no_place_in_the_queue(command: Command) -> None:
-    argv = [*GPUSCHED, "run", "--gpus", "0", "--hold", "--", "echo", "up"]
+    argv = [*GPUSCHED, "run", "--num-gpus", "0", "--hold", "--", "echo", "up"]
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=full, text=True, env=command.env)
     with process:

@@ -6,7 +6,7 @@ import signal
 from tests.cli.command import PATIENCE_S, Command, until
 from tests.cli.queue import SLEEP, jobs, queue, state, until_state
 
-STUBBORN = ("--gpus", "0", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+STUBBORN = ("--num-gpus", "0", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
 
 
 def test_it_waits_until_each_has_ended_and_tells_it(command: Command) -> None:
@@ -89,7 +89,7 @@ def test_unknown_jobs_and_none_at_all(command: Command) -> None:
 
 
 def test_a_held_job_waits_until_it_is_released(command: Command) -> None:
-    name = queue(command, "--at", "+2h", "--gpus", "0", "--", "true")
+    name = queue(command, "--at", "+2h", "--num-gpus", "0", "--", "true")
 
     assert command.run("hold", name).stdout == f"{name} is held\n"
     assert f"held: gpusched release {name}" in command.run("ps", "--why").stdout

@@ -34,7 +34,7 @@ def mortal(command: Command) -> Iterator["subprocess.Popen[bytes]"]:
 @pytest.mark.parametrize("moment", [(), ("--hold",)], ids=["that-may-run", "that-is-held"])
 def test_a_job_whose_answer_was_lost_is_queued_once(moment: tuple[str, ...], command: Command) -> None:
     with mortal(command):
-        told = command.run("run", "-d", *moment, "--gpus", "0", "--", "sh", "-c", "true")
+        told = command.run("run", "-d", *moment, "--num-gpus", "0", "--", "sh", "-c", "true")
 
     assert (told.returncode, told.stdout) == (0, "run-1\n"), told.stderr
     assert list(jobs(command)) == ["run-1"]
@@ -42,7 +42,7 @@ def test_a_job_whose_answer_was_lost_is_queued_once(moment: tuple[str, ...], com
 
 def test_a_command_whose_answer_was_lost_runs_once(command: Command) -> None:
     with mortal(command):
-        told = command.run("run", "--gpus", "0", "--", "echo", "once")
+        told = command.run("run", "--num-gpus", "0", "--", "echo", "once")
 
     assert (told.returncode, told.stdout, told.stderr) == (0, "once\n", "")
     assert list(jobs(command)) == ["run-1"]

@@ -9,8 +9,8 @@ from tests.cli.queue import SLEEP, queue, until_state
 
 
 def test_code_0_if_all_succeeded_1_if_one_did_not_4_if_there_is_none(command: Command) -> None:
-    good = queue(command, "--gpus", "0", "--", "true")
-    bad = queue(command, "--gpus", "0", "--", "sh", "-c", "exit 3")
+    good = queue(command, "--num-gpus", "0", "--", "true")
+    bad = queue(command, "--num-gpus", "0", "--", "sh", "-c", "exit 3")
 
     told = command.run("wait", good, bad)
 
@@ -39,7 +39,7 @@ def test_when_the_time_is_up_it_says_what_goes_on(command: Command) -> None:
 def test_it_survives_a_restart_of_the_daemon(command: Command) -> None:
     name = queue(command, *SLEEP)
     until_state(command, name, "running")
-    first = queue(command, "--gpus", "0", "--", "true")
+    first = queue(command, "--num-gpus", "0", "--", "true")
     waiting = command.start("wait", name, first)
     assert waiting.stdout is not None
     assert waiting.stdout.readline().startswith(f"{first} succeeded")

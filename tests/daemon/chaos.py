@@ -29,7 +29,13 @@ __all__ = ["Chaos"]
 DEVICES: Final = 2
 PLANNABLE_MIB: Final = 15837  # of a 16160 MiB device of the stand-in library, less 2 % of headroom
 CONTEXT_MIB: Final = 450
-NEEDS: Final = (("--gpus", "0"), ("--memory", "2GiB"), ("--fraction", "0.4"), ("--fraction", "0.5"), ("--gpus", "1"))
+NEEDS: Final = (
+    ("--num-gpus", "0"),
+    ("--memory", "2GiB"),
+    ("--fraction", "0.4"),
+    ("--fraction", "0.5"),
+    ("--num-gpus", "1"),
+)
 ENDS: Final = {"exit 0": ("completed", None), "exit 3": ("crashed", 3), "kill -USR1 $$; sleep 9": ("signalled", 10)}
 ENDED: Final = ("succeeded", "failed", "cancelled", "lost")
 
@@ -132,7 +138,7 @@ class Chaos:
         """Kill -9 the daemon in the moments in which it takes in a job, saves it and starts it."""
         self.start_daemon()
         pid, end = self.daemon_pid(), self.random.choice(sorted(ENDS))
-        process = self.command.start("run", "-d", "--gpus", "0", "--json", "--", "sh", "-c", self._script(end))
+        process = self.command.start("run", "-d", "--num-gpus", "0", "--json", "--", "sh", "-c", self._script(end))
         if self.random.random() < 0.7:  # most of it is the command's own start: rather wait for that
             output, _ = process.communicate(timeout=60)
         time.sleep(self.random.random() * 0.06)

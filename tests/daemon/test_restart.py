@@ -176,10 +176,10 @@ def test_a_launch_that_came_and_went_without_the_daemon_is_listed(daemon: Daemon
 
 def test_a_command_that_waits_goes_when_whoever_ran_it_does(daemon: Daemon) -> None:
     daemon.start()
-    holder = daemon.command.start("run", "--machine", "1x16GiB", "--gpus", "1", "--", "sleep", "60")
+    holder = daemon.command.start("run", "--machine", "1x16GiB", "--num-gpus", "1", "--", "sleep", "60")
     until(daemon.jobs, "it is submitted")
     daemon.wait("run-1", JobState.RUNNING)
-    waiting = daemon.command.start("run", "--machine", "1x16GiB", "--gpus", "1", "--", "sleep", "60")
+    waiting = daemon.command.start("run", "--machine", "1x16GiB", "--num-gpus", "1", "--", "sleep", "60")
     until(lambda: len(daemon.jobs()) == 2, "the second is submitted")
     waiting.kill()
     assert daemon.ended("run-2")[0].state is JobState.CANCELLED

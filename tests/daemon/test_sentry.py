@@ -47,9 +47,9 @@ def test_an_xid_drains_its_device_until_a_person_lifts_it_and_jobs_go_elsewhere(
     watched.host.change(HOST + "event 1 xid 31\nevent 1 xid 79\n")
     until(lambda: watched.is_drained(1, "Xid 79, the GPU has fallen off the bus"), "GPU 1 is drained")
     assert watched.devices()[0]["health"] == "ok"
-    held = watched.command.run("run", "--gpus", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    held = watched.command.run("run", "--num-gpus", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     assert held.stdout.strip() == UUIDS[0]
-    waits = watched.command.start("run", "--gpus", "2", "--", "true")
+    waits = watched.command.start("run", "--num-gpus", "2", "--", "true")
     until(lambda: any("Xid 79" in (job["why"] or "") for job in watched.jobs()), "a job for both devices waits")
     (problem,) = json.loads(watched.command.run("daemon", "status", "--json").stdout)["problems"]
     assert problem == "GPU 1 takes nothing new: Xid 79, the GPU has fallen off the bus"

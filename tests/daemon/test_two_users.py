@@ -119,7 +119,7 @@ def test_a_lock_that_another_users_stopped_process_holds_is_told_and_leaves_the_
     fork = Fork(NOBODY, partial(keeper.enter_context, shared.locked()))
     os.kill(fork.pid, signal.SIGSTOP)
     try:
-        job = bob.submit("--gpus", "1")
+        job = bob.submit("--num-gpus", "1")
         until(lambda: f"is held by process {fork.pid} of user nobody" in str(bob.see(job)["why"]), "he is told who")
         began = time.monotonic()
         bob.told("ps")

@@ -171,13 +171,13 @@ def test_more_devices_than_there_are_never_fit() -> None:
         NeverFits, match="needs 3 whole GPUs, and of GPU 0 and 1 at most 2 can be had at once"
     ) as raised:
         planned(whole(3), host(100, 100))
-    assert raised.value.hint == "ask for --gpus 2 at most"
+    assert raised.value.hint == "ask for --num-gpus 2 at most"
 
 
 def test_when_fewer_devices_are_free_the_hint_says_how_many() -> None:
     with pytest.raises(NotNow) as raised:
         planned(whole(3), host(100, 100, 100), lease(1, 10))
-    assert raised.value.hint == "wait, or ask for --gpus 2 at most"
+    assert raised.value.hint == "wait, or ask for --num-gpus 2 at most"
 
 
 def test_a_process_gets_one_mig_instance_at_most() -> None:
@@ -197,7 +197,7 @@ def test_no_device_is_asked_for_with_0_and_a_host_without_any_says_so() -> None:
     assert list(planned(whole(0), host()).counts) == []
     with pytest.raises(NeverFits, match="has no GPU") as raised:
         planned(whole(1), host())
-    assert "--gpus 0" in raised.value.hint
+    assert "--num-gpus 0" in raised.value.hint
 
 
 def test_a_piece_goes_where_no_device_stops_being_whole_and_the_least_is_left() -> None:

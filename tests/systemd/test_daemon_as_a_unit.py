@@ -7,7 +7,7 @@ import pytest
 from tests.systemd.machine import Machine, until
 from tests.systemd.person import Person
 
-NO_DEVICE = ("--gpus", "0")
+NO_DEVICE = ("--num-gpus", "0")
 
 
 @pytest.fixture(params=["alice", "bob"], ids=["system instance", "user unit"])
