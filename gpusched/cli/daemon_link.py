@@ -21,7 +21,7 @@ __all__ = ["Link", "complete_job"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
-_SUBMISSIONS: Final = 3
+_SUBMITTED_AGAIN_S: Final = 5.0
 _COMPLETION_S: Final = 0.4
 _LONGEST_ID: Final = 128
 
@@ -54,11 +54,11 @@ class Link:
             self._client.close()
             self._client = None
 
-    def submit(self, submission: "Submission") -> str:
-        """Put a job into the queue and return its id.
+    def submit(self, submission: "Submission") -> "JobStatus":
+        """Put a job into the queue and return it as it is then.
 
         A daemon that ends before it answers may have the job on disk. So the next one is asked for the same, and by the
-        token it sees that it is the same.
+        token it sees that it is the same. Where there is no next one within 5 s, the error says that it is not known.
         """
         from msgspec.structs import replace
 
@@ -66,14 +66,25 @@ class Link:
         from gpusched.control.messages import Submit, Submitted
 
         request = Submit(job=replace(submission, token=os.urandom(16).hex()))
-        for left in reversed(range(_SUBMISSIONS)):
+        deadline = None
+        while True:
             try:
-                return self._ask(request, Submitted).id
+                self._connected().connect()
+            except GpuschedError as error:
+                if deadline is None:
+                    raise
+                if time.monotonic() > deadline:
+                    raise _perhaps_queued(error) from None
+                time.sleep(_AGAIN_S)
+                continue
+            try:
+                return self._ask(request, Submitted).job
             except Unanswered as error:
-                if not (error.gone and left):
-                    raise NoDaemon(f"{error.message}; it may have queued the job all the same", error.hint) from None
+                now = time.monotonic()
+                deadline = deadline or now + _SUBMITTED_AGAIN_S
+                if not error.gone or now > deadline:
+                    raise _perhaps_queued(error) from None
                 self.close()
-        raise AssertionError("the last submission ends with an id or an error")
 
     def jobs(self, ids: Sequence[str] = (), ended: int = 0) -> tuple["JobStatus", ...]:
         """Return the jobs `ids`, or all that live and the `ended` latest of the others."""
@@ -141,6 +152,12 @@ class Link:
 
             self._client = connect_or_start(self._settings) if self._starts else Client(self._settings)
         return self._client
+
+
+def _perhaps_queued(error: GpuschedError) -> GpuschedError:
+    message = f"{error.message}; the daemon that was asked first may have queued the job all the same"
+    kind = NoDaemon if isinstance(error, NoDaemon) else type(error)
+    return kind(message, "before you submit it again, see whether it is there: gpusched ps --all")
 
 
 def complete_job(incomplete: str) -> list[str]:

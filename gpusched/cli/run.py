@@ -84,7 +84,7 @@ def _in_the_foreground(link: Link, submission: "Submission") -> int:
     job = ""
     with _asked_to_leave() as by:
         try:
-            job = link.submit(submission)
+            job = link.submit(submission).id
             for left in reversed(range(_STARTS)):
                 turn = _await_turn(link, job)
                 if not turn.come:

@@ -80,15 +80,27 @@ def submit_detached(submission: Submission, settings: Settings, *, as_json: bool
     Return the id.
     """
     with Link(settings, starts=True) as link:
-        name = link.submit(submission)
-        if as_json:
-            import msgspec
+        job = link.submit(submission)
+    name = job.id
+    if as_json:
+        import msgspec
 
-            print(msgspec.json.encode(link.job(name)).decode())
-            return name
-    print(name)
+        _print_taken(msgspec.json.encode(job).decode(), name)
+        return name
+    _print_taken(name, name)
     print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
     return name
+
+
+def _print_taken(text: str, name: str) -> None:
+    """Print what tells of a job that is in the queue. Raises HostFault, with its id, where that cannot be written."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        message = f"{name} is in the queue, and its id cannot be written: {error.strerror}"
+        raise HostFault(message, f"follow it: gpusched logs -f {name}; stop it: gpusched stop {name}") from None
 
 
 def _queued(submission: Submission, queue: QueueWish) -> Submission:

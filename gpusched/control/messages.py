@@ -42,7 +42,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -141,9 +141,10 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
-    """The job is on disk, under this id."""
+    """The job is on disk, under this id. `job`: as it was then, so that nothing is asked for after the answer."""
 
     id: str
+    job: JobStatus
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):

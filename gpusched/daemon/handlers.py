@@ -124,7 +124,8 @@ class Handlers:
             raise HostFault("this host's devices could not be read yet", "see what nvidia-smi says, and try again")
         if any(self._parts.book.state(earlier) is None for earlier in request.job.after):
             self._adoption.look()
-        return Submitted(id=self._acceptance.accept(request.job, host))
+        job = self._parts.book.job(self._acceptance.accept(request.job, host))
+        return Submitted(id=job.id, job=told(job))
 
     def _list(self, request: ListJobs) -> Jobs:
         self._adoption.look()

@@ -1,7 +1,13 @@
-"""An answer that is lost, because the daemon is killed before it is out, costs no job and makes none run twice."""
+"""A job that was taken has an id that its submitter knows: no end of the daemon loses it, or makes a job run twice."""
 
+import contextlib
+import json
+import os
+import random
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,18 +20,19 @@ from tests.cli.command import Command, until
 from tests.cli.queue import jobs
 from tests.stand_in.library import ROOT
 
+HELD = ("run", "-d", "--json", "--hold", "--num-gpus", "0", "--", "true")
+
 
 @contextmanager
-def mortal(command: Command) -> Iterator["subprocess.Popen[bytes]"]:
-    """A daemon that is killed with the next job on disk."""
+def mortal(command: Command, moment: str = "saved") -> Iterator["subprocess.Popen[bytes]"]:
+    """A daemon that is killed at that moment."""
     command.state.mkdir(mode=0o700, parents=True)
     program = Path(__file__).with_name("mortal_daemon.py")
-    process = subprocess.Popen([sys.executable, str(program)], env={**command.env, "PYTHONPATH": str(ROOT)})
+    process = subprocess.Popen([sys.executable, str(program), moment], env={**command.env, "PYTHONPATH": str(ROOT)})
     try:
         socket = control_socket(load_settings(command.env))
         until(lambda: listener(socket), "the daemon listens")
         yield process
-        assert process.wait() == -9, "it was killed with the answer in its hands"
     finally:
         process.kill()
         process.wait()
@@ -33,16 +40,89 @@ def mortal(command: Command) -> Iterator["subprocess.Popen[bytes]"]:
 
 @pytest.mark.parametrize("moment", [(), ("--hold",)], ids=["that-may-run", "that-is-held"])
 def test_a_job_whose_answer_was_lost_is_queued_once(moment: tuple[str, ...], command: Command) -> None:
-    with mortal(command):
+    with mortal(command) as daemon:
         told = command.run("run", "-d", *moment, "--num-gpus", "0", "--", "sh", "-c", "true")
+        assert daemon.wait() == -9, "it was killed with the answer in its hands"
 
     assert (told.returncode, told.stdout) == (0, "run-1\n"), told.stderr
     assert list(jobs(command)) == ["run-1"]
 
 
 def test_a_command_whose_answer_was_lost_runs_once(command: Command) -> None:
-    with mortal(command):
+    with mortal(command) as daemon:
         told = command.run("run", "--num-gpus", "0", "--", "echo", "once")
+        assert daemon.wait() == -9, "it was killed with the answer in its hands"
 
     assert (told.returncode, told.stdout, told.stderr) == (0, "once\n", "")
     assert list(jobs(command)) == ["run-1"]
+
+
+def test_after_the_acknowledgement_nothing_is_asked_that_could_lose_the_id(command: Command) -> None:
+    with mortal(command, "asked"):
+        told = command.run(*HELD)
+
+    assert told.returncode == 0, told.stdout
+    job = json.loads(told.stdout)
+    assert (job["id"], job["state"], job["held"], job["command"]) == ("run-1", "queued", True, ["true"])
+    command.daemon()
+    assert list(jobs(command)) == ["run-1"]
+
+
+def test_where_no_other_daemon_can_be_asked_the_error_says_that_the_job_may_be_queued(command: Command) -> None:
+    with mortal(command, "alone"):
+        told = command.run(*HELD)
+    (command.state / "daemon.log").rmdir()
+
+    error = json.loads(told.stdout)["error"]
+    assert (told.returncode, error["code"]) == (5, "host-fault")
+    assert "may have queued the job all the same" in error["message"]
+    assert "gpusched ps --all" in error["hint"]
+    command.daemon()
+    assert list(jobs(command)) == ["run-1"]
+
+
+def test_an_id_that_cannot_be_printed_is_in_the_error(command: Command) -> None:
+    with Path("/dev/full").open("w") as full:
+        told = subprocess.run(
+            [sys.executable, "-m", "gpusched", "run", "-d", "--hold", "--num-gpus", "0", "--", "true"],
+            env=command.env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=50,
+        )
+
+    assert told.returncode == 5
+    assert "run-1 is in the queue, and its id cannot be written" in told.stderr
+
+
+def test_every_job_is_printed_once_while_the_daemon_is_killed_at_random(command: Command) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    dice, socket = random.Random(seed), control_socket(load_settings(command.env))  # noqa: S311 (moments to kill at)
+    printed: list[str] = []
+    lost: list[str] = []
+
+    def submit() -> None:
+        for _ in range(6):
+            told = command.run(*HELD)
+            if told.returncode == 0:
+                printed.append(json.loads(told.stdout)["id"])
+            else:
+                lost.append(told.stdout)
+
+    clients = [threading.Thread(target=submit) for _ in range(3)]
+    for client in clients:
+        client.start()
+    while any(client.is_alive() for client in clients):
+        if pid := listener(socket):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        clients[dice.randrange(3)].join(dice.uniform(0.0, 1.0))
+
+    command.daemon()
+    stored = sorted(jobs(command))
+    assert sorted(printed) == sorted(set(printed)), f"seed {seed}"
+    assert set(printed) <= set(stored), f"seed {seed}"
+    assert all("may have queued" in told for told in lost if "queued" in told), lost
+    assert len(stored) - len(printed) <= sum("may have queued" in told for told in lost), f"seed {seed}"
