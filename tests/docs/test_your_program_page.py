@@ -1,0 +1,62 @@
+"""docs/your-program.md: each command on it prints what the page shows, in a home of one's own, with a real daemon."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.cli.command import Command
+from tests.docs.walkthrough import Section, Shell, sections_of
+from tests.stand_in.library import StandIn
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "your-program.md"
+SECTIONS: Final = sections_of(PAGE)
+ONE_GPU: Final = "gpus 1\nset * used 0\n"
+GPUSCHED: Final = f"#!{sys.executable}\nimport sys\nfrom gpusched.cli.main import main\nsys.exit(main())\n"
+PYTHON: Final = f'#!/bin/sh\nexec {Path(sys.base_prefix) / "bin" / "python3"} "$@"\n'
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home with a short path: sockets lie in it."""
+    with tempfile.TemporaryDirectory(prefix="g", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def shell(home: Path, stand_in: StandIn) -> Iterator[Shell]:
+    """A person's shell on a host with one GPU; `gpusched` is on its path, its package in no Python that is."""
+    programs, work = home / "bin", home / "work"
+    programs.mkdir()
+    work.mkdir()
+    for name, text in {"gpusched": GPUSCHED, "python3": PYTHON}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    host = stand_in.host(ONE_GPU).env
+    command = Command(home)
+    kept = {name: value for name, value in command.env.items() if name.startswith(("GPUSCHED_", "HOME", "LANG", "LC_"))}
+    nvml = {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
+    shell = Shell(work, {**kept, **nvml, "PATH": path, "TMPDIR": str(home)})
+    yield shell
+    shell.close()
+    command.end()
+
+
+def test_the_page_has_examples() -> None:
+    assert len(SECTIONS) > 5
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
+def test_a_section_of_the_page_does_what_it_shows(section: Section, shell: Shell, home: Path) -> None:
+    for program in section.needs:
+        found = shutil.which(program)
+        if found is None:
+            pytest.skip(f"{program} is not installed")
+        (home / "bin" / program).symlink_to(found)
+    for step in section.steps:
+        shell.do(step)
