@@ -2,7 +2,8 @@
 
 In such a block `$ ` begins a command, `> ` goes on with it, and the other lines are its output, with `…` for what may
 differ: a part of a line, or lines. A block after a line such as `wrap.sh`: is that file. Comments that no reader sees:
-`<!-- needs: uv -->` skips a section where that program is missing; `<!-- until: COMMAND -->` waits for its success.
+`<!-- needs: uv -->` or `<!-- needs: import hydra -->` skips a section where that is missing, and
+`<!-- until: COMMAND -->` waits for the command's success.
 """
 
 import re
