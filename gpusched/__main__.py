@@ -1,8 +1,11 @@
-"""`python -m gpusched` is `gpusched`."""
+"""`gpusched`, and `python -m gpusched`: what a person's directories hold is imported last, if nobody else has it."""
 
 import sys
 
-from gpusched.cli.main import main
+from gpusched.interpreter import own_modules_first
+
+own_modules_first()
+from gpusched.cli.main import main  # noqa: E402 (after the line above)
 
 if __name__ == "__main__":
     sys.exit(main())

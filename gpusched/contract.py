@@ -15,6 +15,7 @@ import msgspec
 
 from gpusched.errors import NotLaunched, UsageError
 from gpusched.model.plan import Replica
+from gpusched.settings import PLACES
 from gpusched.units import FRACTION_ONE
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "identity_environment",
     "memory_limit",
     "modules_to_preload",
+    "outside_environment",
     "ready_name",
     "replica",
     "resource_environment",
@@ -201,20 +203,45 @@ def attempt_environment(attempt: int) -> dict[str, str]:
 def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:
     """Return `base` without what a replica must not inherit, with `layers` over it and the hook first on PYTHONPATH.
 
-    Which devices `layers` make visible stands there twice, so that a gpusched inside the job does not take the job's
-    own devices for a person's wish (see users_visible_devices).
+    Where gpusched's directories are is inherited, so that a gpusched inside the job has the same leases and the same
+    daemon; who an outer job's replica is, is not. Which devices `layers` make visible stands there twice, so that it
+    does not take the job's own devices for a person's wish (see users_visible_devices).
     """
-    env = {
-        name: value for name, value in base.items() if name not in _NOT_INHERITED and not name.startswith("GPUSCHED_")
-    }
+    env = {name: value for name, value in base.items() if name not in _NOT_INHERITED and not _is_of_a_replica(name)}
     for layer in layers:
         env |= layer
         if _DEVICES in layer:
             env[_OUR_DEVICES] = layer[_DEVICES]
-    inherited = env.get("PYTHONPATH")
-    rest = inherited.split(os.pathsep) if inherited else []  # an empty entry in it is the working directory, and stays
-    env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *(part for part in rest if part != str(HOOK_DIRECTORY))])
+    rest = _without_hook(env)
+    env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *rest])
     return env
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` as it would be outside the job whose replica has it; what is in no job's stays as it is.
+
+    For what outlives the job: a daemon that is started inside it, and a job that it puts into the queue.
+    """
+    if "GPUSCHED_JOB" not in environ:
+        return dict(environ)
+    env = {name: value for name, value in environ.items() if not _is_of_a_replica(name)}
+    run_dir = environ.get("GPUSCHED_RUN_DIR")
+    if run_dir and Path(env.get("TMPDIR", "/")).is_relative_to(run_dir):  # it goes with the job
+        del env["TMPDIR"]
+    if environ.get(_DEVICES) == environ.get(_OUR_DEVICES):
+        env.pop(_DEVICES, None)
+    path = _without_hook(env)
+    env.pop("PYTHONPATH", None)
+    return env | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
+
+
+def _is_of_a_replica(name: str) -> bool:
+    return name.startswith("GPUSCHED_") and name not in PLACES
+
+
+def _without_hook(env: Mapping[str, str]) -> list[str]:
+    path = env.get("PYTHONPATH")  # an empty entry in it is the working directory, and stays
+    return [entry for entry in path.split(os.pathsep) if entry != str(HOOK_DIRECTORY)] if path else []
 
 
 def users_visible_devices(environ: Mapping[str, str]) -> str | None:

@@ -1,5 +1,8 @@
 """Settings of this person on this host: what a configuration file and the environment say. It starts nothing.
 
+A path in a variable is seen from the working directory, and may begin with `~`. Whatever is started in another
+directory gets them whole: see `places` and Settings.environment.
+
 File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.config`). All keys are optional:
 
     context = "450MiB"      # what a process takes on a device before it allocates anything; calibrate it
@@ -21,7 +24,10 @@ import msgspec
 from gpusched.errors import HostFault, UsageError
 from gpusched.units import parse_fraction, parse_mib
 
-__all__ = ["ENGINES", "Settings", "load_settings", "sessionless_runtime_dir"]
+__all__ = ["ENGINES", "PLACES", "Settings", "load_settings", "places", "sessionless_runtime_dir"]
+
+PLACES: Final = ("GPUSCHED_CONFIG", "GPUSCHED_STATE_DIR", "GPUSCHED_RUNTIME_DIR", "GPUSCHED_LEASE_DIR")
+"""The variables that name gpusched's directories, and its configuration file."""
 
 ENGINES: Final = ("local", "slurm", "ray")
 """What can have a job's processes run: this host, or a cluster."""
@@ -42,6 +48,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
     engine: str = "local"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which another process finds the same directories, wherever it runs."""
+        return {
+            "GPUSCHED_STATE_DIR": str(self.state_dir),
+            "GPUSCHED_RUNTIME_DIR": str(self.runtime_dir),
+            "GPUSCHED_LEASE_DIR": str(self.lease_dir),
+        }
+
+
+def places(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return those of PLACES that `environ` sets, as whole paths. Raises UsageError for `~` of an unknown user."""
+    return {name: str(_given(environ, name)) for name in PLACES if environ.get(name)}
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -90,6 +109,10 @@ def _is_number(value: object, least: float, most: float) -> TypeGuard[int | floa
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
+def _given(environ: Mapping[str, str], name: str) -> Path:
+    return _expanded(environ[name], name).absolute()
+
+
 def _expanded(value: str, where: str) -> Path:
     try:
         return Path(value).expanduser()
@@ -132,14 +155,14 @@ def _absolute(environ: Mapping[str, str], name: str) -> Path | None:
 
 def _config_path(environ: Mapping[str, str]) -> Path:
     if environ.get("GPUSCHED_CONFIG"):
-        return Path(environ["GPUSCHED_CONFIG"])
+        return _given(environ, "GPUSCHED_CONFIG")
     base = _absolute(environ, "XDG_CONFIG_HOME") or _home(environ) / ".config"
     return base / "gpusched" / "config.toml"
 
 
 def _state_dir(environ: Mapping[str, str]) -> Path:
     if environ.get("GPUSCHED_STATE_DIR"):
-        return Path(environ["GPUSCHED_STATE_DIR"]).absolute()
+        return _given(environ, "GPUSCHED_STATE_DIR")
     base = _absolute(environ, "XDG_STATE_HOME") or _home(environ) / ".local" / "state"
     return base / "gpusched"
 
@@ -147,7 +170,7 @@ def _state_dir(environ: Mapping[str, str]) -> Path:
 def _lease_dir(environ: Mapping[str, str], runtime_dir: Path) -> Path:
     """Return the directory that systemd's tmpfiles make for all users of this host, or one of this user's own."""
     if environ.get("GPUSCHED_LEASE_DIR"):
-        return Path(environ["GPUSCHED_LEASE_DIR"]).absolute()
+        return _given(environ, "GPUSCHED_LEASE_DIR")
     shared = Path("/run/gpusched")
     return shared if os.access(shared, os.W_OK) else runtime_dir / "leases"
 
@@ -155,7 +178,7 @@ def _lease_dir(environ: Mapping[str, str], runtime_dir: Path) -> Path:
 def _runtime_dir(environ: Mapping[str, str]) -> Path:
     """Return where sockets live; short, because a socket's path is limited to 107 bytes (unix(7))."""
     if environ.get("GPUSCHED_RUNTIME_DIR"):
-        return Path(environ["GPUSCHED_RUNTIME_DIR"]).absolute()
+        return _given(environ, "GPUSCHED_RUNTIME_DIR")
     login = Path(f"/run/user/{os.getuid()}")  # of which cron and sudo do not tell (pam_systemd(8))
     base = _absolute(environ, "XDG_RUNTIME_DIR") or (login if os.access(login, os.W_OK) else None)
     return base / "gpusched" if base else sessionless_runtime_dir()

@@ -349,3 +349,17 @@ def test_the_end_of_a_learner_on_another_host_is_left_for_the_supervisor(lost: b
     elsewhere = identity(LIMITED, run_dir=str(tmp_path), endpoint="tcp://lab1:5555")
     contract.tell_learner_gone(lost=lost, environ=elsewhere)
     assert [path.name for path in tmp_path.iterdir()] == [left]
+
+
+def test_the_environment_outside_a_job_is_what_it_was_before() -> None:
+    before = {"HOME": "/root", "PYTHONPATH": "/a", "GPUSCHED_STATE_DIR": "/state", "GPUSCHED_ANYTHING": "1"}
+    layers = (contract.resource_environment(LIMITED, XLA[0]), identity(LIMITED), {"TMPDIR": "/jobs/snake-4/tmp"})
+    inside = contract.child_environment(before, *layers)
+
+    assert inside["GPUSCHED_STATE_DIR"] == "/state"
+    outside = contract.outside_environment(inside)
+    assert {name: outside.get(name) for name in before} == before | {"GPUSCHED_ANYTHING": None}
+    assert not {"TMPDIR", "CUDA_VISIBLE_DEVICES", "GPUSCHED_JOB", "GPUSCHED_VISIBLE_DEVICES"}.intersection(outside)
+    kept = {"TMPDIR": "/mine", "CUDA_VISIBLE_DEVICES": "1"}
+    assert contract.outside_environment(inside | kept).items() >= kept.items()
+    assert contract.outside_environment(before) == before

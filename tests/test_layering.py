@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "filelock", "files", "units", "settings"},
+    {"errors", "filelock", "files", "units", "settings", "interpreter"},
     {"model"},
     {"contract"},
     {"keys"},

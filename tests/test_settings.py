@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpusched.errors import GpuschedError, HostFault, UsageError
-from gpusched.settings import load_settings
+from gpusched.settings import load_settings, places
 
 
 def written(tmp_path: Path, text: str, **environ: str) -> dict[str, str]:
@@ -111,3 +111,20 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
 def test_a_directory_that_is_no_utf_8_is_refused() -> None:
     with pytest.raises(UsageError, match="no path in UTF-8"):
         load_settings({"HOME": "/home/ann", "GPUSCHED_STATE_DIR": "/tmp/\udcff"})
+
+
+def test_paths_in_variables_are_seen_from_here_once_and_handed_on_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "odd.toml").write_text('context = "300MiB"')
+    given = {"GPUSCHED_STATE_DIR": "x/y", "GPUSCHED_LEASE_DIR": "~/leases", "GPUSCHED_CONFIG": "odd.toml"}
+    settings = load_settings(given | {"GPUSCHED_RUNTIME_DIR": "run"})
+    handed = places(given) | settings.environment()
+    monkeypatch.chdir("/")
+
+    assert settings.state_dir == tmp_path / "x" / "y"
+    assert settings.lease_dir == tmp_path / "home" / "leases"
+    assert load_settings(handed) == settings
+    assert places(handed) == handed

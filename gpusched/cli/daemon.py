@@ -48,7 +48,7 @@ def daemon(
         raise UsageError(wrong, "such as: gpusched daemon drain 2")
     match action:
         case "run":
-            _run()
+            _run(settings)
         case "start":
             started = _start(settings)
             _tell(
@@ -65,13 +65,15 @@ def daemon(
             _drain(settings, action, device or "", reason, as_json=as_json)
 
 
-def _run() -> None:
+def _run(settings: Settings) -> None:
     """Become the daemon: nothing of the command line is left in its memory."""
-    from gpusched.control.client import somewhere_to_stay
+    from gpusched.control.client import daemon_environment
+    from gpusched.interpreter import own_command
 
     sys.stdout.flush()
-    os.chdir(somewhere_to_stay())
-    os.execv(sys.executable, [sys.executable, "-m", "gpusched.daemon"])  # noqa: S606
+    environ = daemon_environment(settings)
+    os.chdir("/")
+    os.execve(sys.executable, own_command("gpusched.daemon"), environ)  # noqa: S606
 
 
 def _start(settings: Settings) -> bool:

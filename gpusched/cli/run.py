@@ -17,7 +17,7 @@ from gpusched.cli.daemon_link import Link
 from gpusched.cli.planning import ExcludeGpus
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
-from gpusched.settings import load_settings
+from gpusched.settings import load_settings, places
 
 if TYPE_CHECKING:
     from gpusched.control.messages import TurnIs
@@ -131,7 +131,7 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
     link.close()  # while the command runs, nothing here needs the daemon
     with signals_kept():
         try:
-            guard = spawn(directory, read_nonce(directory), os.environ, attached=True)
+            guard = spawn(directory, read_nonce(directory), os.environ | places(os.environ), attached=True)
         except GpuschedError:
             _take_back(link, job.id)
             raise

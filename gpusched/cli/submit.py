@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from gpusched.cli.command_options import CommandWish
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.queue_options import QueueWish
+from gpusched.contract import outside_environment
 from gpusched.engines.wish import Wish, xla_variable
 from gpusched.errors import HostFault
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
-from gpusched.settings import Settings
+from gpusched.settings import Settings, places
 
 __all__ = ["command_submission", "submit_detached", "workload_submission"]
 
@@ -132,9 +133,13 @@ def _from_anywhere(machine: str | None) -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment, less what no message could hold: bytes that are no UTF-8."""
+    """Return this process's environment for a process that may run later, and in another directory.
+
+    What belongs to a job that this process is part of is left out, and what no message could hold: bytes that are no
+    UTF-8.
+    """
     whole = {}
-    for name, value in os.environ.items():
+    for name, value in (outside_environment(os.environ) | places(os.environ)).items():
         try:
             (name + value).encode()
         except UnicodeEncodeError:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Never
 
 import msgspec
@@ -140,12 +141,24 @@ def _check(chosen: msgspec.Struct) -> None:
         check()
 
 
+def _imported_from_here(name: str) -> ModuleType:
+    """Import a module as `python -m` would here, as it does for the replicas.
+
+    Afterwards the working directory is the last of sys.path, so that nothing in it takes the place of another module.
+    """
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    finally:
+        sys.path.remove(here)
+        sys.path.append(here)
+
+
 def _settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
     module, _, attribute = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does for the replicas
     try:
-        found = getattr(import_module(module), attribute)
+        found = getattr(_imported_from_here(module), attribute)
     except Exception as error:  # noqa: BLE001 (the module is the workload's own, and may break in any way)
         where = f"{workload.path}: job.settings"
         raise WorkloadError(f"{where}: {name!r}: {error}", 'name a class, such as "my.settings:Settings"') from None

@@ -4,7 +4,6 @@ No daemon, one that hangs and one of another version are three different message
 """
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +11,22 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import gpusched
+from gpusched.contract import outside_environment
 from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.files import make_private
-from gpusched.settings import Settings
+from gpusched.interpreter import own_command
+from gpusched.settings import Settings, places
 
 __all__ = [
     "Client",
     "Unanswered",
     "connect_or_start",
     "control_socket",
+    "daemon_environment",
     "daemon_pid",
     "listener",
-    "somewhere_to_stay",
     "spawn_daemon",
 ]
 
@@ -155,7 +156,8 @@ def connect_or_start(settings: Settings) -> Client:
 def spawn_daemon(settings: Settings) -> None:
     """Start the daemon in a session of its own, and return once it answers, whoever started it.
 
-    It gets the environment of this process. Raises the error that it ended with, or NoDaemon after 10 s.
+    It gets the environment of this process, less what belongs to a job that this process may be part of. Raises the
+    error that it ended with, or NoDaemon after 10 s.
     """
     import subprocess  # whoever only asks starts sooner without it
 
@@ -168,8 +170,9 @@ def spawn_daemon(settings: Settings) -> None:
         with log.open("ab") as output:
             log.chmod(0o600)
             subprocess.run(
-                [sys.executable, "-m", "gpusched.daemon", "--background", str(outer)],
-                cwd=somewhere_to_stay(),
+                own_command("gpusched.daemon", "--background", str(outer)),
+                cwd="/",  # which is never in the way
+                env=daemon_environment(settings),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -195,10 +198,12 @@ def daemon_pid(settings: Settings) -> int | None:
         return None
 
 
-def somewhere_to_stay() -> str:
-    """Return `/`, which is never in the way, unless this package is only found from where the command was typed."""
-    root = str(Path(gpusched.__file__).parents[1])
-    return "/" if root in sys.path[1:] else root
+def daemon_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of a daemon that this process starts or becomes, with each path whole. Raises UsageError.
+
+    The daemon may outlive the job that this process is part of.
+    """
+    return outside_environment(os.environ) | places(os.environ) | settings.environment()
 
 
 def _until_silent(descriptor: int, deadline: float) -> Iterator[bytes]:

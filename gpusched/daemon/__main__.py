@@ -13,6 +13,9 @@ if len(sys.argv) not in (1, 3) or sys.argv[1:2] not in ([], ["--background"]):
 if len(sys.argv) == 3 and os.fork():  # noqa: PLR2004
     os._exit(0)  # so that the daemon is nobody's child, and nobody has to wait for it
 
-from gpusched.daemon.main import Words, main
+from gpusched.interpreter import own_modules_first
+
+own_modules_first()
+from gpusched.daemon.main import Words, main  # noqa: E402 (after the line above)
 
 sys.exit(main(Words(int(sys.argv[2]) if len(sys.argv) == 3 else None)))  # noqa: PLR2004

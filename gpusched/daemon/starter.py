@@ -6,12 +6,12 @@ gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Else
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from gpusched.errors import HostFault
+from gpusched.interpreter import own_command
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.start import spawn, write_environ
 
@@ -90,7 +90,7 @@ def _command(directory: JobDirectory, nonce: str) -> list[str]:
         "StandardOutput": f"append:{directory.supervisor_log}",
         "StandardError": f"append:{directory.supervisor_log}",
     }
-    guard = [sys.executable, "-P", "-m", "gpusched.supervisor", "--environment", str(directory.path), nonce]
+    guard = own_command("gpusched.supervisor", "--environment", str(directory.path), nonce)
     return [
         "systemd-run",
         *("--user", "--quiet", "--collect", "--service-type=exec"),

@@ -21,7 +21,7 @@ from gpusched.model.job import Network, Part
 from gpusched.model.plan import Plan
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Workload
-from gpusched.settings import Settings
+from gpusched.settings import Settings, places
 from gpusched.supervisor.jobdir import JobDirectory, create, read_job
 from gpusched.supervisor.spec import JobSpec
 
@@ -124,7 +124,7 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
             from gpusched.supervisor.network import prepare_network
 
             prepare_network(directory, asked.workload.name, asked.options, asked.network)
-        start(directory, _spec(directory, asked, plan, settings), os.environ)
+        start(directory, _spec(directory, asked, plan, settings), os.environ | places(os.environ))
     except BaseException:
         if call_off(directory):
             hold.withdraw()

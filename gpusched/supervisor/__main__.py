@@ -2,7 +2,10 @@
 
 import sys
 
-from gpusched.supervisor.guard import guard
+from gpusched.interpreter import own_modules_first
+
+own_modules_first()
+from gpusched.supervisor.guard import guard  # noqa: E402 (after the line above)
 
 options = {word for word in sys.argv[1:] if word.startswith("--")}
 operands = [word for word in sys.argv[1:] if word not in options]

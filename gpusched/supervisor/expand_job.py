@@ -93,7 +93,7 @@ def _identities(
     learner = learner_role(workload) if isinstance(network, Listening) else ""
 
     def identity(replica: Replica) -> dict[str, str]:
-        return contract.identity_environment(
+        return settings.environment() | contract.identity_environment(
             replica,
             job=whole.job,
             role_count=whole.counts[replica.role],

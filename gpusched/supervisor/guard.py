@@ -16,6 +16,7 @@ import sys
 from gpusched.filelock import lock
 from gpusched.supervisor.grant import STREAMS, GrantError, LockHeldError, take_over
 from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
+from gpusched.supervisor.own_daemon import daemon_of
 
 __all__ = ["BEGUN", "guard"]
 
@@ -59,10 +60,11 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
         for descriptor in (*STREAMS, *inherited()):  # who reads the command's output waits for an end
             os.close(descriptor)
     status = _watch(supervisor)
-    gone = kill_descendants(_PATIENCE_S)
+    daemon = daemon_of(path)
+    gone = kill_descendants(_PATIENCE_S, daemon)
     _last_word(path, supervisor, status)
     if not gone:
-        kill_descendants(_LAST_PATIENCE_S)
+        kill_descendants(_LAST_PATIENCE_S, daemon)
     if lease is not None:
         _drop(lease[0])
     return 0 if status == 0 else 1

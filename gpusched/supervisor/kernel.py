@@ -101,13 +101,16 @@ def inherited() -> list[int]:
     return found
 
 
-def descendants(pid: int) -> list[int]:
-    """Return the pids of all processes below `pid`, zombies left out, parents before their children."""
+def descendants(pid: int, spared: int | None = None) -> list[int]:
+    """Return the pids of all processes below `pid`, zombies left out, parents before their children.
+
+    `spared` is left out as well, with all below it.
+    """
     children: dict[int, list[int]] = {}
     dead = set()
     for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
         fields = _stat(int(entry)) if entry.isdigit() else None
-        if fields is not None:
+        if fields is not None and int(entry) != spared:
             children.setdefault(int(fields[1]), []).append(int(entry))
             if fields[0] in (b"Z", b"X"):
                 dead.add(int(entry))
@@ -123,15 +126,16 @@ def halted(pids: list[int], group: int) -> bool:
     return all(one is None or int(one[2]) != group or one[0] in (b"T", b"t", b"Z", b"X") for one in fields)
 
 
-def kill_descendants(patience_s: float) -> bool:
+def kill_descendants(patience_s: float, spared: int | None = None) -> bool:
     """SIGKILL every descendant of this process and reap them, for `patience_s` seconds at most; True if none is left.
 
-    A subreaper gets the orphans of those it kills, so that repeating it finds what fled from its session too.
+    The process `spared`, and those below it, may live. A subreaper gets the orphans of those it kills, so that
+    repeating it finds what fled from its session too.
     """
     deadline = time.monotonic() + patience_s
     me, pause_s = os.getpid(), 0.005
     while True:
-        left = descendants(me)
+        left = descendants(me, spared)
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)

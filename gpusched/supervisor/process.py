@@ -159,9 +159,9 @@ class AttachedChild(Children):
 
     _INHERITED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
-    def __init__(self, launcher: int) -> None:
+    def __init__(self, launcher: int, spared: Callable[[], int | None] = lambda: None) -> None:
         super().__init__()
-        self._launcher = launcher
+        self._launcher, self._spared = launcher, spared
         self._passed = inherited()
         self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
 
@@ -185,7 +185,7 @@ class AttachedChild(Children):
         return [pid]
 
     def _send(self, pid: int, number: int) -> None:  # noqa: ARG002 (all below this process is the command's)
-        for one in descendants(os.getpid()):
+        for one in descendants(os.getpid(), self._spared()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(one, number)
                 if number == signal.SIGTERM:

@@ -50,6 +50,7 @@ from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
 from gpusched.supervisor.oom import OomKills, find_counter, memory_that_ran_out, read_counter
 from gpusched.supervisor.orders import OverrunOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output
+from gpusched.supervisor.own_daemon import daemon_of
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import AttachedChild, Children, Death, Spawner, SpawnError, Wakeup
 from gpusched.supervisor.record import BootClock, Clock, Recorder
@@ -268,7 +269,7 @@ class Runner:
         if self._effects.preload is not None:
             self._effects.preload.close()
             self._recorder.set_note(None)
-        if not kill_descendants(_SWEEP_PATIENCE_S):
+        if not kill_descendants(_SWEEP_PATIENCE_S, daemon_of(str(self._directory.path))):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
         remove_keys_of_start(self._directory.path, self._network)  # whoever started the job may have been killed
@@ -316,7 +317,7 @@ def supervise(path: Path, guard: int) -> JobState:
     spec = directory.read_spec()
     counter = find_counter()
     preload = _preload(spec)
-    spawner = _spawner(spec, preload)
+    spawner = _spawner(directory, spec, preload)
     wakeup = Wakeup(spec.launcher)
     if preload is not None:  # now that there are handlers: like a replica it inherits no signal that is ignored
         preload.start(os.environ, directory.tmp, _forkable(spec)[0].cwd, directory.log("zygote"))
@@ -343,10 +344,10 @@ def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
     return [one for one in spec.replicas if command_of(one.argv, sys.executable)]
 
 
-def _spawner(spec: JobSpec, preload: Preload | None) -> Spawner:
+def _spawner(directory: JobDirectory, spec: JobSpec, preload: Preload | None) -> Spawner:
     """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
     if not spec.attached:
         return Children(preload)
     if spec.launcher is None:
         raise HostFault(f"{spec.id} is attached to nobody: its spec names no launcher", "start the command anew")
-    return AttachedChild(spec.launcher.pid)
+    return AttachedChild(spec.launcher.pid, lambda: daemon_of(str(directory.path)))

@@ -18,6 +18,7 @@ import msgspec
 
 from gpusched.errors import HostFault, NotFound, StillRuns
 from gpusched.filelock import held, lock
+from gpusched.interpreter import own_command
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.grant import STREAMS
@@ -79,9 +80,9 @@ def prepare(directory: JobDirectory, spec: JobSpec) -> str:
 def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, attached: bool = False) -> int:
     """Start a guard for the attempt that was prepared under `nonce` and return its pid, without waiting for anything.
 
-    It gets nothing of the caller's but its working directory, from which gpusched may have been imported; `attached`,
-    it stays in the caller's session, in a process group of its own, and gets the caller's three streams. Raises
-    HostFault.
+    It gets nothing of the caller's but its working directory and `environ`, of which the PYTHON* variables are for the
+    replicas alone; `attached`, it stays in the caller's session, in a process group of its own, and gets the caller's
+    three streams. Raises HostFault.
     """
     path, options = str(directory.path), ["--attached"] if attached else []
     log_flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -89,7 +90,7 @@ def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, at
     with _mapped(directory.path.name):
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "gpusched.supervisor", *options, path, nonce],
+            own_command("gpusched.supervisor", *options, path, nonce),
             environ,
             file_actions=[
                 *(_streams() if attached else ()),

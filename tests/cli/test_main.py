@@ -69,11 +69,18 @@ def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int
     assert error["message"]
 
 
+BROKEN = """
+import sys
+class Broken:
+    def find_spec(self, name, *_):
+        if name == "msgspec": raise RuntimeError("broken on purpose")
+sys.meta_path.insert(0, Broken())
+"""
+
+
 def test_an_unexpected_error_is_told_in_one_line_and_kept_in_a_file(command: Command, tmp_path: Path) -> None:
-    broken = tmp_path / "broken" / "msgspec"
-    broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text("raise RuntimeError('broken on purpose')")
-    command.env |= {"PYTHONPATH": str(broken.parent), "TMPDIR": str(tmp_path)}
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    command.env |= {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)}
 
     told = command.run("plan", *P3)
 
@@ -87,17 +94,16 @@ def test_an_unexpected_error_is_told_in_one_line_and_kept_in_a_file(command: Com
 
 
 def test_an_unexpected_error_is_told_even_where_nothing_can_be_kept(command: Command, tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "msgspec.py").write_text("raise RuntimeError('broken on purpose')")
-    (broken / "tempfile.py").write_text("def NamedTemporaryFile(*_, **__): raise FileNotFoundError(2, 'no directory')")
-    command.env["PYTHONPATH"] = str(broken)
+    nowhere = "def nowhere(**_): raise FileNotFoundError(2, 'no directory')"
+    lines = (BROKEN, "import tempfile", nowhere, "tempfile.NamedTemporaryFile = lambda *_, **__: nowhere()")
+    (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
+    command.env["PYTHONPATH"] = str(tmp_path)
 
     told = command.run("plan", *P3)
 
     assert told.returncode == 1
     assert "internal error: RuntimeError: broken on purpose" in told.stderr
-    assert "msgspec.py, line 1" in told.stderr
+    assert "sitecustomize.py, line 5" in told.stderr
     assert "Traceback" not in told.stderr
 
 
