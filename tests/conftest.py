@@ -9,6 +9,8 @@ import pytest
 import tests.signals
 from tests.stand_in.library import StandIn
 
+pytest_plugins = ("tests.stress.plugin",)
+
 os.environ.pop("COLUMNS", None)  # tests that run side by side are given one, and it would be every terminal's width
 
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
