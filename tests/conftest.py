@@ -4,12 +4,16 @@ import os
 import shutil
 import signal
 
+import hypothesis
 import pytest
 
 import tests.signals
 from tests.stand_in.library import StandIn
 
 pytest_plugins = ("tests.stress.plugin",)
+
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")  # how long an example takes says how busy the host is
 
 os.environ.pop("COLUMNS", None)  # tests that run side by side are given one, and it would be every terminal's width
 

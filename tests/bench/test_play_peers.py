@@ -9,6 +9,7 @@ import pytest
 
 from bench.fresh import ROOT
 from bench.peers.play_one import FORWARDS, keras_model, weights
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("way", FORWARDS)
@@ -27,7 +28,9 @@ def test_each_way_gives_the_logits_of_the_same_network(way: str) -> None:
 def test_a_row_that_fails_is_told_and_the_next_one_is_played() -> None:
     argv = [sys.executable, "-m", "bench.peers.play", "1"]
     rows = "no-such-row 0.01\nnumpy 0.01\n"
-    told = subprocess.run(argv, input=rows, cwd=ROOT, capture_output=True, text=True, check=True, timeout=50).stdout
+    told = subprocess.run(
+        argv, input=rows, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    ).stdout
     failed, played = [json.loads(line) for line in told.splitlines()]
     assert set(failed) == {"failed"}
     assert played["steps"] > 0

@@ -16,6 +16,7 @@ from bench.run import Measuring, Tally, compile_all, seconds_left, sections
 from bench.screen import Screen, span
 from bench.section import Figure, Goal, Measured, Missing, Row, Section
 from bench.sections import memory
+from tests.patience import PATIENCE_S
 from tests.supervisor.host import wait_until
 
 
@@ -196,7 +197,7 @@ def test_an_interrupt_prints_what_is_known_and_leaves_no_process(number: int, tm
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         wait_until(pids.exists, "the slow row is under way")
         run.send_signal(number)
-        told, errors = run.communicate(timeout=15)
+        told, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130
     assert "1.5" in told
     assert "Traceback" not in errors

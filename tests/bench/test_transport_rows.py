@@ -11,6 +11,7 @@ from bench.section import Missing, Section
 from bench.sections import batch as batch_section
 from bench.sections import reply as reply_section
 from bench.sections import weights as weights_section
+from tests.patience import PATIENCE_S
 
 SECTIONS = [batch_section.SECTION, reply_section.SECTION, weights_section.SECTION]
 
@@ -26,20 +27,20 @@ def test_goals_are_of_rows_and_figures_that_are_there(section: Section) -> None:
 
 @pytest.mark.parametrize("row", [row for row in transport.ROWS if row != "pipe-lists"])
 def test_each_way_carries_batches_whole_and_in_order(row: str) -> None:
-    figures = fresh("bench.peers.transport", row, "--quick", timeout_s=50)
+    figures = fresh("bench.peers.transport", row, "--quick", timeout_s=PATIENCE_S)
     assert set(figures) == set(batch_section.SECTION.figures)
     assert 0 < figures["p50"] <= figures["p99"]
 
 
 @pytest.mark.parametrize("row", list(reply.ROWS))
 def test_each_way_replies(row: str) -> None:
-    figures = fresh("bench.peers.reply", row, "--quick", timeout_s=50)
+    figures = fresh("bench.peers.reply", row, "--quick", timeout_s=PATIENCE_S)
     assert set(figures) == set(reply_section.SECTION.figures)
 
 
 @pytest.mark.parametrize("row", [row for row in weights.ROWS if row not in {"file", "pickled-each", "pickled-once"}])
 def test_each_way_gives_the_newest_weights_to_all(row: str) -> None:
-    figures = fresh("bench.peers.weights", row, "--quick", timeout_s=50)
+    figures = fresh("bench.peers.weights", row, "--quick", timeout_s=PATIENCE_S)
     assert set(figures) == set(weights_section.SECTION.figures)
 
 

@@ -19,6 +19,7 @@ import zmq
 from gpusched.channel import Learner, Limits
 from gpusched.channel.messages import PROTOCOL, FromActor, Hello, encode_header
 from gpusched.keys import JoinKey, make_server_key, new_key, secure_client
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("child.py")
@@ -59,7 +60,7 @@ class Router:
 
     def hear(self, tag: str, but_not: str = "") -> tuple[bytes, list[object]]:
         """Return the route and the next header of that tag; heartbeats and such may come before it."""
-        while self._socket.poll(10_000):
+        while self._socket.poll(1000 * int(PATIENCE_S)):
             route, header = self._socket.recv_multipart()[:2]
             message: list[object] = msgspec.msgpack.decode(header)
             assert message[0] != but_not
@@ -92,7 +93,7 @@ def quick() -> Limits:
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    def wait(condition: Callable[[], object], what: str = "", timeout: float = 15.0) -> None:
+    def wait(condition: Callable[[], object], what: str = "", timeout: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < deadline, f"waited {timeout} s in vain: {what}"
@@ -213,7 +214,7 @@ class Dealer:
 
     def hear(self, tag: str) -> list[object]:
         """Return the next message of that tag; heartbeats and such may come before it."""
-        while self.socket.poll(10_000):
+        while self.socket.poll(1000 * int(PATIENCE_S)):
             message: list[object] = msgspec.msgpack.decode(self.socket.recv_multipart()[0])
             if message[0] == tag:
                 return message

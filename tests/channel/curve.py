@@ -13,6 +13,7 @@ import zmq
 from zmq.utils import z85
 
 from gpusched.keys import JoinKey
+from tests.patience import PATIENCE_S
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
 
@@ -39,7 +40,7 @@ class Client:
         self._sodium = sodium()
         self._nonce = 0
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self._server = z85.decode(key.server)
         self._pair = z85.decode(key.public), z85.decode(key.secret)
         self._short = self._keypair()

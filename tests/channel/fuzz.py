@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from gpusched.channel.messages import PROTOCOL
 from gpusched.joining import Invitation, write_invitation
 from gpusched.keys import make_server_key, new_key, read_join_key, secure_client
 from gpusched.model.plan import Replica
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits(heartbeat_s=0.2, max_remote=1 << 20)
@@ -259,14 +260,22 @@ class Hostile:
         """Send so many; raises zmq.Again if nobody takes them any more."""
         for number in range(count):
             message = self._mutations.next()
+            self._send(message)
+            while number % 50 == 0 and self._socket.poll(0):
+                self._socket.recv_multipart()
+
+    def _send(self, message: Sequence[bytes]) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while True:
             try:
                 self._socket.send_multipart(message)
             except zmq.Again:  # now and then this libzmq does not connect again; a new socket does
+                if time.monotonic() > until:
+                    raise
                 self._socket.close()
                 self._socket = self._connected()
-                self._socket.send_multipart(message)
-            while number % 50 == 0 and self._socket.poll(0):
-                self._socket.recv_multipart()
+            else:
+                return
 
     def close(self) -> None:
         """End the connection, with what is still under way."""
@@ -286,13 +295,13 @@ class Honest:
     def end(self) -> int:
         """Return how many it sent."""
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         return self.sent
 
     def _play(self) -> None:
         with self._make() as actor:
             try:
-                actor.weights(timeout=20)
+                actor.weights(timeout=PATIENCE_S)
                 while not self._stop.is_set():
                     self.sent += actor.send({"n": np.full(1000, self.sent)}, timeout=1)
                     time.sleep(0.002)
@@ -343,7 +352,7 @@ def _besiege(
         learner.stdin.write("\n")
         learner.stdin.flush()
     told = msgspec.json.decode(learner.stdout.read() or '{"ids": {}, "accepted": 0, "dropped": {}}', type=Told)
-    crashed = crashed or learner.wait(30) != 0
+    crashed = crashed or learner.wait(PATIENCE_S) != 0
     counts = [Counter(told.ids.get(name, [])) for name in HONEST]
     return Report(
         messages=messages,

@@ -19,6 +19,7 @@ from gpusched.channel.link import Link
 from gpusched.channel.messages import PROTOCOL, News, WeightsHeader, Welcome, encode_header
 from gpusched.errors import UsageError
 from tests.channel.conftest import Router
+from tests.patience import PATIENCE_S
 
 WaitUntil = Callable[..., None]
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -36,7 +37,7 @@ def test_arrays_of_every_dtype_and_shape_arrive_equal(where: str, endpoint: str)
     with Learner(endpoint if where == "ipc" else "tcp://127.0.0.1:0") as learner:
         with Actor(learner.endpoint, name="actor.3") as actor:
             assert actor.send(arrays, version=5, meta={"score": np.float32(1.5), "game": "snake", "n": 3})
-            batch = learner.get(timeout=10)
+            batch = learner.get(timeout=PATIENCE_S)
         assert batch is not None
         assert (batch.actor, batch.version, batch.seq) == ("actor.3", 5, 1)
         assert batch.meta == {"score": 1.5, "game": "snake", "n": 3}
@@ -56,7 +57,7 @@ def test_arrays_may_be_changed_as_soon_as_send_and_publish_return(endpoint: str)
         assert (actor.weights().arrays["w"] == 1).all()
         actor.send({"w": big})
         big[:] = 3
-        batch = learner.get(timeout=10)
+        batch = learner.get(timeout=PATIENCE_S)
         assert batch is not None
         assert (batch.arrays["w"] == 2).all()
 
@@ -70,8 +71,8 @@ def test_an_actor_has_at_most_k_batches_in_flight(endpoint: str, wait_until: Wai
             sent += 1
         assert sent == 3
         wait_until(lambda: (found := status(learner)) is not None and found.waiting == 3)
-        assert learner.get(timeout=5) is not None
-        assert actor.send(ONE, timeout=5)
+        assert learner.get(timeout=PATIENCE_S) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
         assert not actor.send(ONE, timeout=0.3)
         assert learner.dropped == {}
 
@@ -79,7 +80,7 @@ def test_an_actor_has_at_most_k_batches_in_flight(endpoint: str, wait_until: Wai
 def test_batches_of_one_actor_come_in_order_and_once(endpoint: str) -> None:
     with Learner(endpoint) as learner, Actor(endpoint) as actor, ThreadPoolExecutor(1) as pool:
         sending = pool.submit(lambda: [actor.send({"x": np.full(3, i)}, meta={"i": i}) for i in range(500)])
-        batches = [learner.get(timeout=10) for _ in range(500)]
+        batches = [learner.get(timeout=PATIENCE_S) for _ in range(500)]
         assert all(sending.result())
         assert [batch.meta["i"] for batch in batches if batch] == list(range(500))
         assert learner.get(timeout=0) is None
@@ -132,7 +133,7 @@ def test_a_batch_tells_the_version_that_its_actor_played_with(endpoint: str) -> 
         learner.publish({})
         actor.weights()
         actor.send(ONE)
-        first, second = learner.get(timeout=10), learner.get(timeout=10)
+        first, second = learner.get(timeout=PATIENCE_S), learner.get(timeout=PATIENCE_S)
         assert first is not None
         assert second is not None
         assert (first.version, second.version) == (0, 1)
@@ -144,8 +145,8 @@ def test_a_learner_that_does_not_read_still_serves_an_actor_that_joins(endpoint:
         while early.send({"x": np.zeros(1_000_000)}, timeout=0.5):
             pass
         with Actor(endpoint, name="actor.1") as joining:
-            assert joining.weights(timeout=10) is not None
-            assert joining.send(ONE, timeout=5)
+            assert joining.weights(timeout=PATIENCE_S) is not None
+            assert joining.send(ONE, timeout=PATIENCE_S)
 
 
 def test_goodbye_ends_actors_wherever_they_wait(endpoint: str) -> None:
@@ -156,12 +157,12 @@ def test_goodbye_ends_actors_wherever_they_wait(endpoint: str) -> None:
                 pool.submit(lambda: [sending.send({"x": np.zeros(500_000)}) for _ in range(1000)]),
                 pool.submit(lambda: waiting.weights(99)),
             ]
-            learner.get(timeout=10)
+            learner.get(timeout=PATIENCE_S)
             while len(learner.actors) < 2:
                 learner.get(timeout=0.01)
         for end in ends:
             with pytest.raises(LearnerGone):
-                end.result(timeout=10)
+                end.result(timeout=PATIENCE_S)
         with pytest.raises(LearnerGone):
             sending.weights()
 
@@ -171,7 +172,7 @@ def test_a_batch_sent_just_before_closing_arrives(endpoint: str) -> None:
         for number in range(20):
             with Actor(endpoint, name="actor.0") as actor:
                 actor.send({"x": np.zeros(300_000)}, meta={"n": number})
-            batch = learner.get(timeout=10)
+            batch = learner.get(timeout=PATIENCE_S)
             assert batch is not None
             assert batch.meta["n"] == number
 
@@ -181,7 +182,7 @@ def test_stop_ends_iterations_in_other_threads_and_close_tells_it_is_closed(endp
         with Learner(endpoint) as learner:
             loops = [pool.submit(lambda: list(learner)) for _ in range(2)]
             learner.stop()
-            assert [loop.result(timeout=10) for loop in loops] == [[], []]
+            assert [loop.result(timeout=PATIENCE_S) for loop in loops] == [[], []]
             assert learner.get() is None
         with pytest.raises(ChannelError, match="closed"):
             learner.get()
@@ -193,7 +194,7 @@ def test_sixteen_mebibytes_and_not_one_byte_more(endpoint: str, wait_until: Wait
         learner.publish({})
         actor.weights()
         assert actor.send({"x": np.zeros(most, np.uint8)})
-        assert learner.get(timeout=10) is not None
+        assert learner.get(timeout=PATIENCE_S) is not None
         with pytest.raises(UsageError, match="over the 16777216"):
             actor.send({"x": np.zeros(most + 1, np.uint8)})
         assert actor.send(ONE)
@@ -207,9 +208,9 @@ def test_what_the_learner_could_not_read_is_refused_before_it_counts(endpoint: s
     with Learner(endpoint) as learner, Actor(endpoint) as actor:
         for _ in range(5):
             with pytest.raises(UsageError, match="header"):
-                actor.send(ONE, timeout=5, **given)
-        assert actor.send(ONE, timeout=5)
-        assert learner.get(timeout=10) is not None
+                actor.send(ONE, timeout=PATIENCE_S, **given)
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
 
 
 @pytest.mark.parametrize("names", [[f"{number:é>128}" for number in range(256)], ["\udc80"]])
@@ -240,9 +241,9 @@ def test_a_second_process_of_one_name_takes_over_and_the_first_is_told(endpoint:
         with Actor(endpoint, name="actor.0") as new:
             new.weights()
             with pytest.raises(ChannelError, match=r"another process is actor\.0 now"):
-                old.weights(newer_than=99, timeout=10)
-            assert new.send(ONE, timeout=5)
-        assert learner.get(timeout=10) is not None
+                old.weights(newer_than=99, timeout=PATIENCE_S)
+            assert new.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
         assert len(learner.actors) == 1
 
 
@@ -254,7 +255,7 @@ def test_opening_and_closing_leaves_no_descriptor_thread_or_file(
             learner.publish(ONE)
             actor.weights()
             actor.send(ONE)
-            learner.get(timeout=10)
+            learner.get(timeout=PATIENCE_S)
 
     once()
 
@@ -287,8 +288,8 @@ def test_a_fork_is_told_instead_of_hanging(endpoint: str) -> None:
         assert Path(endpoint.removeprefix("ipc://")).is_socket()
         with pytest.raises(ChannelError, match="another learner holds"):
             Learner(endpoint)
-        assert actor.send(ONE, timeout=5)
-        assert learner.get(timeout=5) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_closing_ends_in_time_whatever_the_heartbeat_is(endpoint: str) -> None:
@@ -305,7 +306,7 @@ def test_a_socket_is_not_closed_under_the_thread_that_uses_it(endpoint: str, mon
     assert actor.send(ONE), "nobody is there: it waits"
     actor.close()
     assert actor._thread.is_alive()
-    actor._thread.join(10)
+    actor._thread.join(PATIENCE_S)
     assert actor._loop.gone is None
     actor._link.close()
 
@@ -332,21 +333,21 @@ def test_an_actor_tells_that_the_learner_would_send_more_than_it_takes(endpoint:
         learner.publish({"w": np.zeros(2 << 20, np.uint8)})
         small = Limits(max_message=1 << 20)
         with Actor(endpoint, limits=small) as actor, pytest.raises(ChannelError, match="give Actor the same limits"):
-            actor.weights(timeout=10)
+            actor.weights(timeout=PATIENCE_S)
         with Actor(endpoint) as actor:
-            assert actor.weights(timeout=10) is not None
+            assert actor.weights(timeout=PATIENCE_S) is not None
 
 
 def test_a_failure_of_the_thread_reaches_the_application(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Learner(endpoint) as learner:
         monkeypatch.setattr(learner._loop, "_listen", lambda: 1 / 0)
         with pytest.raises(ChannelError, match="ZeroDivisionError") as told:
-            learner.get(timeout=10)
+            learner.get(timeout=PATIENCE_S)
         assert isinstance(told.value.__cause__, ZeroDivisionError), "with its traceback"
     with Actor(endpoint) as actor:
         monkeypatch.setattr(actor._loop, "_send_due", lambda _: 1 / 0)
         with pytest.raises(ChannelError, match="ZeroDivisionError") as told:
-            actor.weights(timeout=10)
+            actor.weights(timeout=PATIENCE_S)
         assert isinstance(told.value.__cause__, ZeroDivisionError), "with its traceback"
 
 
@@ -371,8 +372,8 @@ def test_a_signal_between_two_parts_of_a_message_costs_no_other(
 
         def exchange() -> None:
             while True:
-                assert actor.send(ONE, timeout=10)
-                assert learner.get(timeout=10) is not None
+                assert actor.send(ONE, timeout=PATIENCE_S)
+                assert learner.get(timeout=PATIENCE_S) is not None
 
         learner.publish({})
         actor.weights()
@@ -382,12 +383,12 @@ def test_a_signal_between_two_parts_of_a_message_costs_no_other(
             with pytest.raises(KeyboardInterrupt):
                 exchange()
         learner.publish(ONE)
-        assert actor.weights(newer_than=1, timeout=10) is not None
+        assert actor.weights(newer_than=1, timeout=PATIENCE_S) is not None
         while learner.get(timeout=0.5) is not None:
             pass
         for _ in range(5):
-            assert actor.send(ONE, timeout=10)
-            assert learner.get(timeout=10) is not None
+            assert actor.send(ONE, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_close_in_another_thread_ends_a_call_that_waits(endpoint: str) -> None:
@@ -400,40 +401,40 @@ def test_close_in_another_thread_ends_a_call_that_waits(endpoint: str) -> None:
             time.sleep(0.01)
         actor.close()
         with pytest.raises(ChannelError, match="closed"):
-            waiting.result(timeout=10)
+            waiting.result(timeout=PATIENCE_S)
         getting = pool.submit(learner.get)
         while learner._loop._stand_in is None:
             time.sleep(0.01)
         learner.close()
-        assert getting.result(timeout=10) is None
+        assert getting.result(timeout=PATIENCE_S) is None
 
 
 def test_several_threads_may_take_batches(endpoint: str) -> None:
     with Learner(endpoint) as learner, Actor(endpoint) as actor, ThreadPoolExecutor(4) as pool:
         found = [pool.submit(lambda: [batch.meta["n"] for batch in learner]) for _ in range(4)]
         for number in range(300):
-            assert actor.send(ONE, meta={"n": number}, timeout=15)
+            assert actor.send(ONE, meta={"n": number}, timeout=PATIENCE_S)
         while learner.actors[0].batches < 300 or learner.actors[0].waiting:
             time.sleep(0.01)
         learner.stop()
-        taken = sorted(number for one in found for number in one.result(timeout=10))
+        taken = sorted(number for one in found for number in one.result(timeout=PATIENCE_S))
         assert taken == list(range(300))
 
 
 def test_while_the_application_is_away_the_channel_serves(endpoint: str) -> None:
     with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as actor:
         actor.send(ONE)
-        assert learner.get(timeout=10) is not None, "this thread stood in, and stood back"
+        assert learner.get(timeout=PATIENCE_S) is not None, "this thread stood in, and stood back"
         learner.publish(ONE)
         with Actor(endpoint, name="actor.1") as joining:
-            assert joining.weights(timeout=10) is not None
-            assert actor.weights(timeout=10) is not None
+            assert joining.weights(timeout=PATIENCE_S) is not None
+            assert actor.weights(timeout=PATIENCE_S) is not None
 
 
 def test_an_honest_exchange_logs_nothing(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), Learner(endpoint) as learner, Actor(endpoint) as actor:
         actor.send(ONE)
-        learner.get(timeout=10)
+        learner.get(timeout=PATIENCE_S)
     assert caplog.records == []
 
 
@@ -466,9 +467,9 @@ def test_an_error_of_a_signals_handler_while_it_stands_in_ends_one_call_only(end
         with pytest.raises(KeyboardInterrupt):
             learner.get()
         learner.publish(ONE)
-        assert actor.weights(timeout=15) is not None
-        assert actor.send(ONE, timeout=15)
-        assert learner.get(timeout=15) is not None
+        assert actor.weights(timeout=PATIENCE_S) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_application_takes(
@@ -485,21 +486,21 @@ def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_applicatio
         router.say([route, encode_header(welcome)])
         assert router.hear("get-weights")[1][1] == 0, "the first it wants at once"
         give(route, 1)
-        assert actor.weights(timeout=10) is not None
+        assert actor.weights(timeout=PATIENCE_S) is not None
         router.say([route, encode_header(News(2))])
         assert router.hear("get-weights")[1][1] == 1, "nobody knows yet how often it takes any"
         give(route, 2)
-        assert actor.weights(newer_than=1, timeout=10) is not None
+        assert actor.weights(newer_than=1, timeout=PATIENCE_S) is not None
         with actor._loop.changed:
             actor._loop.fetching._took_at -= 3600
         assert actor.weights().version == 2, "an hour after the time before"
         router.say([route, encode_header(News(3))])
         actor.send(ONE)
         assert router.hear("batch", but_not="get-weights")[1][1] == 1
-        waits = pool.submit(actor.weights, newer_than=2, timeout=10)
+        waits = pool.submit(actor.weights, newer_than=2, timeout=PATIENCE_S)
         assert router.hear("get-weights")[1][1] == 2, "who waits is not kept waiting"
         give(route, 3)
-        found = waits.result(timeout=10)
+        found = waits.result(timeout=PATIENCE_S)
         assert found is not None
         assert found.version == 3
         with actor._loop.changed:

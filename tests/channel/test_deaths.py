@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, Learner, LearnerGone
+from tests.patience import PATIENCE_S
 
 Start = Callable[..., "subprocess.Popen[str]"]
 WaitUntil = Callable[..., None]
@@ -20,11 +21,11 @@ def test_thirty_two_actors_at_once_all_get_weights_and_are_heard(start: Start, e
         children = [start("join", endpoint, *(f"actor.{rank}" for rank in range(8 * n, 8 * n + 8))) for n in range(4)]
         heard: set[str] = set()
         while len(heard) < 32:
-            batch = learner.get(timeout=50)
+            batch = learner.get(timeout=PATIENCE_S)
             assert batch is not None
             assert batch.arrays["sum"].item() == 1000
             heard.add(batch.actor)
-        assert [child.wait(timeout=10) for child in children] == [0] * 4
+        assert [child.wait(timeout=PATIENCE_S) for child in children] == [0] * 4
         assert len(learner.actors) == 32
 
 
@@ -35,7 +36,7 @@ def test_a_killed_actor_disturbs_nobody_and_counts_again_under_its_name(start: S
         def take_until(condition: Callable[[dict[str, int]], bool]) -> None:
             counts: dict[str, int] = {}
             while not condition(counts):
-                batch = learner.get(timeout=15)
+                batch = learner.get(timeout=PATIENCE_S)
                 assert batch is not None
                 ids.append(str(batch.meta["id"]))
                 counts[batch.actor] = counts.get(batch.actor, 0) + 1
@@ -67,11 +68,11 @@ def test_a_killed_learner_comes_back_and_no_batch_is_used_twice(
         learner.send_signal(signal.SIGKILL)
         learner.wait()
     last = start("collect", endpoint, used, 30, 4)
-    assert last.wait(timeout=15) == 0
+    assert last.wait(timeout=PATIENCE_S) == 0
     lines = [line.split() for line in used.read_text().splitlines() if line.count(" ") == 2]
     ids = [line[0] for line in lines]
     assert len(ids) == len(set(ids))
-    assert [actor.wait(timeout=10) for actor in actors] == [0, 0, 0, 0]
+    assert [actor.wait(timeout=PATIENCE_S) for actor in actors] == [0, 0, 0, 0]
 
 
 def test_versions_grow_over_a_restart_of_the_learner(endpoint: str) -> None:
@@ -99,8 +100,8 @@ def test_credits_come_back_after_a_restart(endpoint: str) -> None:
         assert not actor.send({"x": np.zeros(3)}, timeout=0.2), "there is no learner: nothing can be sent"
         with Learner(endpoint) as second:
             for _ in range(10):
-                assert actor.send({"x": np.zeros(3)}, timeout=10)
-                assert second.get(timeout=10) is not None
+                assert actor.send({"x": np.zeros(3)}, timeout=PATIENCE_S)
+                assert second.get(timeout=PATIENCE_S) is not None
 
 
 def test_a_learner_that_fails_lets_its_actors_wait_for_the_next(start: Start, endpoint: str) -> None:
@@ -109,10 +110,10 @@ def test_a_learner_that_fails_lets_its_actors_wait_for_the_next(start: Start, en
         actor.send({"x": np.zeros(3)})
         assert actor.weights().version == 1
         actor.send({"x": np.zeros(3)}, meta={"fail": True})
-        assert failing.wait(timeout=15) == 1
+        assert failing.wait(timeout=PATIENCE_S) == 1
         with Learner(endpoint) as learner:
-            actor.send({"x": np.ones(3)}, meta={"second": True}, timeout=10)
-            batch = learner.get(timeout=10)
+            actor.send({"x": np.ones(3)}, meta={"second": True}, timeout=PATIENCE_S)
+            batch = learner.get(timeout=PATIENCE_S)
             assert batch is not None
         with pytest.raises(LearnerGone):
             actor.weights(newer_than=1 << 40)
@@ -124,6 +125,6 @@ def test_stop_in_a_signal_handler_ends_the_loop_and_the_actors(start: Start, end
     assert learner.stdout.readline() == "ready\n"
     actor = start("play", endpoint, "actor.0")
     learner.send_signal(signal.SIGTERM)
-    assert learner.wait(timeout=10) == 0
+    assert learner.wait(timeout=PATIENCE_S) == 0
     assert learner.stdout.read().startswith("batches ")
     actor.kill()

@@ -26,6 +26,7 @@ from gpusched.errors import UsageError
 from gpusched.keys import AllowList, JoinKey, make_server_key, new_key, read_join_key, revoke, secure_client
 from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network, turned_away
 from tests.channel.curve import Client
+from tests.patience import PATIENCE_S
 
 ONE = {"x": np.zeros(1, np.uint8)}
 WEIGHTS = {"w": np.frombuffer(b"these are the weights " * 10_000, np.uint8)}
@@ -103,9 +104,9 @@ def test_what_goes_over_the_network_says_nothing_to_who_listens(learner: Learner
     learner.publish(WEIGHTS)
     between = relay(network(learner))
     with Actor(between.endpoint, keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert actor.weights(timeout=10) is not None
-        assert actor.send({"x": WEIGHTS["w"]}, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert actor.weights(timeout=PATIENCE_S) is not None
+        assert actor.send({"x": WEIGHTS["w"]}, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
     for seen in (b"".join(between.down), b"".join(between.up)):
         assert len(seen) > WEIGHTS["w"].nbytes
         assert b"these are the weights" not in seen
@@ -123,15 +124,15 @@ def test_who_is_in_when_the_key_is_revoked_is_put_out(
         Actor(network(learner), keys=keys / "other.key", name="actor.0@other") as stays,
         Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as goes,
     ):
-        assert goes.weights(timeout=10) is not None
+        assert goes.weights(timeout=PATIENCE_S) is not None
         revoke(keys, "lab")
         with pytest.raises(ChannelError, match=r"does not let in actor.0@lab: the key 'lab' was revoked"):
-            goes.weights(newer_than=1, timeout=20)
+            goes.weights(newer_than=1, timeout=PATIENCE_S)
         wait_until(lambda: not any(each.connected for each in learner.actors if each.name.endswith("@lab")))
         learner.publish(WEIGHTS)
         with suppress(zmq.Again):  # it may have nobody to say it to
             peer.socket.send(encode_header(GetWeights(0)), zmq.NOBLOCK)
-        found = stays.weights(newer_than=1, timeout=10)
+        found = stays.weights(newer_than=1, timeout=PATIENCE_S)
         assert found is not None
         heard = []
         while peer.socket.poll(200):
@@ -164,9 +165,9 @@ def test_without_its_thread_the_gate_lets_nobody_in(
     after.greet("actor.2@lab")
     before.say(GetWeights(0))
     with Actor(endpoint, name="actor.0") as local:
-        assert local.weights(timeout=10) is not None
-        assert local.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert local.weights(timeout=PATIENCE_S) is not None
+        assert local.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
     assert after.socket.poll(1000) == 0
     assert [each.name for each in learner.actors] == ["actor.1@lab", "actor.0"]
     while before.socket.poll(0):
@@ -190,8 +191,8 @@ def test_no_peer_takes_the_place_of_another(
         Actor(network(learner), keys=keys / "lab.key", name="actor.3@lab") as remote,
     ):
         for actor in (local, remote):
-            assert actor.send(ONE, timeout=10)
-            assert learner.get(timeout=10) is not None, "the name is its actor's from now on"
+            assert actor.send(ONE, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None, "the name is its actor's from now on"
         thief = dealer(endpoint, None) if key is None else dealer(network(learner), read_join_key(keys / f"{key}.key"))
         thief.greet(name)
         refused = thief.hear("refused")
@@ -200,8 +201,11 @@ def test_no_peer_takes_the_place_of_another(
         thief.say(BatchHeader(7, 0, (ArraySpec("x", "|u1", (1,)),), {}), b"1")
         thief.hear("who-are-you")
         for actor in (local, remote):
-            assert actor.send(ONE, timeout=10)
-        assert {batch.actor for _ in range(2) if (batch := learner.get(timeout=10))} == {"actor.0", "actor.3@lab"}
+            assert actor.send(ONE, timeout=PATIENCE_S)
+        assert {batch.actor for _ in range(2) if (batch := learner.get(timeout=PATIENCE_S))} == {
+            "actor.0",
+            "actor.3@lab",
+        }
         assert learner.get(timeout=0) is None
 
 
@@ -219,7 +223,7 @@ def test_a_route_that_was_anothers_is_of_no_use_with_another_key(
                 peer.send(encode_header(Hello(PROTOCOL, "actor.0@lab", 0, "nonce", 1, "", 0, "")))
             else:
                 peer.send(encode_header(BatchHeader(1, 0, (), {})))
-            assert peer.poll(10_000)
+            assert peer.poll(1000 * int(PATIENCE_S))
             assert msgspec.msgpack.decode(peer.recv_multipart()[0])[0] == said
             assert isinstance(learner._gate, Gate)
             peer.close(0)
@@ -239,7 +243,7 @@ def test_who_connects_and_says_nothing_does_not_stay(
     monkeypatch.setattr("gpusched.channel.connections._FIRST_WORD_S", 0.3)
     silent = dealer(network(learner), read_join_key(keys / "lab.key"))
     host, _, port = network(learner).removeprefix("tcp://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n")
         with suppress(ConnectionResetError):
             while raw.recv(1000):
@@ -253,10 +257,10 @@ def test_of_many_who_say_nothing_the_oldest_give_way_to_who_speaks(
 ) -> None:
     monkeypatch.setattr("gpusched.channel.connections._MOST_SILENT", 5)
     host, _, port = network(learner).removeprefix("tcp://").rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(20)]
+    silent = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(20)]
     with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert actor.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
     for each in silent[:14]:
         with suppress(ConnectionResetError):
             while each.recv(1000):  # to its end, which those that gave way have come to
@@ -280,13 +284,13 @@ def test_a_key_that_connects_too_often_has_to_wait_and_the_others_do_not(
         Actor(where, keys=keys / "other.key", name="actor.0@other") as other,
     ):
         for actor in (first, other):
-            assert actor.send(ONE, timeout=10)
-            assert learner.get(timeout=10) is not None
+            assert actor.send(ONE, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None
         with Actor(where, keys=keys / "lab.key", name="actor.1@lab") as second:
             wait_until(lambda: turned_away(caplog) == ["turned away 127.0.0.1: its key 'lab' connects too often"])
             monkeypatch.setattr("gpusched.channel.gate._A_SECOND", 100.0)
-            assert second.send(ONE, timeout=20)
-            assert learner.get(timeout=20) is not None, "it came again by itself"
+            assert second.send(ONE, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None, "it came again by itself"
 
 
 def test_a_message_that_never_ends_is_ended_with_its_connection(
@@ -302,8 +306,8 @@ def test_a_message_that_never_ends_is_ended_with_its_connection(
         wait_until(lambda: any("MiB more than can be read" in told for told in turned_away(caplog)))
         assert hostile.ended()
         hostile.close()
-        assert honest.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert honest.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_many_connections_of_one_key_are_bounded_together(
@@ -353,11 +357,11 @@ def test_a_batch_from_another_host_is_bounded_where_it_is_sent(endpoint: str, ke
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=Limits(max_remote=1 << 20)) as learner:
         learner.publish({"w": np.zeros(3 << 20, np.uint8)})
         with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
-            assert actor.weights(timeout=10) is not None
+            assert actor.weights(timeout=PATIENCE_S) is not None
             with pytest.raises(UsageError, match="over the 1048576 allowed"):
-                actor.send({"x": np.zeros(2 << 20, np.uint8)}, timeout=10)
-            assert actor.send({"x": np.zeros(1 << 20, np.uint8)}, timeout=10)
-            assert learner.get(timeout=10) is not None
+                actor.send({"x": np.zeros(2 << 20, np.uint8)}, timeout=PATIENCE_S)
+            assert actor.send({"x": np.zeros(1 << 20, np.uint8)}, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_what_waits_of_one_key_is_bounded(endpoint: str, keys: Path, dealer: MakeDealer) -> None:
@@ -373,10 +377,10 @@ def test_what_waits_of_one_key_is_bounded(endpoint: str, keys: Path, dealer: Mak
         peers[0].hear("dropped")
         peers[1].say(header, bytes(60_000))
         assert "of this key" in str(peers[1].hear("dropped")[2])
-        assert learner.get(timeout=10) is not None
+        assert learner.get(timeout=PATIENCE_S) is not None
         peers[0].hear("taken")
         peers[1].say(header, bytes(60_000))
-        assert learner.get(timeout=10) is not None, "there is room again"
+        assert learner.get(timeout=PATIENCE_S) is not None, "there is room again"
 
 
 def test_a_key_in_the_wrong_place_is_told_at_once(keys: Path, directory: Path) -> None:

@@ -15,6 +15,7 @@ from gpusched.channel.messages import PROTOCOL, Hello, Ping, encode_header
 from gpusched.keys import read_join_key, revoke
 from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, WaitUntil, network, turned_away
 from tests.channel.curve import GREETING, Client
+from tests.patience import PATIENCE_S
 
 ONE = {"x": np.zeros(1, np.uint8)}
 HELLO = encode_header(Hello(PROTOCOL, "actor.0@lab", 0, "nonce", 1, "", 0, ""))
@@ -78,8 +79,11 @@ def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
     monkeypatch.setattr("gpusched.channel.connections._MOST_SILENT", 5)
     host, _, port = network(learner).removeprefix("tcp://").rpartition(":")
     where = (host, int(port))
-    slow = [socket.create_connection(where, timeout=10, source_address=(f"127.0.0.{number}", 0)) for number in (2, 3)]
-    many = [socket.create_connection(where, timeout=10) for _ in range(20)]
+    slow = [
+        socket.create_connection(where, timeout=PATIENCE_S, source_address=(f"127.0.0.{number}", 0))
+        for number in (2, 3)
+    ]
+    many = [socket.create_connection(where, timeout=PATIENCE_S) for _ in range(20)]
     for each in many[:14]:
         with suppress(ConnectionResetError):
             while each.recv(1000):  # to its end, which those that gave way have come to
@@ -139,8 +143,8 @@ def test_who_calls_itself_by_a_long_name_is_put_out(
     wait_until(lambda: turned_away(caplog) == [f"turned away 127.0.0.1: {why}"])
     assert learner.actors == ()
     with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert actor.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_who_calls_itself_by_a_short_name_is_heard(learner: Learner, keys: Path, wait_until: WaitUntil) -> None:

@@ -16,6 +16,7 @@ from gpusched.errors import NotFound, UsageError
 from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, only_ipv6, write_invitation
 from gpusched.keys import make_server_key, new_key, read_join_key, revoke
 from tests.channel.conftest import ANYWHERE, Dealer, Launch, MakeDealer, Relay, Router, WaitUntil, network
+from tests.patience import PATIENCE_S
 
 ONE = {"x": np.zeros(1, np.uint8)}
 LARGE = np.arange(1 << 20, dtype=np.uint32)
@@ -50,12 +51,12 @@ def test_local_and_joined_actors_feed_one_learner_each_in_its_way(endpoint: str,
     ):
         learner.publish({"w": LARGE})
         for actor in (local, remote):
-            found = actor.weights(timeout=10)
+            found = actor.weights(timeout=PATIENCE_S)
             assert found is not None
             assert (found.arrays["w"] == LARGE).all()
             for number in range(10):
-                assert actor.send({"x": LARGE + number}, timeout=10)
-                batch = learner.get(timeout=10)
+                assert actor.send({"x": LARGE + number}, timeout=PATIENCE_S)
+                batch = learner.get(timeout=PATIENCE_S)
                 assert batch is not None
                 assert batch.actor == actor.name
                 assert (batch.arrays["x"] == LARGE + number).all()
@@ -70,12 +71,12 @@ def test_an_answer_goes_to_another_host_too(endpoint: str, keys: Path) -> None:
         Actor(network(learner), keys=keys / "lab.key", name="actor.0") as remote,
     ):
         assert remote.name.startswith("actor.0@")
-        asked = remote.ask({"x": LARGE}, timeout=10)
-        batch = learner.get(timeout=10)
+        asked = remote.ask({"x": LARGE}, timeout=PATIENCE_S)
+        batch = learner.get(timeout=PATIENCE_S)
         assert asked is not None
         assert batch is not None
         learner.answer(batch, {"sum": batch.arrays["x"].sum(keepdims=True)})
-        answer = asked.wait(timeout=10)
+        answer = asked.wait(timeout=PATIENCE_S)
         assert answer is not None
         assert answer["sum"] == LARGE.sum()
 
@@ -140,8 +141,8 @@ def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_un
         assert ask_to_join(network(learner), read_join_key(keys / "lab.key"), "node", 10).joined == "node"
         wait_until(lambda: "node" in joined(run_dir))
         with Actor(network(learner), keys=keys / "lab.key", name="actor.0@node") as actor:
-            assert actor.send({"x": LARGE}, timeout=10)
-            assert learner.get(timeout=10) is not None
+            assert actor.send({"x": LARGE}, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None
             wait_until(lambda: joined(run_dir)["node"]["connected"] == 1)
             told = joined(run_dir)["node"]
             assert told["actors"] == told["batches"] == 1
@@ -169,14 +170,14 @@ def test_of_a_key_with_very_many_actors_new_ones_take_the_place_of_those_long_go
             peer.hear("welcome")
             peer.say(BatchHeader(1, 0, (), {}))
             if name == "actor.0@node":
-                assert learner.get(timeout=10) is not None
+                assert learner.get(timeout=PATIENCE_S) is not None
         wait_until(lambda: learner.actors[1].waiting == 1)
         assert greet("actor.2@node").hear("refused")[1] == "full"
         monkeypatch.setattr("gpusched.channel.roster._GONE_S", 0.1)
         wait_until(lambda: all(each.seen_s > 0.5 for each in learner.actors))
         greet("actor.2@node").hear("welcome")
         assert [each.name for each in learner.actors] == ["actor.1@node", "actor.2@node"]
-        batch = learner.get(timeout=10)
+        batch = learner.get(timeout=PATIENCE_S)
         assert batch is not None
         assert batch.actor == "actor.1@node", "what waited is not lost"
         wait_until(lambda: joined(run_dir).get("node", {}).get("batches") == 2, "nor is what was counted")
@@ -191,15 +192,15 @@ def test_after_a_restart_names_and_ranks_are_whose_they_were(
     where = network(learner)
     assert ask_to_join(where, lab, "node", 10).first_rank == 1000
     with Actor(where, keys=keys / "lab.key", name="actor.0@node") as actor:
-        assert actor.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
         wait_until(lambda: "node" in joined(run_dir))
         learner.close(over=False)
         with Learner(endpoint, listen=where, keys=keys / "server.key", limits=QUICK) as second:
-            assert actor.send(ONE, timeout=15), "it is back by itself"
-            assert second.get(timeout=10) is not None
+            assert actor.send(ONE, timeout=PATIENCE_S), "it is back by itself"
+            assert second.get(timeout=PATIENCE_S) is not None
         with pytest.raises(LearnerGone):
-            actor.send(ONE, timeout=10)
+            actor.send(ONE, timeout=PATIENCE_S)
     with Learner(limits=QUICK) as third:
         assert ask_to_join(network(third), other, "node", 10).first_rank == 2000
         assert ask_to_join(network(third), other, "node", 10).joined == "node-3"
@@ -213,13 +214,13 @@ def test_a_learner_that_knows_nothing_of_a_host_gives_its_name_to_the_key_that_s
         Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner,
         Actor(network(learner), keys=keys / "lab.key", name="actor.0@node") as actor,
     ):
-        assert actor.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
         with (
             Actor(network(learner), keys=keys / "other.key", name="actor.1@node") as thief,
             pytest.raises(ChannelError, match="the host node has another key"),
         ):
-            thief.weights(timeout=10)
+            thief.weights(timeout=PATIENCE_S)
 
 
 def test_an_actor_elsewhere_takes_weights_as_large_as_its_limit(endpoint: str, keys: Path) -> None:
@@ -229,7 +230,7 @@ def test_an_actor_elsewhere_takes_weights_as_large_as_its_limit(endpoint: str, k
         Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab", limits=limits) as actor,
     ):
         learner.publish({"w": LARGE})
-        found = actor.weights(timeout=10)
+        found = actor.weights(timeout=PATIENCE_S)
         assert found is not None
         assert (found.arrays["w"] == LARGE).all()
 
@@ -242,7 +243,7 @@ def test_an_actor_elsewhere_that_takes_less_than_the_weights_may_have_says_so(en
     ):
         learner.publish({"w": LARGE})
         with pytest.raises(ChannelError, match=f"sends up to {LARGE.nbytes} bytes, this actor takes {2 << 20}") as told:
-            actor.weights(timeout=10)
+            actor.weights(timeout=PATIENCE_S)
         assert "same limits" in told.value.hint
 
 
@@ -253,7 +254,7 @@ def test_a_replica_that_joined_says_where_it_is(
         launch("actor", ENDPOINT=network(learner), KEYS=keys / "lab.key", JOINED="node")
         with Actor() as actor:
             assert actor.name == "actor.0@node"
-            assert actor.send(ONE, timeout=10)
+            assert actor.send(ONE, timeout=PATIENCE_S)
             wait_until(lambda: [each.name for each in learner.actors] == ["actor.0@node"])
 
 
@@ -262,7 +263,7 @@ def test_without_keys_a_host_may_join_on_loopback(launch: Launch, run_dir: Path,
     with Learner(limits=QUICK) as learner:
         assert ask_to_join(network(learner), None, "node", 10).joined == "node"
         with Actor(network(learner), name="actor.0@node") as actor:
-            assert actor.send(ONE, timeout=10)
+            assert actor.send(ONE, timeout=PATIENCE_S)
             wait_until(lambda: joined(run_dir).get("node", {}).get("connected") == 1)
     launch("learner", LISTEN="tcp://0.0.0.0:0")
     with pytest.raises(UsageError, match="stays on one host"):
@@ -274,14 +275,14 @@ def test_an_actor_that_hears_of_no_learner_gives_up_when_its_patience_ends(
 ) -> None:
     launch("actor", ENDPOINT="tcp://127.0.0.1:9", KEYS=keys / "lab.key", PATIENCE_S=1, JOINED="node")
     with Actor() as actor, pytest.raises(LearnerGone, match="nothing was heard of the learner for 1 s"):
-        actor.weights(timeout=20)
+        actor.weights(timeout=PATIENCE_S)
     assert (run_dir / LEARNER_LOST).exists()
 
 
 def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> None:
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
         with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
-            assert actor.send(ONE, timeout=10)
+            assert actor.send(ONE, timeout=PATIENCE_S)
         key = keys / "kept.key"
         key.write_bytes((keys / "lab.key").read_bytes())
         key.chmod(0o600)
@@ -290,7 +291,7 @@ def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> N
             Actor(network(learner), keys=key, name="actor.1@lab") as actor,
             pytest.raises(ChannelError, match="the key 'lab' was revoked, or is of another job"),
         ):
-            actor.weights(timeout=20)
+            actor.weights(timeout=PATIENCE_S)
 
 
 def test_an_actor_gets_over_somebody_else_who_had_the_learners_port(endpoint: str, keys: Path) -> None:
@@ -305,7 +306,7 @@ def test_an_actor_gets_over_somebody_else_who_had_the_learners_port(endpoint: st
             other.close()
             with Learner(endpoint, listen=where, keys=keys / "server.key") as learner:
                 learner.publish(ONE)
-                assert actor.weights(timeout=20) is not None
+                assert actor.weights(timeout=PATIENCE_S) is not None
 
 
 @pytest.fixture
@@ -322,7 +323,7 @@ def ipv6(endpoint: str, keys: Path) -> Iterator[str]:
 
 def test_where_there_is_ipv6_a_learner_may_listen_there(ipv6: str, keys: Path) -> None:
     with Actor(ipv6, keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert actor.weights(timeout=10) is not None
+        assert actor.weights(timeout=PATIENCE_S) is not None
 
 
 def test_who_has_ipv6_only_is_reached_without_its_brackets_too(ipv6: str, keys: Path) -> None:
@@ -331,7 +332,7 @@ def test_who_has_ipv6_only_is_reached_without_its_brackets_too(ipv6: str, keys: 
     with pytest.raises(ChannelError, match="it was not launched"):
         ask_to_join(bare, read_join_key(keys / "lab.key"), "node", 10)
     with Actor(bare, keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert actor.weights(timeout=10) is not None
+        assert actor.weights(timeout=PATIENCE_S) is not None
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,7 @@ def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
         for _ in range(5):
             until = len(used) + 20
             while len(used) < until:
-                batch = learner.get(timeout=15)
+                batch = learner.get(timeout=PATIENCE_S)
                 assert batch is not None
                 used.append(int(batch.arrays["n"][0]))
             between.cut()
@@ -399,13 +400,13 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
         Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=QUICK) as learner,
         Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor,
     ):
-        assert actor.send(ONE, timeout=10)
-        assert learner.get(timeout=10) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
         with actor._loop.changed:
             actor._loop._link._socket.disconnect(network(learner))  # as libzmq may, for reasons of its own
         wait_until(lambda: not learner.actors[0].connected)
-        assert actor.send(ONE, timeout=15)
-        assert learner.get(timeout=15) is not None
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_weights_that_take_long_to_come_are_waited_for(
@@ -417,7 +418,7 @@ def test_weights_that_take_long_to_come_are_waited_for(
         slow.pause_s = 0.03
         learner.publish({"w": LARGE})
         with Actor(slow.endpoint, keys=keys / "lab.key", name="actor.0@lab") as actor:
-            found = actor.weights(timeout=18)
+            found = actor.weights(timeout=PATIENCE_S)
             assert found is not None
             assert (found.arrays["w"] == LARGE).all()
         assert slow.opened == 1

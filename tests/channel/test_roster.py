@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Refused
@@ -173,7 +173,6 @@ def test_whatever_happens_a_name_holds_at_most_k_and_nothing_is_kept_twice(story
     assert len({(waiting.peer.name, waiting.nonce, waiting.seq) for waiting in kept}) == len(kept)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["hello", "hello", "batch", "take", "lose"]), st.integers(0, 3), st.integers(0, 4)),

@@ -21,6 +21,7 @@ from gpusched.channel.messages import MAX_NUMBER, WeightsHeader, check_header
 from gpusched.channel.shared import ReusableSegment, WeightsSegment, map_segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError, UsageError
+from tests.patience import PATIENCE_S
 
 Start = Callable[..., "subprocess.Popen[str]"]
 WaitUntil = Callable[..., None]
@@ -41,7 +42,7 @@ def big(value: int) -> dict[str, Array]:
 
 
 def got(learner: Learner) -> Batch:
-    batch = learner.get(timeout=15)
+    batch = learner.get(timeout=PATIENCE_S)
     assert batch is not None
     return batch
 
@@ -54,7 +55,7 @@ def welcomed(actor: Actor, learner: Learner) -> None:
     """Wait until both know that they are on one host."""
     if learner.version == 0:
         learner.publish({})
-    assert actor.weights(timeout=15) is not None
+    assert actor.weights(timeout=PATIENCE_S) is not None
 
 
 def mapped(learner: Learner) -> int:
@@ -65,6 +66,22 @@ def mapped(learner: Learner) -> int:
 def segments(actor: Actor) -> tuple[int, int]:
     with actor._loop.changed:
         return len(actor._loop.lent._free), len(actor._loop.lent._lent)
+
+
+def memory_of(array: Array) -> str:
+    """Return the inode of the segment in which the array lies."""
+    address = array.__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, _, stop = line.split()[0].partition("-")
+        if int(start, 16) <= address < int(stop, 16) and "memfd:gpus" in line:
+            return line.split()[4]
+    raise AssertionError("it lies in no segment")
+
+
+def memories() -> set[str]:
+    """Return the segments that this process has mapped: other tests may have left some."""
+    gc.collect()
+    return {line.split()[4] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:gpus" in line}
 
 
 def descriptors() -> int:
@@ -153,7 +170,7 @@ def test_an_application_that_keeps_its_batches_gets_frames_and_then_segments_aga
         welcomed(actor, learner)
         kept = []
         for value in range(40):
-            assert actor.send(big(value), timeout=15)
+            assert actor.send(big(value), timeout=PATIENCE_S)
             kept.append(got(learner))
         assert all(whole(batch, value) for value, batch in enumerate(kept))
         free, lent = segments(actor)
@@ -170,7 +187,7 @@ def test_batches_that_grow_replace_the_segments(endpoint: str) -> None:
         welcomed(actor, learner)
         for power in range(17, 24):
             for value in range(8):
-                assert actor.send({"x": np.full(1 << power, value, np.uint8)}, timeout=15)
+                assert actor.send({"x": np.full(1 << power, value, np.uint8)}, timeout=PATIENCE_S)
                 assert (got(learner).arrays["x"] == value).all()
         assert sum(segments(actor)) <= 6
         assert mapped(learner) <= 16
@@ -187,8 +204,8 @@ def test_weights_are_one_copy_that_nobody_can_change(endpoint: str) -> None:
                 weights.arrays["x"][0] = 1
             with pytest.raises(ValueError, match="WRITEABLE"):
                 weights.arrays["x"].flags.writeable = True
-        inodes = {line.split()[4] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:gpus" in line}
-        assert len(inodes) == 1, "two mappings of one memory"
+        first, second = (memory_of(weights.arrays["x"]) for weights in found)
+        assert first == second, "two mappings of one memory"
         learner.publish(big(4))
         assert (one.weights(newer_than=1).arrays["x"] == 4).all()
         assert (found[0].arrays["x"] == 3).all(), "an older version stays as it was"
@@ -225,7 +242,7 @@ def test_a_thousand_batches_and_publishes_leave_no_descriptor(endpoint: str) -> 
             for value in range(times):
                 version = learner.publish(big(value % 200))
                 weights = actor.weights(newer_than=version - 1)
-                actor.send(big(value % 200), timeout=15)
+                actor.send(big(value % 200), timeout=PATIENCE_S)
                 assert (got(learner).arrays["x"] == weights.arrays["x"]).all()
 
         exchange(20)
@@ -235,7 +252,7 @@ def test_a_thousand_batches_and_publishes_leave_no_descriptor(endpoint: str) -> 
         assert actor._loop.dropped == learner.dropped == {}
 
 
-def test_closing_gives_all_memory_back(endpoint: str) -> None:
+def test_closing_gives_all_memory_back(endpoint: str, wait_until: WaitUntil) -> None:
     def once() -> None:
         with Learner(endpoint) as learner, Actor(endpoint) as actor:
             learner.publish(big(1))
@@ -244,11 +261,11 @@ def test_closing_gives_all_memory_back(endpoint: str) -> None:
             got(learner)
 
     once()
-    before = descriptors()
+    before, known = descriptors(), memories()
     for _ in range(10):
         once()
-    assert descriptors() <= before
-    assert "memfd:gpusched" not in Path("/proc/self/maps").read_text()
+    wait_until(lambda: descriptors() <= before, "all descriptors are closed")
+    wait_until(lambda: memories() <= known, "no segment is mapped that was not before")
 
 
 def test_arrays_outlive_both_sides(endpoint: str) -> None:
@@ -271,7 +288,7 @@ def test_whoever_cannot_open_segments_gets_frames_and_no_batch_is_lost(
     with Learner(endpoint) as learner, Actor(endpoint) as actor:
         welcomed(actor, learner)
         learner.publish(big(5))
-        assert (actor.weights(newer_than=1, timeout=15).arrays["x"] == 5).all()  # type: ignore[union-attr]
+        assert (actor.weights(newer_than=1, timeout=PATIENCE_S).arrays["x"] == 5).all()  # type: ignore[union-attr]
         question = actor.ask(big(0))
         for value in range(1, 20):
             if value >= 2:
@@ -279,13 +296,13 @@ def test_whoever_cannot_open_segments_gets_frames_and_no_batch_is_lost(
                 assert whole(batch, value - 2)
                 if batch.asks:
                     learner.answer(batch, {"a": np.ones(3)})
-            assert actor.send(big(value), timeout=15)
+            assert actor.send(big(value), timeout=PATIENCE_S)
         assert [whole(got(learner), value) for value in (18, 19)] == [True, True]
         assert question is not None
-        assert question.wait(timeout=15) is not None
+        assert question.wait(timeout=PATIENCE_S) is not None
         assert 1 <= learner.dropped["segment"] <= 2
         learner.publish(big(6))
-        assert (actor.weights(newer_than=2, timeout=15).arrays["x"] == 6).all()  # type: ignore[union-attr]
+        assert (actor.weights(newer_than=2, timeout=PATIENCE_S).arrays["x"] == 6).all()  # type: ignore[union-attr]
 
 
 def test_actors_with_another_token_never_try(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +334,7 @@ def test_a_batch_of_a_process_that_ends_at_once_arrives_whole(start: Start, endp
         learner.publish({})
         for value in range(1, 4):
             child = start("big", endpoint, value)
-            assert child.wait(timeout=20) == 0
+            assert child.wait(timeout=PATIENCE_S) == 0
             assert (got(learner).arrays["x"] == value).all()
             assert mapped(learner) > 0
 
@@ -346,13 +363,13 @@ def test_an_actor_gets_its_segments_back_from_a_learner_that_is_gone(endpoint: s
         first = Learner(endpoint)
         welcomed(actor, first)
         for value in range(2):
-            assert actor.send(big(value), timeout=15)
+            assert actor.send(big(value), timeout=PATIENCE_S)
         kept = got(first)
         first.close(over=False)
         with Learner(endpoint) as second:
             wait_until(lambda: segments(actor)[1] == 0, "nothing is lent to the new one")
             for value in range(30):
-                assert actor.send(big(value), timeout=15)
+                assert actor.send(big(value), timeout=PATIENCE_S)
                 assert whole(got(second), value)
             assert second.dropped == {}
         assert kept.arrays["x"].shape == (BIG,)
@@ -363,7 +380,7 @@ def test_a_lost_connection_loses_no_segment_and_mixes_no_batch(endpoint: str, wa
         welcomed(actor, learner)
         kept = []
         for value in range(60):
-            assert actor.send(big(value), timeout=15)
+            assert actor.send(big(value), timeout=PATIENCE_S)
             kept.append((value, got(learner)))
             if value % 3 == 0:
                 kept.clear()
@@ -394,7 +411,7 @@ def test_a_fork_disturbs_no_segment(endpoint: str) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert whole(batch, 2)
         for value in range(20):
-            actor.send(big(value), timeout=15)
+            actor.send(big(value), timeout=PATIENCE_S)
             assert whole(got(learner), value)
 
 
@@ -407,7 +424,7 @@ def test_a_learner_never_waits_for_an_actor_that_is_stopped(start: Start, endpoi
         version = 0
         for value in range(2, 200):
             version = learner.publish(big(value))
-        weights = actor.weights(newer_than=version - 1, timeout=15)
+        weights = actor.weights(newer_than=version - 1, timeout=PATIENCE_S)
         assert weights is not None
         assert (weights.arrays["x"] == 199).all()
 

@@ -30,6 +30,7 @@ from gpusched.channel.shared import ReusableSegment, WeightsSegment, host_token,
 from gpusched.channel.shelf import most_offers
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
+from tests.patience import PATIENCE_S
 
 SIZE = 1 << 17
 SPECS = (ArraySpec("x", "|u1", (100_000,)),)
@@ -52,7 +53,7 @@ class Stranger:
         self.socket.send(encode_header(BatchHeader(seq, 0, specs, {}, segment=segment)))
 
     def hear(self, tag: str) -> list[object]:
-        while self.socket.poll(10_000):
+        while self.socket.poll(1000 * int(PATIENCE_S)):
             message: list[object] = msgspec.msgpack.decode(self.socket.recv_multipart()[0])
             if message[0] == tag:
                 return message
@@ -124,8 +125,8 @@ def test_lies_about_a_segment_are_dropped_counted_and_answered(
     assert (answer[1], answer[3]) == ("segment", 1)
     assert learner.dropped == {"segment": 1}
     with Actor(endpoint, name="honest") as honest:
-        assert honest.send({"x": np.ones(100_000)}, timeout=10)
-        found = learner.get(timeout=10)
+        assert honest.send({"x": np.ones(100_000)}, timeout=PATIENCE_S)
+        found = learner.get(timeout=PATIENCE_S)
         assert found is not None
         assert found.actor == "honest"
 
@@ -147,7 +148,7 @@ def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
     stranger.batch(1, segment.segment, specs)
     assert stranger.hear("dropped")[3] == 1
     stranger.batch(2, segment.segment)
-    batch = learner.get(timeout=10)
+    batch = learner.get(timeout=PATIENCE_S)
     assert batch is not None
     assert batch.seq == 2
 
@@ -155,13 +156,13 @@ def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
 def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learner, stranger: Stranger) -> None:
     segment = ReusableSegment(SIZE)
     stranger.batch(1, segment.segment)
-    first = learner.get(timeout=10)
+    first = learner.get(timeout=PATIENCE_S)
     assert first is not None
     stranger.batch(2, segment.segment)
     assert "in use" in str(stranger.hear("dropped")[2])
     del first
     stranger.batch(3, segment.segment)
-    assert learner.get(timeout=10) is not None
+    assert learner.get(timeout=PATIENCE_S) is not None
 
 
 def test_an_actor_without_the_token_may_not_send_segments(stranger: Stranger) -> None:
@@ -243,7 +244,7 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
     learner.publish({"w": np.ones(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 2
     stranger.socket.send(msgspec.msgpack.encode(["got-weights", 1, False]))
-    assert stranger.socket.poll(10_000)
+    assert stranger.socket.poll(1000 * int(PATIENCE_S))
     parts = stranger.socket.recv_multipart()
     assert msgspec.msgpack.decode(parts[0])[:2] == ["weights", 2]
     assert parts[1] == bytes([1]) * 100_000

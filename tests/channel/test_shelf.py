@@ -102,7 +102,7 @@ class Looking(RuleBasedStateMachine):
 
 
 TestLooking = Looking.TestCase
-TestLooking.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestLooking.settings = settings(max_examples=60, stateful_step_count=60)
 
 
 @pytest.mark.parametrize(("largest_kept", "most_offered"), [(64 << 20, 32 << 20), (300_000, 1)])

@@ -26,6 +26,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
+from tests.patience import PATIENCE_S
 
 HELLO = Hello(PROTOCOL, "stranger", 0, "nonce", 1, "", 0, "")
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -97,8 +98,8 @@ def test_malformed_messages_are_dropped_counted_and_answered(
         assert answer[1] == kind
         assert reason in str(answer[2])
         assert learner.dropped == {kind: 1}
-        assert honest.send(ONE, timeout=5)
-        found = learner.get(timeout=10)
+        assert honest.send(ONE, timeout=PATIENCE_S)
+        found = learner.get(timeout=PATIENCE_S)
         assert found is not None
         assert found.actor == "honest"
 
@@ -118,8 +119,8 @@ def test_a_flood_is_logged_once_and_honest_actors_go_on(
     with Learner(endpoint) as learner, Actor(endpoint, name="honest") as honest, ThreadPoolExecutor(1) as pool:
         flooding = pool.submit(flood)
         for _ in range(100):
-            assert honest.send(ONE, timeout=10)
-            assert learner.get(timeout=10) is not None
+            assert honest.send(ONE, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None
         stop.set()
         assert flooding.result() > 0
         assert learner.dropped["header"] > 0
@@ -143,7 +144,7 @@ def test_a_batch_sent_twice_is_used_once(endpoint: str, stranger: Stranger) -> N
     with Learner(endpoint) as learner:
         stranger.join()
         stranger.say(batch(1))
-        assert learner.get(timeout=10) is not None
+        assert learner.get(timeout=PATIENCE_S) is not None
         stranger.say(batch(1))
         stranger.hear("dropped")
         assert learner.get(timeout=0) is None
@@ -166,19 +167,19 @@ def test_no_peer_can_raise_the_version_beyond_what_the_others_read(endpoint: str
             stranger.say(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 1, "a former learner", version, "")))
         stranger.hear("dropped")
         stranger.hear("welcome")
-        found = honest.weights(newer_than=1, timeout=10)
+        found = honest.weights(newer_than=1, timeout=PATIENCE_S)
         assert found is not None
         assert found.version == (1 << 53) + 1
         learner.publish(ONE)
-        assert honest.weights(newer_than=found.version, timeout=10) is not None
+        assert honest.weights(newer_than=found.version, timeout=PATIENCE_S) is not None
 
 
 def test_a_frame_beyond_the_limit_ends_that_connection_only(endpoint: str, stranger: Stranger) -> None:
     with Learner(endpoint, limits=Limits(max_message=1 << 20)) as learner, Actor(endpoint, name="honest") as honest:
         stranger.join()
         stranger.say(batch(1, ArraySpec("x", "|u1", (2 << 20,))), bytes(2 << 20))
-        assert honest.send(ONE, timeout=5)
-        found = learner.get(timeout=10)
+        assert honest.send(ONE, timeout=PATIENCE_S)
+        found = learner.get(timeout=PATIENCE_S)
         assert found is not None
         assert found.actor == "honest"
 
@@ -198,7 +199,7 @@ def test_an_actor_that_a_learner_refuses_for_its_protocol_says_what_to_do(
 ) -> None:
     monkeypatch.setattr("gpusched.channel.actor_talk.PROTOCOL", PROTOCOL + 1)
     with Learner(endpoint), Actor(endpoint) as actor, pytest.raises(ProtocolError, match="install the same gpusched"):
-        actor.weights(timeout=10)
+        actor.weights(timeout=PATIENCE_S)
 
 
 def test_an_actor_outlives_a_learner_that_talks_garbage(endpoint: str) -> None:
@@ -241,14 +242,14 @@ def test_what_a_connection_lost_is_sent_again_to_the_same_learner_and_to_no_othe
     with Actor(endpoint) as actor:
         welcome("a", 0)
         for _ in range(3):
-            assert actor.send(ONE, timeout=10)
+            assert actor.send(ONE, timeout=PATIENCE_S)
         assert [router.hear("batch")[1][1] for _ in range(3)] == [1, 2, 3]
         forget()
         welcome("a", 2, 2)
         assert router.hear("batch")[1][1] == 3, "it never came: 1 was used, 2 waits"
         forget()
         welcome("b", 0)
-        assert actor.send(ONE, timeout=10)
+        assert actor.send(ONE, timeout=PATIENCE_S)
         assert router.hear("batch")[1][1] == 4, "nobody knows whether the former learner used 2 and 3"
 
 

@@ -6,7 +6,7 @@ import time
 
 if sys.argv[-1] == "once" and os.environ["GPUSCHED_ATTEMPT"] != "0":
     while True:
-        time.sleep(60)
+        time.sleep(600)
 code = int(sys.argv[1])
 if code < 0:
     os.kill(os.getpid(), -code)

@@ -13,8 +13,8 @@ if os.fork() == 0:
         signal.signal(number, signal.SIG_IGN)
     print("daemon", flush=True)
     while True:
-        time.sleep(60)
+        time.sleep(600)
 os.wait()
 if "leave" not in sys.argv:
     while True:
-        time.sleep(60)
+        time.sleep(600)

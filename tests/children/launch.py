@@ -15,4 +15,4 @@ if len(sys.argv) > 2:
 directory = JobDirectory(pathlib.Path(sys.argv[1]))
 start(directory, msgspec.structs.replace(directory.read_spec(), launcher=this_process()), os.environ)
 while True:
-    time.sleep(60)
+    time.sleep(600)

@@ -32,7 +32,7 @@ def hold(path: Path) -> None:
     store = Store.open(path)
     store.add(queued(1))
     print("open", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def fill(path: Path) -> None:

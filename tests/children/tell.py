@@ -29,4 +29,4 @@ target = Path(sys.argv[1])
 target.with_suffix(".tmp").write_text(json.dumps(told))
 target.with_suffix(".tmp").replace(target)
 while True:
-    time.sleep(60)
+    time.sleep(600)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 TOYS = Path(__file__).parent / "toys"
-PATIENCE_S = 15.0
 
 
 class Command:
@@ -32,7 +33,7 @@ class Command:
             capture_output=True,
             text=True,
             env=self.env,
-            timeout=50,
+            timeout=PATIENCE_S,
             check=False,
             **options,
         )
@@ -92,7 +93,7 @@ class Command:
             "connect_or_start(load_settings(os.environ))",
         )
         argv = [sys.executable, "-c", "\n".join(lines)]
-        subprocess.run(argv, env=self.env, check=True, timeout=50)
+        subprocess.run(argv, env=self.env, check=True, timeout=PATIENCE_S)
         return int((self.state / "daemon.lock").read_text())
 
     def end(self) -> None:

@@ -10,10 +10,10 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 
+from tests.patience import PATIENCE_S
 from tests.stand_in.library import ROOT
 
 TAKEN, GIVEN_BACK = "\x1b[?1049h", "\x1b[?1049l"
-PATIENCE_S = 15.0
 
 
 class Terminal:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from gpusched.control.place import control_socket
 from gpusched.settings import load_settings
 from tests.cli.command import Command
+from tests.patience import PATIENCE_S
 
 COMMANDS = (
     ("ps",),
@@ -25,7 +25,6 @@ COMMANDS = (
     ("release", "run-1"),
 )
 STARTING = (("run", "-d", "--num-gpus", "0", "--", "true"), ("run", "--num-gpus", "0", "--", "true"))
-PATIENCE_S = 3.0
 
 
 @pytest.fixture(params=["silent", "older", "newer"])
@@ -48,7 +47,7 @@ def complaints(command: Command, words: tuple[tuple[str, ...], ...]) -> str:
     running = [(more, command.start(*each[:1], *more, *each[1:])) for each in words for more in ((), ("--json",))]
     said = ""
     for more, process in running:
-        told, _ = process.communicate(timeout=20)
+        told, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 4, told
         assert "Traceback" not in told
         if more:
@@ -73,11 +72,10 @@ def test_a_daemon_that_hangs_or_is_of_another_version_is_one_message(odd: str, c
 
 
 @pytest.mark.parametrize("odd", ["silent"], indirect=True)
-def test_a_daemon_that_hangs_costs_three_seconds(odd: str, command: Command) -> None:
-    began = time.monotonic()
+def test_a_daemon_that_hangs_is_given_up_after_two_seconds(odd: str, command: Command) -> None:
     told = command.run("ps")
 
-    assert time.monotonic() - began < PATIENCE_S, odd
+    assert "does not answer within 2 s" in told.stderr, odd
     assert told.returncode == 4
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from gpusched.cli.chart import Curve, draw_chart
 from tests.cli.command import Command, until
-from tests.cli.terminal import PATIENCE_S, Terminal
+from tests.cli.terminal import Terminal
+from tests.patience import PATIENCE_S
 
 Launch = Callable[..., Terminal]
 

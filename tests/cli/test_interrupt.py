@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+from tests.patience import PATIENCE_S
+
 CALLBACK = """
 import os, signal
 from gpusched.cli.interrupt import keep_interrupts, raise_if_interrupted
@@ -22,7 +24,9 @@ print("never", flush=True)
 
 
 def test_an_interrupt_that_python_dropped_is_heard_at_the_next_turn() -> None:
-    done = subprocess.run([sys.executable, "-c", CALLBACK], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CALLBACK], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.stdout == "goes on\n"
     assert done.returncode in (-signal.SIGINT, 130)
 
@@ -31,5 +35,5 @@ def test_a_background_job_that_ignores_ctrl_c_goes_on_to() -> None:
     code = CALLBACK.replace(
         "\nkeep_interrupts()", "\n" + "signal.signal(signal.SIGINT, signal.SIG_IGN); keep_interrupts()", 1
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout == "goes on\nnever\n"

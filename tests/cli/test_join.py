@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.command import Command, until
 from tests.cli.two_hosts import SETTINGS, Host, end, free_port, listening, next_line, two_hosts, until_said
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_ctrl_c_takes_the_actors_away_and_the_job_goes_on(hosts: tuple[Host, Hos
 
     until(lambda: connected(one) == [1], "the status tells of it")
     joined.send_signal(signal.SIGINT)
-    joined.communicate(timeout=30)
+    joined.communicate(timeout=PATIENCE_S)
     until(lambda: connected(one) == [0], "it is gone")
     again = two.start(*words)
     until(lambda: len(one.fed()) == 3, "who joins again is another host to the learner")
@@ -179,7 +180,7 @@ def test_a_key_that_is_revoked_lets_nobody_in(hosts: tuple[Host, Host]) -> None:
     kept.chmod(0o600)
 
     revoked = one.run("keys", "revoke", "toy-1", "lab2")
-    output, _ = joined.communicate(timeout=40)
+    output, _ = joined.communicate(timeout=PATIENCE_S)
     again = two.run("join", words[1], "--key", str(kept), "--json")
     listed = {key["name"]: key for key in json.loads(one.run("keys", "list", "toy-1", "--json").stdout)["keys"]}
     end(one, launched)

@@ -12,6 +12,7 @@ import pytest
 
 from gpusched.supervisor.lease_files import LeaseDirectory
 from tests.cli.command import TOYS, Command, until
+from tests.patience import PATIENCE_S
 
 P3 = ("--machine", "p3.8xlarge")
 
@@ -71,7 +72,7 @@ def test_ctrl_c_stops_the_job_and_says_where_the_logs_are(command: Command) -> N
     until(lambda: everything_runs(command), "all replicas run")
 
     launcher.send_signal(signal.SIGINT)
-    output, _ = launcher.communicate(timeout=20)
+    output, _ = launcher.communicate(timeout=PATIENCE_S)
 
     assert launcher.returncode == 130
     assert f"logs:    {command.state}/jobs/toy-1/logs" in output
@@ -92,7 +93,7 @@ def test_no_process_outlives_the_death_of(victim: str, command: Command) -> None
         os.kill(supervisor, signal.SIGKILL)
 
     until(lambda: not [pid for pid in command.running() if pid != launcher.pid], "no process left")
-    output, _ = launcher.communicate(timeout=20)
+    output, _ = launcher.communicate(timeout=PATIENCE_S)
     if victim == "supervisor":
         assert launcher.returncode == 1
         assert "toy-1 lost" in output
@@ -108,7 +109,7 @@ def test_a_killed_actor_comes_back_and_the_others_go_on(command: Command) -> Non
 
     after = {replica["name"]: replica["pid"] for replica in command.job()["replicas"]}
     launcher.send_signal(signal.SIGINT)
-    launcher.communicate(timeout=20)
+    launcher.communicate(timeout=PATIENCE_S)
     assert {name for name in before if before[name] != after[name]} == {"actor.1"}
 
 
@@ -252,7 +253,7 @@ def test_launch_returns_when_the_directory_of_its_job_is_removed(command: Comman
     until(lambda: everything_runs(command), "all replicas run")
 
     shutil.rmtree(command.state / "jobs" / "toy-1")
-    output, _ = launcher.communicate(timeout=20)
+    output, _ = launcher.communicate(timeout=PATIENCE_S)
 
     assert "toy-1 lost: " in output
     until(lambda: not command.running(), "no process left")
@@ -272,7 +273,7 @@ def test_two_launches_on_a_simulated_machine_do_not_get_the_same_memory(command:
     again = command.start("launch", workload, *half)
     until(lambda: everything_runs(command, "toy-2"), "the memory of a killed launch is free")
     again.send_signal(signal.SIGINT)
-    again.wait(20)
+    again.wait(PATIENCE_S)
 
     assert refused.returncode == 3
     assert json.loads(refused.stdout)["error"]["code"] == "not-now"
@@ -286,7 +287,7 @@ def test_ctrl_c_ends_a_launch_that_waits_for_another_one(command: Command) -> No
 
         waiting.send_signal(signal.SIGINT)
 
-        assert waiting.wait(20) == 130
+        assert waiting.wait(PATIENCE_S) == 130
         assert list((command.state / "jobs").glob("*")) == []
 
 

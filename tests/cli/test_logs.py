@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpusched.cli.log_tail import LogTail, Writer
-from tests.cli.command import PATIENCE_S, Command, until
+from tests.cli.command import Command, until
 from tests.cli.queue import ONE_GPU, queue, until_state
+from tests.patience import PATIENCE_S
 
 LINES = ("--num-gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.cli.queue import SLEEP, queue, until_state
+from tests.patience import PATIENCE_S
 from tests.stand_in.library import FOUR_V100, StandIn
 
 
@@ -55,7 +56,7 @@ def test_a_word_that_is_not_utf_8_is_told_and_is_no_internal_error(command: Comm
     for words in ((b"run", b"-d", b"--num-gpus", b"0", b"--", b"echo", b"caf\xe9"), (b"ps", b"caf\xe9")):
         argv = [os.fsencode(sys.executable), b"-m", b"gpusched", *words]
         command.daemon()
-        result = subprocess.run(argv, capture_output=True, text=True, env=command.env, timeout=50, check=False)
+        result = subprocess.run(argv, capture_output=True, text=True, env=command.env, timeout=PATIENCE_S, check=False)
 
         assert result.returncode == 2
         assert "'caf\\udce9' is not UTF-8" in result.stderr
@@ -125,7 +126,7 @@ def test_the_shell_completes_workloads_policies_and_jobs(command: Command) -> No
             "import sys; sys.argv[0] = 'gpusched'; from gpusched.cli.main import main; main([])",
         ]
         told = subprocess.run(
-            argv, capture_output=True, text=True, env={**command.env, **asked}, timeout=50, check=False
+            argv, capture_output=True, text=True, env={**command.env, **asked}, timeout=PATIENCE_S, check=False
         )
 
         assert told.stdout.split() == [wanted], line

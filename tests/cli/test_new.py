@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command, until
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "gpusched" / "template"
@@ -65,7 +66,7 @@ def test_a_learner_that_is_killed_goes_on_from_what_it_saved(command: Command, e
     at_the_kill = int(log.read_text().rpartition("going on after ")[2].split()[0])
     until(lambda: reported(command, "mine-1")[-1]["step"] > at_the_kill, "it learns on with the same actors")
     launcher.send_signal(signal.SIGINT)
-    output, _ = launcher.communicate(timeout=20)
+    output, _ = launcher.communicate(timeout=PATIENCE_S)
 
     assert at_the_kill > 1
     assert launcher.returncode == 130, output

@@ -188,7 +188,7 @@ def lines(name: str) -> st.SearchStrategy[tuple[str, list[str]]]:
     return words.map(lambda parts: (name, [word for part in parts for word in part]))
 
 
-@settings(max_examples=500, deadline=None)  # one line in eight is plain
+@settings(max_examples=500)  # one line in eight is plain
 @given(st.sampled_from(sorted(ASKED)).flatmap(lines))
 def test_no_line_means_one_thing_read_plainly_and_another_to_typer(line: tuple[str, list[str]]) -> None:
     name, words = line

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from gpusched.model.device import DeviceProcess
 from gpusched.probe.base import read_inventory
 from gpusched.probe.saved import document_of
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -32,7 +33,7 @@ def gpusched(home: Path, *words: str, **more: str) -> subprocess.CompletedProces
         env=environment(home, **more),
         cwd=ROOT,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -13,9 +13,10 @@ from gpusched.cli.attached import Attached, signals_kept
 from gpusched.supervisor.jobdir import create
 from gpusched.supervisor.kernel import parent
 from gpusched.supervisor.start import spawn
-from tests.cli.command import PATIENCE_S, Command, until
+from tests.cli.command import Command, until
 from tests.cli.foreground import FREE, line, python, running, shell
 from tests.cli.queue import GPUSCHED, jobs
+from tests.patience import PATIENCE_S
 
 ASK = shell("echo ready; read line; echo got $line; sleep 1000")
 

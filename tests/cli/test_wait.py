@@ -4,8 +4,9 @@ import json
 import os
 import signal
 
-from tests.cli.command import PATIENCE_S, Command
+from tests.cli.command import Command
 from tests.cli.queue import SLEEP, queue, until_state
+from tests.patience import PATIENCE_S
 
 
 def test_code_0_if_all_succeeded_1_if_one_did_not_4_if_there_is_none(command: Command) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.cli.command import TOYS, Command, until
+from tests.patience import PATIENCE_S
 
 SETTINGS = """
 import msgspec
@@ -105,4 +106,4 @@ def listening(host: Host, *words: str, at: str = "") -> tuple["subprocess.Popen[
 def end(host: Host, *processes: "subprocess.Popen[str]", job: str = "toy-1") -> list[str]:
     """Have the learner of a job of this host end, and return what all have printed; their codes are then known."""
     (host.job(job) / "end").touch()
-    return [process.communicate(timeout=40)[0] for process in processes]
+    return [process.communicate(timeout=PATIENCE_S)[0] for process in processes]

@@ -10,7 +10,7 @@ from tests.cli.command import Command
 
 __all__ = ["Person", "until"]
 
-_PATIENCE_S: Final = 90.0  # a cluster, all of its nodes and what they run share two CPUs with other tests
+_PATIENCE_S: Final = 240.0  # a cluster, all of its nodes and what they run share two CPUs with other tests
 
 
 class Person:

@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from tests.clusters.hosts import LOGIN, Node, free_port, nodes_on_a_bridge
+from tests.patience import PATIENCE_S
 
 __all__ = ["Slurm", "slurm_of_three"]
 
@@ -40,7 +41,7 @@ class Slurm:
     def run(self, *words: str) -> str:
         """Return what a command of Slurm prints."""
         env = os.environ | self.environ
-        return subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
+        return subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
 
     def start(self) -> None:
         """Start everything, and wait until three nodes are idle."""
@@ -60,7 +61,7 @@ class Slurm:
         """Start a node's daemon."""
         (self.base / "spool" / node.name).mkdir(exist_ok=True)
         words = node.command("slurmd", "-N", node.name)
-        subprocess.run(words, env=os.environ | self.environ, check=True, timeout=30)
+        subprocess.run(words, env=os.environ | self.environ, check=True, timeout=PATIENCE_S)
 
     def kill_node(self, node: Node) -> None:
         """Kill a node's daemon and all that it runs there, as a power failure would."""
@@ -68,7 +69,7 @@ class Slurm:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def wait_for_idle(self, many: int, patience_s: float = 60.0) -> None:
+    def wait_for_idle(self, many: int, patience_s: float = PATIENCE_S) -> None:
         """Wait until so many nodes are idle."""
         deadline = time.monotonic() + patience_s
         while (states := self.run("sinfo", "-h", "-N", "-o", "%T").split()).count("idle") < many:

@@ -41,7 +41,7 @@ def mend(ray: RayCluster, node: Node) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_job_on_three_nodes_of_ray_outlives_a_node_that_is_killed_or_cut_and_its_driver(
     ray: RayCluster, person_with_ray: Person, stand_in: StandIn
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_job_on_three_nodes_of_ray_outlives_a_node_that_is_killed_or_cut_and_i
 
 
 @pytest.mark.long
-@pytest.mark.timeout(500, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_where_rays_learner_is_killed_or_cut_off_all_begin_anew_and_with_the_head_the_job_is_over(
     ray: RayCluster, person_with_ray: Person
 ) -> None:

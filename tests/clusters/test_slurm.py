@@ -12,6 +12,7 @@ import pytest
 from tests.clusters.hosts import Node
 from tests.clusters.person import Person, until
 from tests.clusters.slurm import Slurm
+from tests.patience import PATIENCE_S
 from tests.stand_in.library import StandIn
 
 ALL = {"learner.0", *(f"actor.{rank}" for rank in range(8))}
@@ -39,7 +40,7 @@ def relays(person: Person) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(slurm: Slurm, person: Person) -> None:
     nodes = list(slurm.nodes)
     job = person.launch("slurm", "--gpus-per-node", "0", "--updates", "100000000")
@@ -75,7 +76,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     follower = person.command.start("logs", "-f", job, "--lines", "1", cwd=person.command.home)
     person.run("stop", job)
     assert person.job(job)["state"] == "cancelled"
-    assert "actor.7   | " in follower.communicate(timeout=60)[0]
+    assert "actor.7   | " in follower.communicate(timeout=PATIENCE_S)[0]
     until(lambda: not slurm.run("squeue", "-h"), "Slurm has no job of it")
     until(lambda: not workers(nodes), "nothing is left on any node")
     assert list((person.directory(job) / "learner" / job).glob("weights.npz"))
@@ -83,7 +84,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_node_plans_on_what_it_was_handed_scancel_cancels_and_a_script_runs_by_hand(
     slurm: Slurm, person: Person, stand_in: StandIn
 ) -> None:
@@ -103,7 +104,7 @@ def test_a_node_plans_on_what_it_was_handed_scancel_cancels_and_a_script_runs_by
     script = person.command.home / "mine.sh"
     script.write_text(person.run(*dry))
     env = person.command.env | slurm.environ
-    subprocess.run(["sbatch", str(script)], env=env, cwd=person.command.home, check=True, timeout=30)
+    subprocess.run(["sbatch", str(script)], env=env, cwd=person.command.home, check=True, timeout=PATIENCE_S)
     until(
         lambda: "COMPLETED" in slurm.run("squeue", "-h", "-t", "all", "-n", "gpusched-mine", "-o", "%T"), "it is done"
     )
@@ -113,7 +114,7 @@ def test_a_node_plans_on_what_it_was_handed_scancel_cancels_and_a_script_runs_by
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_job_that_has_to_make_room_saves_and_goes_on_from_there_when_slurm_lets_it(
     slurm: Slurm, person: Person
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_job_that_has_to_make_room_saves_and_goes_on_from_there_when_slurm_let
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_when_the_learners_node_is_lost_the_job_begins_anew_and_goes_on_from_its_weights(
     slurm: Slurm, person: Person
 ) -> None:
@@ -150,7 +151,7 @@ def test_when_the_learners_node_is_lost_the_job_begins_anew_and_goes_on_from_its
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_for_a_node_that_was_cut_off_another_one_is_taken_and_what_it_left_is_never_heard_again(
     slurm: Slurm, person: Person
 ) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from gpusched.errors import GpuschedError
 from tests.cli.command import Command, until
+from tests.patience import PATIENCE_S
 
 __all__ = ["Chaos"]
 
@@ -140,14 +141,14 @@ class Chaos:
         pid, end = self.daemon_pid(), self.random.choice(sorted(ENDS))
         process = self.command.start("run", "-d", "--num-gpus", "0", "--json", "--", "sh", "-c", self._script(end))
         if self.random.random() < 0.7:  # most of it is the command's own start: rather wait for that
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=PATIENCE_S)
         time.sleep(self.random.random() * 0.06)
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             until(lambda: self.daemon_pid() != pid, "the daemon that was killed is gone")
         if process.returncode is None:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=PATIENCE_S)
         if process.returncode == 0:  # 4: the daemon was gone before it could answer
             self.expected[json.loads(output)["id"]] = ENDS[end]
 
@@ -218,7 +219,7 @@ class Chaos:
         held = [job["id"] for job in self.jobs() if job["held"]]
         if held:
             self.command.run("release", *held)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while any(job["state"] not in ENDED for job in self.jobs()):
             assert time.monotonic() < deadline, (
                 f"these do not end: {[j for j in self.jobs() if j['state'] not in ENDED]}"
@@ -235,14 +236,14 @@ class Chaos:
                 self._check_end(told[job], kind, number)
         self._check_starts(told)
         self.command.run("daemon", "stop")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while self.command.running():
             assert time.monotonic() < deadline, f"left behind: {[_told(pid) for pid in self.command.running()]}"
             time.sleep(0.05)
 
     def _check_front(self, process: "subprocess.Popen[str]", job: dict[str, Any] | None, end: str) -> None:
         """A command in the foreground ends as it would alone, unless something was done to it or to its job."""
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         if process.returncode == -signal.SIGKILL:
             assert job is None or job["state"] in ENDED, job
             return

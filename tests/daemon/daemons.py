@@ -17,8 +17,8 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import load_settings
 from tests.cli.command import Command
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 15.0
 NOTHING = CommandNeed(devices=0)
 
 

@@ -12,7 +12,7 @@ SECRET = "squeamish-ossifrage"
 
 
 def submission(**environ: str) -> Submission:
-    role = Role(name="command", command=("sleep", "60"), restart=Restart(policy="never"))
+    role = Role(name="command", command=("sleep", "600"), restart=Restart(policy="never"))
     return Submission(
         workload=Workload(name="run", roles=(role,), leader="command"),
         command=CommandNeed(fraction=4000),

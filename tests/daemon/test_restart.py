@@ -16,13 +16,14 @@ from gpusched.errors import HostFault
 from gpusched.model.status import JobState
 from gpusched.supervisor.jobdir import JobDirectory
 from tests.daemon.daemons import Daemon, until
+from tests.patience import PATIENCE_S
 
 WORKED_ON = (JobState.STARTING, JobState.RUNNING)
 
 
 def test_a_running_job_outlives_a_killed_daemon_and_is_found_again(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.submit("sleep", "60")
+    job = daemon.submit("sleep", "600")
     before = daemon.wait(job, JobState.RUNNING)
     until(lambda: daemon.job(job).replicas and daemon.job(job).replicas[0].pid, "the command runs")
     before = daemon.job(job)
@@ -87,7 +88,7 @@ def test_what_was_submitted_is_there_after_a_kill_at_once(daemon: Daemon) -> Non
 def test_a_reboot_loses_what_ran_and_queues_again_what_may_be(daemon: Daemon) -> None:
     """The host was booted again: nothing of a job is left, and its status names another boot."""
     daemon.start()
-    gone, again = daemon.submit("sleep", "60"), daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 60", requeue=True)
+    gone, again = daemon.submit("sleep", "600"), daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 600", requeue=True)
     waits = daemon.submit("true", hold=True)
     for job in (gone, again):
         daemon.wait(job, JobState.RUNNING)
@@ -111,7 +112,7 @@ def test_a_reboot_loses_what_ran_and_queues_again_what_may_be(daemon: Daemon) ->
 @pytest.mark.parametrize("requeue", [False, True])
 def test_a_job_whose_supervisor_and_guard_are_killed_is_lost(daemon: Daemon, requeue: bool) -> None:
     daemon.start()
-    job = daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 60", requeue=requeue)
+    job = daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 600", requeue=requeue)
     daemon.wait(job, JobState.RUNNING)
     until(lambda: daemon.job(job).replicas[0].pid, "its command runs")
     for pid in daemon.command.running():
@@ -125,7 +126,7 @@ def test_a_job_whose_supervisor_and_guard_are_killed_is_lost(daemon: Daemon, req
 
 def test_a_job_that_is_stopped_by_a_person_is_not_queued_again(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.submit("sleep", "60", requeue=True)
+    job = daemon.submit("sleep", "600", requeue=True)
     daemon.wait(job, JobState.RUNNING)
     daemon.ask(Stop(ids=(job,)))
     assert daemon.ended(job)[0].state is JobState.CANCELLED
@@ -133,7 +134,7 @@ def test_a_job_that_is_stopped_by_a_person_is_not_queued_again(daemon: Daemon) -
 
 def test_a_job_that_somebody_else_ends_from_outside_is_queued_again(daemon: Daemon) -> None:
     daemon.start()
-    job = daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 60", requeue=True)
+    job = daemon.shell("test $GPUSCHED_ATTEMPT -gt 0 || sleep 600", requeue=True)
     supervisor = daemon.wait(job, JobState.RUNNING).supervisor_pid
     assert supervisor is not None
     os.kill(supervisor, signal.SIGTERM)
@@ -163,7 +164,7 @@ def test_a_launch_in_the_foreground_is_found_shown_and_stopped(daemon: Daemon) -
     daemon.wait("toy-1", JobState.RUNNING)
     daemon.ask(Stop(ids=("toy-1",)))
     assert daemon.ended("toy-1")[0].state is JobState.CANCELLED
-    assert launch.wait(timeout=20) == 130
+    assert launch.wait(timeout=PATIENCE_S) == 130
 
 
 def test_a_launch_that_came_and_went_without_the_daemon_is_listed(daemon: Daemon) -> None:
@@ -176,10 +177,10 @@ def test_a_launch_that_came_and_went_without_the_daemon_is_listed(daemon: Daemon
 
 def test_a_command_that_waits_goes_when_whoever_ran_it_does(daemon: Daemon) -> None:
     daemon.start()
-    holder = daemon.command.start("run", "--machine", "1x16GiB", "--num-gpus", "1", "--", "sleep", "60")
+    holder = daemon.command.start("run", "--machine", "1x16GiB", "--num-gpus", "1", "--", "sleep", "600")
     until(daemon.jobs, "it is submitted")
     daemon.wait("run-1", JobState.RUNNING)
-    waiting = daemon.command.start("run", "--machine", "1x16GiB", "--num-gpus", "1", "--", "sleep", "60")
+    waiting = daemon.command.start("run", "--machine", "1x16GiB", "--num-gpus", "1", "--", "sleep", "600")
     until(lambda: len(daemon.jobs()) == 2, "the second is submitted")
     waiting.kill()
     assert daemon.ended("run-2")[0].state is JobState.CANCELLED
@@ -190,7 +191,7 @@ def test_a_command_that_waits_goes_when_whoever_ran_it_does(daemon: Daemon) -> N
 def test_a_full_disk_turns_jobs_away_while_what_runs_runs_on_and_is_told(daemon: Daemon) -> None:
     daemon.start()
     gate = daemon.state / "gate"
-    job, other = daemon.shell(f"while ! test -e {gate}; do sleep 0.05; done; exit 5"), daemon.submit("sleep", "60")
+    job, other = daemon.shell(f"while ! test -e {gate}; do sleep 0.05; done; exit 5"), daemon.submit("sleep", "600")
     for each in (job, other):
         daemon.wait(each, JobState.RUNNING)
     before = resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (0, -1))

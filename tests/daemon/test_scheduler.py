@@ -260,7 +260,7 @@ def queued(queue: Queue) -> tuple[list[Job], dict[str, float]]:
     return jobs, {f"j-{i}": float(lasts) for i, (*_, lasts) in enumerate(queue)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(queues, st.lists(st.integers(60, 120), min_size=1, max_size=3), st.lists(st.integers(0, 60)), st.integers(1, 6))
 def test_every_job_that_fits_an_idle_host_starts_at_last_and_nothing_is_ever_overcommitted(
     queue: Queue, totals: list[int], foreign: list[int], most_jobs: int
@@ -281,7 +281,7 @@ def test_every_job_that_fits_an_idle_host_starts_at_last_and_nothing_is_ever_ove
     assert {one.id for one in world.waiting} == set(decision.never) == never
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(queues, st.lists(st.integers(60, 120), min_size=1, max_size=3))
 def test_a_head_starts_no_later_than_was_promised_when_others_passed_it(queue: Queue, totals: list[int]) -> None:
     world = World(totals, [])

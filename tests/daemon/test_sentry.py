@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command, until
+from tests.patience import PATIENCE_S
 from tests.stand_in.library import StandIn, StandInHost
 
 HOST = "gpus 2\n"
@@ -58,7 +59,7 @@ def test_an_xid_drains_its_device_until_a_person_lifts_it_and_jobs_go_elsewhere(
     assert watched.command.run("daemon", "undrain", "0").stdout.strip() == problem
     assert watched.command.run("daemon", "undrain", "1").returncode == 0
     assert watched.devices()[1]["health"] == "ok"
-    assert waits.wait(20) == 0
+    assert waits.wait(PATIENCE_S) == 0
 
 
 def test_a_drain_outlives_the_daemon(watched: Watched) -> None:
@@ -72,14 +73,14 @@ def test_a_drain_outlives_the_daemon(watched: Watched) -> None:
 
 
 def test_a_command_that_takes_more_than_its_share_is_warned_and_then_ended_as_an_overrun(watched: Watched) -> None:
-    run = watched.command.start("run", "--memory", "1000MiB", "--", "sleep", "60")
+    run = watched.command.start("run", "--memory", "1000MiB", "--", "sleep", "600")
     until(lambda: any(job["state"] == "running" for job in watched.jobs()), "it runs")
     (replica,) = watched.jobs()[0]["replicas"]
     pid, share = replica["pid"], replica["share_mib"]
     watched.host.change(f"{HOST}process 0 C {pid} {share + 700}\nset 0 used {share + 700}\n")
     warned = f"uses {share + 700} of its {share} MiB on GPU 0"
     until(lambda: warned in str(watched.jobs()[0]["replicas"][0]["warning"]), "it is warned")
-    assert run.wait(20) != 0
+    assert run.wait(PATIENCE_S) != 0
     (replica,) = watched.jobs()[0]["replicas"]
     assert replica["exit"]["kind"] == "overrun"
     assert f"{share + 700} of its {share} MiB" in replica["exit"]["message"]
@@ -89,7 +90,7 @@ def test_a_warning_is_taken_back(watched: Watched, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("overrun_grace = 3600\n")
     assert watched.command.run("daemon", "stop").returncode == 0
     assert watched.command.run("daemon", "start").returncode == 0
-    run = watched.command.start("run", "--memory", "1000MiB", "--", "sleep", "60")
+    run = watched.command.start("run", "--memory", "1000MiB", "--", "sleep", "600")
     until(lambda: any(job["state"] == "running" for job in watched.jobs()), "it runs")
     pid = watched.jobs()[0]["replicas"][0]["pid"]
     watched.host.change(f"{HOST}process 0 C {pid} 2000\nset 0 used 2000\n")

@@ -162,10 +162,10 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_time(tmp_path: Path)
             [sys.executable, str(STORE), "write", str(path)], cwd=ROOT, stdout=subprocess.PIPE
         ) as one:
             assert one.stdout is not None
-            first = one.stdout.readline().decode()
-            time.sleep(chance.random() / 5)
+            lines = [one.stdout.readline() for _ in range(chance.randrange(10, 30))]
+            time.sleep(chance.random() / 100)
             one.send_signal(signal.SIGKILL)
-            told |= set((first + one.stdout.read().decode()).splitlines())
+            told |= set((b"".join(lines) + one.stdout.read()).decode().splitlines())
         store = Store.open(path)
         jobs = store.jobs(store.known_ids())
         there = {f"added {job.id}" for job in jobs} | {f"ended {job.id}" for job in store.ended(100_000)}
@@ -176,7 +176,7 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_time(tmp_path: Path)
             assert [one.what for one in store.events(job.id)] == (["submitted", "succeeded"] if over else ["submitted"])
             assert (environ(job) == {}) == over
         store.close()
-    assert len(told) > 100
+    assert len(told) >= 80
 
 
 def test_ten_thousand_ended_jobs_are_small_and_the_latest_come_first(tmp_path: Path) -> None:

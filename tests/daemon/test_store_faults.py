@@ -18,6 +18,7 @@ from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
 from gpusched.model.status import JobState
 from tests.daemon.records import SECRET, ended, queued
+from tests.patience import PATIENCE_S
 from tests.stand_in.library import ROOT
 
 STORE = ROOT / "tests" / "children" / "store.py"
@@ -220,7 +221,7 @@ def on_tiny_disk(script: str, folder: Path) -> str:
         pytest.skip("no file system can be mounted here, not even in a user namespace (unshare -rm)")
     text = f"mount -t tmpfs -o size=1m tmpfs {folder} && {script}"
     told = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        ["unshare", "-rm", "sh", "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout

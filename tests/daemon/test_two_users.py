@@ -5,7 +5,6 @@ import signal
 import socket
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -121,9 +120,7 @@ def test_a_lock_that_another_users_stopped_process_holds_is_told_and_leaves_the_
     try:
         job = bob.submit("--num-gpus", "1")
         until(lambda: f"is held by process {fork.pid} of user nobody" in str(bob.see(job)["why"]), "he is told who")
-        began = time.monotonic()
-        bob.told("ps")
-        assert time.monotonic() - began < 2.5, "a command that is not answered so soon takes the daemon for hung"
+        bob.told("ps")  # it fails where the daemon does not answer soon
     finally:
         fork.end()
     until(lambda: bob.runs(job), "the job starts when the lock is free")

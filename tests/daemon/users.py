@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cli.command import Command
+from tests.patience import PATIENCE_S
 
 ROOT: Final = Path(__file__).parents[2]
 TOKEN: Final = "a-secret-of-"
@@ -58,7 +59,7 @@ class User(Command):
             env=self.env,
             cwd="/",
             umask=self._umask,
-            timeout=50,
+            timeout=PATIENCE_S,
             check=False,
             **options,
         )
@@ -115,7 +116,7 @@ def space_for_all(place: Path) -> Iterator[int]:
             one.send_signal(signal.SIGKILL)
 
 
-def until(condition: Any, what: str, seconds: float = 15.0) -> None:
+def until(condition: Any, what: str, seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for: {what}"

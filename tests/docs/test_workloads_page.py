@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cli.command import Command
+from tests.patience import PATIENCE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROGRAMS = sorted(file.relative_to(DOCS) for kind in ("*.py", "*.toml") for file in (DOCS / "examples").rglob(kind))
@@ -33,7 +34,7 @@ def test_the_page_shows_the_program_that_runs(program: Path) -> None:
 
 
 def test_the_program_with_pipes_finds_the_lowest_point(examples: Path) -> None:
-    subprocess.run([sys.executable, "pipes.py"], cwd=examples, check=True, timeout=50)
+    subprocess.run([sys.executable, "pipes.py"], cwd=examples, check=True, timeout=PATIENCE_S)
 
     with np.load(examples / "found.npz") as found:
         assert abs(found["centre"]).max() < IS_THE_LOWEST_POINT

@@ -20,8 +20,8 @@ from gpusched.model.group import LogPart, NodeOrder, NodeShare, NodeStatus, Refu
 from gpusched.model.status import JobState, JobStatus
 from gpusched.supervisor.nodes import learner_directory
 from tests.engines.groups import a_group
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 30.0
 SHARES = (
     NodeShare(counts={"learner": 1, "actor": 1}, first={"learner": 0, "actor": 0}),
     NodeShare(counts={"learner": 0, "actor": 2}, first={"learner": 1, "actor": 1}),

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gpusched.engines.base import Seen
 from gpusched.engines.ray_course import KILL, STOP, Course
+from tests.patience import PATIENCE_S
 
 OVER = Seen(stage="succeeded")
 
@@ -47,11 +48,11 @@ def test_parts_wait_for_a_learner_or_the_end() -> None:
     with ThreadPoolExecutor() as pool:
         waiting = [pool.submit(course.learner) for _ in range(2)]
         course.begin_learner("tcp://a:1")
-        assert [one.result(10) for one in waiting] == ["tcp://a:1", "tcp://a:1"]
+        assert [one.result(PATIENCE_S) for one in waiting] == ["tcp://a:1", "tcp://a:1"]
         course.lose_learner()
         last = pool.submit(course.learner)
         course.end(OVER)
-        assert last.result(10) is None
+        assert last.result(PATIENCE_S) is None
     course.pause(1e6)  # of a group that has ended: at once
 
 
@@ -87,7 +88,7 @@ def test_a_part_whose_learner_is_over_waits_for_another_one_or_the_end() -> None
         waiting = pool.submit(course.other_learner, heard)
         course.lose_learner()
         course.begin_learner("tcp://a:1")
-        assert waiting.result(10)
+        assert waiting.result(PATIENCE_S)
         last = pool.submit(course.other_learner, course.learners)
         course.end(OVER)
-        assert not last.result(10)
+        assert not last.result(PATIENCE_S)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpusched.engines.ray_keeper import Keeper, file_mark, node_environment
+from tests.patience import PATIENCE_S
 
 ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)\nsys.exit('it is over')"
 
@@ -114,13 +115,13 @@ from gpusched.engines.ray_keeper import Keeper
 
 left = "import sys; sys.stdin.read(); open(sys.argv[1], 'w').close()"
 Keeper(os._exit).start([sys.executable, "-S", "-c", left, sys.argv[1]], os.environ, b"the order\\n", 0.2)
-time.sleep(50)
+time.sleep(600)
 """
 
 
 def test_a_keeper_that_nobody_hears_ends_its_process_in_order_and_itself(tmp_path: Path) -> None:
     words = [sys.executable, "-c", UNHEARD, str(tmp_path / "left")]
-    assert subprocess.run(words, check=False, timeout=50).returncode == 1
+    assert subprocess.run(words, check=False, timeout=PATIENCE_S).returncode == 1
     assert (tmp_path / "left").exists()
 
 

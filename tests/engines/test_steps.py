@@ -17,9 +17,9 @@ from gpusched.model.status import JobState, ReplicaState
 from gpusched.supervisor.jobdir import JobDirectory, complete
 from tests.engines.groups import a_group
 from tests.engines.test_nodes import a_node
+from tests.patience import PATIENCE_S
 
 AGAIN = -signal.SIGKILL
-PATIENCE_S = 20.0
 ALONE = a_group(
     NodeShare(counts={"learner": 1, "actor": 0}, first={"learner": 0, "actor": 0}),
     NodeShare(counts={"learner": 0, "actor": 1}, first={"learner": 1, "actor": 5}),

@@ -17,9 +17,9 @@ import pytest
 from gpusched.export import compose, kubernetes
 from gpusched.supervisor.network import make_keys
 from tests.export.exporting import exported, literal, only
+from tests.patience import PATIENCE_S
 
 ACTORS = 3
-PATIENCE_S = 50
 LEARNER = """
 import json
 import numpy as np

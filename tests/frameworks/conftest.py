@@ -12,6 +12,7 @@ import pytest
 
 from gpusched import contract
 from gpusched.model.plan import Replica
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 REPLICA = Replica(
@@ -55,7 +56,7 @@ def run_script(environment: dict[str, str], tmp_path_factory: pytest.TempPathFac
         argv = tuple(str(HERE / "scripts" / arg) if arg.endswith(".py") else arg for arg in argv)
         env = environment if env is None else env
         done = subprocess.run(
-            [python, *argv], env=env, cwd=empty, capture_output=True, text=True, timeout=50, check=False
+            [python, *argv], env=env, cwd=empty, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
         return Ran(done, Path(environment["RECORD"]))
 

@@ -245,7 +245,7 @@ def tried(need: CommandNeed, machine: Inventory, leases: list[Lease]) -> Plan | 
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(needs, hosts, held_amounts)
 def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
     need: CommandNeed, devices: list[tuple[int, int]], amounts: list[int]
@@ -268,7 +268,7 @@ def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
     assert sum(found.counts) == (need.devices if need.devices is not None else 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(needs, hosts, held_amounts, st.integers(0, 3))
 def test_what_fits_still_fits_when_something_ends(
     need: CommandNeed, devices: list[tuple[int, int]], amounts: list[int], ends: int

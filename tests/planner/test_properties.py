@@ -30,7 +30,7 @@ def planned(request: Request, memory: list[int], used: list[int], policy: str = 
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(requests, totals, st.lists(st.integers(0, 9000), max_size=12), st.sampled_from(POLICIES))
 def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
     request: Request, memory: list[int], used: list[int], policy: str
@@ -43,7 +43,7 @@ def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
             assert max(found.counts) <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests, totals, st.lists(st.integers(0, 9000), max_size=12), st.integers(0, 11), st.integers(1, 5000))
 def test_memory_that_becomes_free_never_makes_the_worst_actor_worse(
     request: Request, memory: list[int], used: list[int], where: int, more: int
@@ -59,7 +59,7 @@ def test_memory_that_becomes_free_never_makes_the_worst_actor_worse(
         assert worst_limit(after) >= worst_limit(before)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests, totals)
 def test_one_actor_fewer_never_makes_the_worst_actor_worse(request: Request, memory: list[int]) -> None:
     learner, actor, judge = request.roles
@@ -72,7 +72,7 @@ def test_one_actor_fewer_never_makes_the_worst_actor_worse(request: Request, mem
     assert worst_limit(after) >= worst_limit(before)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(totals, st.integers(1, 3000), st.sampled_from(POLICIES))
 def test_max_is_one_less_than_the_first_number_that_does_not_fit(memory: list[int], least: int, policy: str) -> None:
     request = ask(learner=(1, 500, 0.5), actor=(1, least))

@@ -218,7 +218,7 @@ def tried(request: Request, inventory: Inventory, leases: list[Lease]) -> Plan |
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(requests, rows_of_devices)
 def test_whole_devices_are_exclusive_and_no_device_is_overcommitted(
     request: Request, rows: list[tuple[int, int, bool]]
@@ -242,7 +242,7 @@ def test_whole_devices_are_exclusive_and_no_device_is_overcommitted(
             assert (device.leased_mib, device.planned_mib) == (0, device.plannable_mib)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(requests, rows_of_devices)
 def test_it_fits_exactly_when_the_rest_fits_beside_some_choice_of_whole_devices(
     request: Request, rows: list[tuple[int, int, bool]]
@@ -260,7 +260,7 @@ def test_it_fits_exactly_when_the_rest_fits_beside_some_choice_of_whole_devices(
     assert (tried(request, inventory, leases) is not None) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(requests, rows_of_devices, st.integers(0, 3))
 def test_what_fits_still_fits_when_a_lease_ends(request: Request, rows: list[tuple[int, int, bool]], ends: int) -> None:
     inventory, leases = machine(rows)

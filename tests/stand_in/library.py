@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.patience import PATIENCE_S
+
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = Path(__file__).parent / "nvml.c"
 
@@ -96,7 +98,7 @@ class StandInHost:
         new.replace(self._scenario)
 
     def run(
-        self, argv: Sequence[str], *, env: dict[str, str] | None = None, timeout_s: float = 30.0
+        self, argv: Sequence[str], *, env: dict[str, str] | None = None, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Run `python argv...` on the host and return what it printed."""
         return subprocess.run(

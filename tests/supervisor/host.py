@@ -17,9 +17,8 @@ from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.jobdir import JobDirectory, create, read_job
 from gpusched.supervisor.start import start, stop
+from tests.patience import PATIENCE_S
 from tests.supervisor.specs import CHILDREN, job
-
-PATIENCE_S = 15.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
@@ -81,7 +80,7 @@ class Job:
         wait_until(lambda: self.status.state in JOB_TERMINAL, "the job has ended")
         return self.status
 
-    def wait_gone(self, seconds: float = 5.0) -> None:
+    def wait_gone(self, seconds: float = PATIENCE_S) -> None:
         wait_until(lambda: not self.pids(), f"none of {self.pids()} is left", seconds)
 
     def stop(self) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import ExitReason, JobState
-from tests.supervisor.host import PATIENCE_S, Host, Job, wait_until
+from tests.patience import PATIENCE_S
+from tests.supervisor.host import Host, Job, wait_until
 from tests.supervisor.specs import python, replica
 
 

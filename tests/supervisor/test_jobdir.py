@@ -23,6 +23,7 @@ from gpusched.supervisor.jobdir import (
     queued,
 )
 from gpusched.supervisor.kernel import boot_id, start_time
+from tests.patience import PATIENCE_S
 from tests.supervisor.specs import job, replica
 
 
@@ -52,7 +53,7 @@ def test_twenty_creators_at_the_same_time_get_twenty_numbers(tmp_path: Path) -> 
     creators = [fork.Process(target=create_together, args=(tmp_path, barrier, names)) for _ in range(20)]
     for creator in creators:
         creator.start()
-    found = {names.get(timeout=15) for _ in creators}
+    found = {names.get(timeout=PATIENCE_S) for _ in creators}
     for creator in creators:
         creator.join()
     assert found == {f"snake-{number}" for number in range(1, 21)}

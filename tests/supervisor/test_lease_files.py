@@ -23,6 +23,7 @@ from gpusched.settings import load_settings
 from gpusched.supervisor import grant
 from gpusched.supervisor.grant import lock_directory
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory, give_back, lease_directory, leases_of_plan
+from tests.patience import PATIENCE_S
 from tests.supervisor.leasing import committer, held, share
 
 
@@ -298,7 +299,7 @@ def test_committers_that_race_and_are_killed_never_lease_more_than_there_is(
     failed = over.is_set()
     over.set()
     for process in running:
-        process.join(10)
+        process.join(PATIENCE_S)
     assert not failed
     assert most > TOTAL // 2, "there was something to race for"
     assert leases.read() == ()

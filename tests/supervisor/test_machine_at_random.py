@@ -179,4 +179,4 @@ class AnyJob(RuleBasedStateMachine):
 
 
 TestAnyJob = AnyJob.TestCase
-TestAnyJob.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyJob.settings = settings(max_examples=150, stateful_step_count=40)

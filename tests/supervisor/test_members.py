@@ -22,7 +22,8 @@ from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
 from gpusched.supervisor.hosts import addresses, key_directory
 from gpusched.supervisor.network import prepare_network
 from gpusched.supervisor.start import start
-from tests.supervisor.host import PATIENCE_S, Host, Job, wait_until
+from tests.patience import PATIENCE_S
+from tests.supervisor.host import Host, Job, wait_until
 from tests.supervisor.specs import CHILDREN, python, replica
 
 ACTOR = (sys.executable, str(CHILDREN / "member.py"))

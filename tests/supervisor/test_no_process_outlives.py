@@ -1,4 +1,4 @@
-"""Whoever dies, however: nothing that the job started is left, within five seconds."""
+"""Whoever dies, however: nothing that the job started is left."""
 
 import json
 import os

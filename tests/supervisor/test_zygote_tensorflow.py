@@ -12,14 +12,13 @@ import pytest
 from gpusched.contract import resource_environment
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.status import JobState
+from tests.patience import PATIENCE_S
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.zygotes import Preloading, steps, wait_step, zygote
 
 pytestmark = [
     pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
-    pytest.mark.timeout(240),
 ]
-PATIENCE_S = 120.0
 PROGRAM = """
 import ctypes, json, os, sys
 preloaded = "tensorflow" in sys.modules

@@ -19,8 +19,9 @@ from typing import Final
 
 import psutil
 
+from tests.patience import PATIENCE_S
+
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE_S: Final = 20.0
 
 _BOOT: Final = """
 mount -t tmpfs -o size=1g tmpfs "$1"
@@ -91,14 +92,16 @@ class Machine:
         """Its file system, as seen from here."""
         return Path(f"/proc/{self._leader()}/root")
 
-    def run(self, *argv: str, user: str = "", env: Mapping[str, str] | None = None, patience_s: float = 30.0) -> str:
+    def run(
+        self, *argv: str, user: str = "", env: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S
+    ) -> str:
         """Run a command there, as root or `user`, and return what it printed; it must succeed."""
         told = self.attempt(*argv, user=user, env=env, patience_s=patience_s)
         assert told.returncode == 0, f"{argv}: {told.returncode}\n{told.stdout}{told.stderr}"
         return told.stdout
 
     def attempt(
-        self, *argv: str, user: str = "", env: Mapping[str, str] | None = None, patience_s: float = 30.0
+        self, *argv: str, user: str = "", env: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command there, as root or `user`, and return how that went."""
         found: dict[str, str] = {"PATH": _PATH, "HOME": "/root", "TERM": "dumb", "LANG": "C.UTF-8", "SYSTEMD_PAGER": ""}
@@ -135,7 +138,7 @@ class Machine:
         with contextlib.suppress(AssertionError, ProcessLookupError):
             os.kill(self._leader(), signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._nspawn.wait(5)
+            self._nspawn.wait(PATIENCE_S)
         self._nspawn.kill()
         self._nspawn.wait()
 

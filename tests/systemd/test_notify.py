@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpusched.daemon.notify import Notifier
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -15,7 +16,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
     name = str(tmp_path / "notify") if request.param == "path" else f"@gpusched-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
         one.bind(name.replace("@", "\0", 1))
-        one.settimeout(5)
+        one.settimeout(PATIENCE_S)
         yield one, name
 
 

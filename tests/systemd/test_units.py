@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 UNITS = Path(__file__).parents[2] / "systemd"
 SERVICES = sorted(UNITS.glob("*.service"))
 
@@ -11,7 +13,9 @@ needs_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reas
 
 
 def analyze(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 @needs_analyze
@@ -36,7 +40,7 @@ def test_a_unit_is_watched_and_leaves_the_end_of_jobs_to_them(unit: Path) -> Non
 @pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="systemd-tmpfiles is not installed")
 def test_tmpfiles_makes_a_directory_that_all_users_may_write_and_none_may_empty(tmp_path: Path) -> None:
     entry = str(UNITS / "gpusched.tmpfiles.conf")
-    subprocess.run(["systemd-tmpfiles", "--create", f"--root={tmp_path}", entry], timeout=30, check=False)
+    subprocess.run(["systemd-tmpfiles", "--create", f"--root={tmp_path}", entry], timeout=PATIENCE_S, check=False)
     made = tmp_path / "run" / "gpusched"
     assert made.is_dir()
     assert oct(made.stat().st_mode)[-4:] == "1777"

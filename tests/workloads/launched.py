@@ -16,7 +16,7 @@ from tests.cli.command import Command
 __all__ = ["Launched", "Launches"]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 270
+PATIENCE_S = 540  # for all waits of one test, with several starts of TensorFlow
 """All waits of one test together, also on a busy machine: less than the 300 s that such a test may take."""
 
 

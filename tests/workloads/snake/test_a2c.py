@@ -4,7 +4,7 @@ import keras
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.snake.a2c import PolicyLoss, advantages, prepare, update
@@ -31,7 +31,6 @@ def plain_advantages(
     return result
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 12), games=st.integers(1, 4))
 def test_advantages_are_the_sums_of_later_surprises(seed: int, steps: int, games: int) -> None:
     random = np.random.default_rng(seed)

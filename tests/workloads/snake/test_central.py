@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
+from tests.patience import PATIENCE_S
 from workloads.snake.algorithm import Played
 from workloads.snake.central import Ask, Central, Trajectory, ask_from
 from workloads.snake.player import play_as_told
@@ -64,7 +65,7 @@ class Players:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(15)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
 
@@ -86,7 +87,7 @@ def central(learner: Learner) -> Central:
 
 def gather(source: Central, enough: Callable[[list[Played]], bool]) -> list[Played]:
     found: list[Played] = []
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE_S
     while not enough(found):
         assert time.monotonic() < deadline, f"{len(found)} rollouts"
         played = source.next(0.1)
@@ -225,7 +226,7 @@ def test_a_malformed_ask_is_said_and_its_actor_does_not_wait_in_vain(
         players.start("actor.0", 4)
         gather(central(learner), lambda found: len(found) >= 2)
         assert answer is not None
-        assert answer.wait(10) == {}
+        assert answer.wait(PATIENCE_S) == {}
     assert capsys.readouterr().err.count("an ask of odd is left out: ") == 2
 
 
@@ -310,14 +311,14 @@ def test_who_asks_is_answered_before_a_rollout_that_waits_is_learnt_from(endpoin
         source = central(learner)
         source._whole.append(Played("actor.1", empty_rollout(STEPS, 2)))
         answer = actor.ask(question(2), meta={"half": 0, "step": 0})
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE_S
         while not any(each.waiting for each in learner.actors):
             assert time.monotonic() < deadline
         played = source.next(10)
         assert played is not None
         assert played.actor == "actor.1"
         assert answer is not None
-        assert set(answer.wait(10) or {}) == {"actions"}
+        assert set(answer.wait(PATIENCE_S) or {}) == {"actions"}
 
 
 def test_many_actors_do_not_play_faster_than_is_learnt(endpoint: str, players: Players) -> None:
@@ -327,7 +328,7 @@ def test_many_actors_do_not_play_faster_than_is_learnt(endpoint: str, players: P
             players.start(f"actor.{number}", 2)
         source = Central(learner, judge, steps, np.random.default_rng(1))
         found, most = 0, 0
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE_S
         for _ in range(60):
             while sum(each.waiting for each in learner.actors) < halves:  # so does everybody while one is learnt from
                 assert time.monotonic() < deadline

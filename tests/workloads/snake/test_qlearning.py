@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.snake.exploring import Explored, Exploring, explored_from
@@ -30,7 +30,6 @@ def explored(steps: int, games: int, seed: int = 0) -> Explored:
     )
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 9), games=st.integers(1, 3), ahead=st.integers(1, 4))
 def test_a_transition_is_the_sum_of_the_moves_up_to_where_it_leads(
     seed: int, steps: int, games: int, ahead: int
@@ -123,7 +122,7 @@ def test_what_was_explored_travels_and_what_is_none_is_an_error() -> None:
         explored_from({"frames": whole["frames"]})
 
 
-@pytest.mark.timeout(300)  # seconds alone, more on a busy machine
+@pytest.mark.timeout(600)  # seconds alone, more on a busy machine
 def test_it_learns_what_a_move_is_worth_on_a_board_and_on_all_turned_ones() -> None:
     keras.utils.set_random_seed(3)
     model = build("small")

@@ -34,7 +34,7 @@ def test_games_that_fill_the_board_are_the_same_in_both_forms() -> None:
     assert seen["long"] > 1000
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     players=st.lists(st.sampled_from([at_random, to_the_fruit, after_the_tail, over_the_whole_board]), max_size=9),
@@ -43,7 +43,7 @@ def test_both_forms_play_the_same_game_whoever_plays_beside_whom(seed: int, play
     compare(VectorSnake(len(players), seed), players, steps=150, seed=seed)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_frame_always_holds_one_fruit_one_head_and_a_whole_tail(seed: int) -> None:
     random = np.random.default_rng(seed)
