@@ -100,7 +100,7 @@ class RayCluster:
             said = self._started_once(name, [*ray, *sizes, *words], node)
             if _STARTED in said:
                 return
-            assert _RAYS_OWN_TIMEOUT in said, f"{name} does not start: {said}"
+            assert _RAYS_OWN_TIMEOUT in said.lower(), f"{name} does not start: {said}"
         raise AssertionError(f"{name} does not start, {_TRIES} times: {said}")
 
     def _started_once(self, name: str, argv: Sequence[str], node: Node | None) -> str:
