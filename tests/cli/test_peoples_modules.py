@@ -12,6 +12,7 @@ import pytest
 import gpusched
 from tests.cli.command import Command
 from tests.cli.queue import queue, until_state
+from tests.patience import PATIENCE_S
 
 ROOT = Path(gpusched.__file__).parents[1]
 NAMES = ("platform", "signal", "socket", "types", "typing", "enum", "uuid", "math", "select", "msgspec", "selectors")
@@ -36,7 +37,9 @@ def mine(command: Command) -> Path:
 
 
 def ran(command: Command, argv: tuple[str, ...], cwd: Path) -> str:
-    told = subprocess.run(argv, cwd=cwd, env=command.env, capture_output=True, text=True, timeout=50, check=False)
+    told = subprocess.run(
+        argv, cwd=cwd, env=command.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout
 

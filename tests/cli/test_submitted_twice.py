@@ -18,6 +18,7 @@ from gpusched.control.client import control_socket, listener
 from gpusched.settings import load_settings
 from tests.cli.command import Command, until
 from tests.cli.queue import jobs
+from tests.patience import PATIENCE_S
 from tests.stand_in.library import ROOT
 
 HELD = ("run", "-d", "--json", "--hold", "--num-gpus", "0", "--", "true")
@@ -90,7 +91,7 @@ def test_an_id_that_cannot_be_printed_is_in_the_error(command: Command) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=50,
+            timeout=PATIENCE_S,
         )
 
     assert told.returncode == 5

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.patience import PATIENCE_S
+
 __all__ = ["Section", "Shell", "Step", "sections_of"]
 
 _HEADING: Final = re.compile(r"^##+ ")
 _FILE: Final = re.compile(r"^`([\w.-]+)`:$")
 _DIRECTIVE: Final = re.compile(r"^<!-- (needs|until): (.*) -->$")
 _END: Final = "\x01"
-PATIENCE_S: Final = 50.0
 
 
 class Step(NamedTuple):

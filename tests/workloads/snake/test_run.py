@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.workloads.launched import PATIENCE_S, Launched, Launches
+from tests.workloads.launched import WHOLE_TEST_S, Launched, Launches
 from workloads.snake.record import Row, read_rows
 from workloads.snake.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 
-pytestmark = pytest.mark.timeout(600)  # more than PATIENCE_S, in which all waits of one test end
+pytestmark = pytest.mark.timeout(600)  # more than WHOLE_TEST_S, in which all waits of one test end
 
 
 def small(**how: object) -> Settings:
@@ -36,7 +36,7 @@ class Replicas:
         self.run_dir = run_dir
         self._settings = msgspec.to_builtins(small(**settings))
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._until = time.monotonic() + PATIENCE_S
+        self._until = time.monotonic() + WHOLE_TEST_S
 
     def start(self, name: str, attempt: int = 0) -> subprocess.Popen[bytes]:
         role, rank = name.split(".")
