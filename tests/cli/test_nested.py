@@ -73,12 +73,12 @@ WAYS = [named_by_variables, named_by_relative_variables, named_by_a_file, named_
 def test_a_nested_run_waits(named: Callable[[Command], None], detached: bool, here: Command) -> None:
     """It waits for what the outer one holds, and with the same daemon."""
     named(here)
-    words = ("run", *(("-d",) if detached else ()), *ONE_GPU, "--gpus", "1", "--", "sh", "-c", "echo ran; pwd")
+    words = ("run", *(("-d",) if detached else ()), *ONE_GPU, "--num-gpus", "1", "--", "sh", "-c", "echo ran; pwd")
     # whatever a script does to these, the directories of a job stay those of the job
     inner = f"(cd /; unset XDG_STATE_HOME XDG_RUNTIME_DIR; {shlex.join([*GPUSCHED, *words])}) > told 2>&1"
 
     outer = f"echo begun; {inner} & {WAIT.format(gate='go')}{'; wait' if detached else ''}"
-    with running(here, "run", *ONE_GPU, "--gpus", "1", "--", "sh", "-c", outer) as process:
+    with running(here, "run", *ONE_GPU, "--num-gpus", "1", "--", "sh", "-c", outer) as process:
         assert line(process) == "begun"
         until(lambda: state(here, "run-2") == "queued", "the inner job waits")
         assert "run-1" in str(jobs(here)["run-2"]["why"])
@@ -95,15 +95,15 @@ def test_a_nested_run_waits(named: Callable[[Command], None], detached: bool, he
 def test_who_an_outer_replica_is_is_no_business_of_the_inner_one(here: Command) -> None:
     names = ["GPUSCHED_JOB", "GPUSCHED_REPLICA", "GPUSCHED_RUN_DIR", "GPUSCHED_STATE_DIR"]
     show = f"print(*map(__import__('os').environ.get, {names!r}))"
-    inner = shlex.join([*GPUSCHED, "run", "--gpus", "0", "--", sys.executable, "-c", show])
+    inner = shlex.join([*GPUSCHED, "run", "--num-gpus", "0", "--", sys.executable, "-c", show])
 
-    told = here.run("run", "--gpus", "0", "--", "sh", "-c", f"export GPUSCHED_KEYS=/outer; cd /; {inner}")
+    told = here.run("run", "--num-gpus", "0", "--", "sh", "-c", f"export GPUSCHED_KEYS=/outer; cd /; {inner}")
 
     assert told.stdout == f"run-2 command.0 {here.state}/jobs/run-2 {here.state}\n"
 
 
 def test_a_daemon_that_a_launch_in_the_foreground_needs_outlives_it_with_its_jobs(here: Command) -> None:
-    inner = shlex.join([*GPUSCHED, "run", "-d", "--gpus", "0", "--", "sh", "-c", WAIT.format(gate=here.home / "go")])
+    inner = shlex.join([*GPUSCHED, "run", "-d", "--num-gpus", "0", "--", "sh", "-c", WAIT.format(gate=here.home / "go")])
     workload = here.home / "outer.toml"
     script = f"cd /; {inner}; env > {here.home}/env"
     workload.write_text(f"name = 'outer'\n[roles.one]\ncommand = ['sh', '-c', {script!r}]\n")

@@ -23,7 +23,7 @@ CONSOLE = (sys.executable, "-c", "import sys; del sys.path[0]; from gpusched.__m
 """As pip's script: what is first on the path is its directory, in which nothing lies."""
 
 MODULE = (sys.executable, "-m", "gpusched")
-FREE = ("run", "--gpus", "0", "--", "sh", "-c", 'echo "$PYTHONPATH" "$PYTHONSTARTUP"')
+FREE = ("run", "--num-gpus", "0", "--", "sh", "-c", 'echo "$PYTHONPATH" "$PYTHONSTARTUP"')
 
 
 @pytest.fixture
@@ -67,14 +67,14 @@ def test_what_is_on_pythonpath_is_for_the_command_alone(command: Command, mine: 
     told = ran(command, (*CONSOLE, *FREE), command.home)
 
     assert told.endswith(f"frameworks/hook:{mine} start.py\n")
-    name = queue(command, "--gpus", "0", "--", sys.executable, "-c", "import sys; sys.exit('uuid' in sys.modules)")
+    name = queue(command, "--num-gpus", "0", "--", sys.executable, "-c", "import sys; sys.exit('uuid' in sys.modules)")
     until_state(command, name, "succeeded")
 
 
 def test_the_command_imports_from_where_it_was_typed(command: Command) -> None:
     (command.home / "platform.py").write_text("print('mine')")
 
-    told = ran(command, (*CONSOLE, "run", "--gpus", "0", "--", sys.executable, "-c", "import platform"), command.home)
+    told = ran(command, (*CONSOLE, "run", "--num-gpus", "0", "--", sys.executable, "-c", "import platform"), command.home)
 
     assert told == "mine\n"
 
@@ -94,9 +94,9 @@ def test_gpusched_starts_its_own_processes_wherever_it_is_found(found_by: str, c
     where = place if found_by == "the working directory" else home
     seen = ("sh", "-c", "tr '\\0' ' ' < /proc/$PPID/cmdline")
 
-    words = ran(command, (*gpusched, "run", "--gpus", "0", "--", *seen), where)
+    words = ran(command, (*gpusched, "run", "--num-gpus", "0", "--", *seen), where)
 
     assert " -E -P " in words
     assert ("-m gpusched.supervisor" in words) == (found_by == "site-packages")
-    ran(command, (*gpusched, "run", "-d", "--gpus", "0", "--", "true"), where)
+    ran(command, (*gpusched, "run", "-d", "--num-gpus", "0", "--", "true"), where)
     ran(command, (*gpusched, "wait", "run-2"), where)
