@@ -103,7 +103,9 @@ def test_who_an_outer_replica_is_is_no_business_of_the_inner_one(here: Command) 
 
 
 def test_a_daemon_that_a_launch_in_the_foreground_needs_outlives_it_with_its_jobs(here: Command) -> None:
-    inner = shlex.join([*GPUSCHED, "run", "-d", "--num-gpus", "0", "--", "sh", "-c", WAIT.format(gate=here.home / "go")])
+    inner = shlex.join(
+        [*GPUSCHED, "run", "-d", "--num-gpus", "0", "--", "sh", "-c", WAIT.format(gate=here.home / "go")]
+    )
     workload = here.home / "outer.toml"
     script = f"cd /; {inner}; env > {here.home}/env"
     workload.write_text(f"name = 'outer'\n[roles.one]\ncommand = ['sh', '-c', {script!r}]\n")

@@ -74,7 +74,9 @@ def test_what_is_on_pythonpath_is_for_the_command_alone(command: Command, mine: 
 def test_the_command_imports_from_where_it_was_typed(command: Command) -> None:
     (command.home / "platform.py").write_text("print('mine')")
 
-    told = ran(command, (*CONSOLE, "run", "--num-gpus", "0", "--", sys.executable, "-c", "import platform"), command.home)
+    told = ran(
+        command, (*CONSOLE, "run", "--num-gpus", "0", "--", sys.executable, "-c", "import platform"), command.home
+    )
 
     assert told == "mine\n"
 
