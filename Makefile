@@ -11,7 +11,7 @@ PROCS   ?= 4
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu test-clusters check lint format types lock bench bench-quick wheel clean .venv-ray
+.PHONY: help setup demo test test-gpu test-clusters check lint format types lock bench bench-quick pictures wheel clean .venv-ray
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench: $(READY) ## Measure all beside its peers and write docs/benchmarks.md: 40
 
 bench-quick: $(READY) ## A first look at the same, in five minutes; writes nothing
 	@$(BIN)/python -m bench.run --quick
+
+pictures: $(READY) ## Draw README's pictures of plan, launch and status again: four minutes of an idle host
+	@$(BIN)/python -m bench.pictures
 
 wheel: $(READY) ## Build the wheel into dist/
 	@$(BIN)/hatchling build --target wheel

@@ -1,0 +1,114 @@
+"""The pictures of README.md, made of the real program: `python -m bench.pictures [plan] [launch] [status]`.
+
+The plan and the launch are what they are. For the status the GPUs are tests/stand_in (NVIDIA's library answers without
+a device), and how much memory each process uses is made up; jobs, processes, shares and progress are real.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench.fresh import ROOT
+from bench.terminal import Program, draw
+from tests.cli.command import Command
+from tests.stand_in.library import StandIn
+
+__all__ = ["main"]
+
+IMAGES: Final = ROOT / "docs" / "images"
+_GPUSCHED: Final = (sys.executable, "-P", "-m", "gpusched")
+_COLUMNS: Final = 106
+_LEARNT_S: Final = 100.0
+_PARTS: Final = (0.69, 0.79, 0.73, 0.81, 0.62, 0.66)
+"""How much of its share each process is shown to use."""
+_FOREIGN_MIB: Final = 2944
+_DEVICES: Final = """
+gpus 4
+set * used 0
+set 0 util 91
+set 0 temp 63
+set 0 power 212000
+set 1 util 64
+set 1 temp 55
+set 1 power 134000
+set 2 util 58
+set 2 temp 52
+set 2 power 128000
+set 3 util 61
+set 3 temp 54
+set 3 power 131000
+"""
+
+
+def main() -> None:
+    """Draw those that are named, or all."""
+    drawn: dict[str, Callable[[Command], None]] = {"plan": _plan, "launch": _launch, "status": _status}
+    parser = argparse.ArgumentParser(prog="python -m bench.pictures", description="draw the pictures of README.md")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which; default: {' '.join(drawn)}")
+    names = parser.parse_args().names or list(drawn)
+    if unknown := set(names) - set(drawn):
+        parser.error(f"there is no picture {', '.join(sorted(unknown))}")
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="g", ignore_cleanup_errors=True) as home:
+            command = Command(Path(home), {"PYTHONPATH": str(ROOT)})
+            try:
+                drawn[name](command)
+            finally:
+                command.end()
+        print(IMAGES / f"{name}.png")
+
+
+def _plan(command: Command) -> None:
+    _draw("plan", ("plan", "--procs", "32", "--machine", "p3.8xlarge"), command.env)
+
+
+def _launch(command: Command) -> None:
+    words = ("launch", "snake", "--procs", "4", "--network", "small", "--minutes", "3", "--watch")
+    _draw("launch", words, command.env, lines=30, seconds=_LEARNT_S)
+
+
+def _status(command: Command) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        host = StandIn(Path(folder)).host(_DEVICES)
+        command.env |= {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        foreign = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)  # train_resnet.py"])
+        try:
+            others = f"{_DEVICES}set 3 used {_FOREIGN_MIB}\nprocess 3 C {foreign.pid} {_FOREIGN_MIB}\n"
+            host.change(others)
+            command.run("launch", "-d", "snake", "--procs", "5", "--network", "small", "--minutes", "10")
+            command.run("run", "-d", "--num-gpus", "2", "--name", "eval", "--", "sleep", "600")
+            time.sleep(_LEARNT_S)
+            host.change(others + _usage(json.loads(command.run("status", "--json").stdout)))
+            _draw("status", ("status",), command.env)
+            command.run("stop", "--all", "--kill")
+        finally:
+            foreign.kill()
+            foreign.wait()
+
+
+def _usage(status: Mapping[str, Any]) -> str:
+    """Return the lines of a scenario in which each replica uses a part of its share."""
+    replicas = [each for job in status["jobs"] for each in job["replicas"] if each["limit_mib"] and each["pid"]]
+    used = dict.fromkeys(range(4), 0) | {3: _FOREIGN_MIB}
+    lines = []
+    for replica, part in zip(replicas, _PARTS, strict=True):
+        mib = round(part * replica["limit_mib"])
+        used[replica["device_index"]] += mib
+        lines.append(f"process {replica['device_index']} C {replica['pid']} {mib}")
+    return "\n".join([*lines, *(f"set {gpu} used {mib}" for gpu, mib in used.items()), ""])
+
+
+def _draw(name: str, words: Sequence[str], env: Mapping[str, str], *, lines: int = 60, seconds: float = 60) -> None:
+    with Program((*_GPUSCHED, *words), env, _COLUMNS, lines) as program:
+        program.follow(seconds)
+        draw(program.terminal, IMAGES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
