@@ -12,7 +12,7 @@ from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPer
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.wish import Wish, xla_variable
+from gpusched.engines.wish import Wish, visible_here, xla_variable
 from gpusched.errors import HostFault, UsageError
 from gpusched.settings import load_settings
 
@@ -98,7 +98,8 @@ def export(
         raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched export {kind} {named.name}")
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy)
+    visible = visible_here(os.environ, machine)
+    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
     if kind == "slurm":
         script = _batch_script(loaded, options, wish, cluster, name or loaded.name, as_json=as_json)
         _put(script, _path(kind, name or loaded.name, output, "json" if as_json else "sh"))

@@ -16,7 +16,7 @@ from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, 
 from gpusched.cli.text import printable
 from gpusched.cli.workloads import complete_workload
 from gpusched.engines.local import Asked
-from gpusched.engines.wish import Wish
+from gpusched.engines.wish import Wish, visible_here
 from gpusched.errors import UsageError
 from gpusched.model.job import Joining
 from gpusched.settings import Settings, load_settings
@@ -89,7 +89,8 @@ def join(
     if not detach:
         require_no_queue(queue, "a join")
     patience_s = _whole_seconds(patience)
-    wish = Wish(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy)
+    visible = visible_here(os.environ, machine)
+    wish = Wish(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy, visible=visible)
     settings = load_settings(os.environ)
     ours = _key(endpoint, key, insecure=insecure)
     invited = _invited(endpoint, ours)

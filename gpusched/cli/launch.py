@@ -28,7 +28,7 @@ from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
-from gpusched.engines.wish import Wish
+from gpusched.engines.wish import Wish, visible_here
 from gpusched.errors import UsageError
 from gpusched.settings import Settings, load_settings
 
@@ -109,7 +109,8 @@ def launch(
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
+    least, visible = 1 if listen is None else 0, visible_here(os.environ, machine)
+    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, least, visible)
     settings = load_settings(os.environ)
     cluster = ClusterWish(
         engine, nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()), address, patience

@@ -12,7 +12,7 @@ from gpusched.cli.command_options import CommandWish
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.queue_options import QueueWish
 from gpusched.contract import outside_environment
-from gpusched.engines.wish import Wish, xla_variable
+from gpusched.engines.wish import Wish, visible_here, xla_variable
 from gpusched.errors import HostFault
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
@@ -41,6 +41,7 @@ def workload_submission(
         policy=wish.policy,
         gpus=wish.gpus,
         exclude_gpus=wish.exclude_gpus,
+        visible=wish.visible,
         machine=_from_anywhere(wish.machine),
         cwd=_here(),
         environ=_environment(),
@@ -59,12 +60,14 @@ def command_submission(
     `python` is what `{python}` stands for in a workload's command: itself here, since a command is taken as it stands.
     Raises UsageError and HostFault.
     """
+    need = wish.need()
     role = Role(name=_ROLE, command=tuple(command), restart=Restart(policy="never"))
     submission = Submission(
         workload=Workload(name=_COMMANDS, roles=(role,), leader=_ROLE),
-        command=wish.need(),
+        command=need,
         gpus=wish.gpus,
         exclude_gpus=wish.exclude_gpus,
+        visible=None if need.devices == 0 else visible_here(os.environ, wish.machine),
         machine=_from_anywhere(wish.machine),
         cwd=_here(),
         environ={} if launcher is not None else _environment(),
@@ -87,9 +90,11 @@ def submit_detached(submission: Submission, settings: Settings, *, as_json: bool
         import msgspec
 
         _print_taken(msgspec.json.encode(job).decode(), name)
-        return name
-    _print_taken(name, name)
-    print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
+    else:
+        _print_taken(name, name)
+        print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
+    if submission.visible is not None:
+        print(f"gpusched: {submission.visible.variable}: no other device is taken", file=sys.stderr)
     return name
 
 

@@ -11,10 +11,10 @@ import msgspec
 from gpusched.daemon.job import Job
 from gpusched.daemon.parts import Parts
 from gpusched.daemon.plans import plan_for
-from gpusched.errors import NotFound, UsageError
+from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandNeed, Submission
-from gpusched.planner import number_of_devices, select_devices
+from gpusched.planner import number_of_devices, restriction, select_devices
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.supervisor.expand_job import require_short_socket
 from gpusched.supervisor.jobdir import reserve
@@ -104,6 +104,7 @@ def _question(submission: Submission) -> bytes:
             submission.policy,
             submission.gpus,
             submission.exclude_gpus,
+            submission.visible,
             submission.machine,
             submission.workload.name,
         )
@@ -112,8 +113,13 @@ def _question(submission: Submission) -> bytes:
 
 def _with_devices(submission: Submission, inventory: Inventory) -> Submission:
     """Return the submission with the uuids of the devices it may use, and their number where a command asks for all."""
-    command = submission.command
-    only = select_devices(inventory, submission.gpus, submission.exclude_gpus, counted=command is not None)
+    command, visible = submission.command, submission.visible
+    if command is not None and command.devices == 0:
+        visible = None
+    only = select_devices(inventory, submission.gpus, submission.exclude_gpus, visible, counted=command is not None)
+    if command is not None and visible is not None and only is not None and not only:
+        hint = "unset CUDA_VISIBLE_DEVICES, or run without a GPU: --num-gpus 0"
+        raise NeverFits(restriction(inventory, visible).line, hint)
     if only is not None and command == CommandNeed():
         command = CommandNeed(devices=number_of_devices(inventory, only))
     return msgspec.structs.replace(submission, only=None if only is None else tuple(sorted(only)), command=command)

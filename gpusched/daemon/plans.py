@@ -6,19 +6,31 @@ It owns which of the planner's two ways a submission takes, a workload's roles o
 import math
 from collections.abc import Hashable, Sequence
 
+from msgspec.structs import replace
+
 from gpusched.errors import NeverFits
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandNeed, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request, RoleRequest
-from gpusched.planner import Rules, plan, select_devices
+from gpusched.planner import Rules, plan, restriction, select_devices
 from gpusched.planner.budget import Budget
 from gpusched.planner.command import command_fits, could_use, plan_command
 from gpusched.planner.fit import request_fits, with_count
 from gpusched.probe.base import require_usable
 from gpusched.settings import Settings
 
-__all__ = ["chosen_devices", "could_be_on", "fits", "need_of", "needs_devices", "plan_for", "request_of", "ways"]
+__all__ = [
+    "chosen_devices",
+    "could_be_on",
+    "fits",
+    "need_of",
+    "needs_devices",
+    "plan_for",
+    "request_of",
+    "restriction_lines",
+    "ways",
+]
 
 
 def plan_for(
@@ -33,11 +45,16 @@ def plan_for(
     Raises NeverFits, NotNow, UsageError for a device that is not here or an unknown policy, and HostFault for a driver
     that does not work.
     """
+    notes = restriction_lines(submission, inventory)
+    if submission.only == ():
+        inventory = replace(inventory, devices=())
     only = chosen_devices(submission, inventory)
     if avoid:
         every = frozenset(device.uuid for device in inventory.devices) if only is None else only
         only = every - avoid
-    rules = Rules(policy=submission.policy, context_mib=settings.context_mib, headroom=settings.headroom, only=only)
+    rules = Rules(
+        policy=submission.policy, context_mib=settings.context_mib, headroom=settings.headroom, only=only, notes=notes
+    )
     if submission.command is not None:
         return plan_command(submission.command, inventory, leases, rules, submission.workload.name)
     return plan(request_of(submission), inventory, leases, rules, submission.maximise)
@@ -77,15 +94,26 @@ def chosen_devices(submission: Submission, inventory: Inventory) -> frozenset[st
         return None
     require_usable(inventory)
     if submission.only is None:
-        return select_devices(inventory, submission.gpus, submission.exclude_gpus)
+        return select_devices(inventory, submission.gpus, submission.exclude_gpus, submission.visible)
     only = frozenset(submission.only)
     if only.isdisjoint(device.uuid for device in inventory.devices):
         raise NeverFits(f"none of its devices is here: {', '.join(submission.only)}", "see gpusched status")
     return only
 
 
+def restriction_lines(submission: Submission, inventory: Inventory) -> tuple[str, ...]:
+    """Return what a person's CUDA_VISIBLE_DEVICES leaves the job, in one line or none. Raises UsageError."""
+    if submission.visible is None or not inventory.devices or not _asks_for_devices(submission):
+        return ()
+    return tuple(filter(None, (restriction(inventory, submission.visible).line,)))
+
+
 def needs_devices(submission: Submission) -> bool:
-    """Return whether the job asks for anything of a device."""
+    """Return whether the job asks for anything of a device, and may use one."""
+    return submission.only != () and _asks_for_devices(submission)
+
+
+def _asks_for_devices(submission: Submission) -> bool:
     if submission.command is not None:
         return submission.command.devices != 0
     return any(role.on_device and role.count for role in request_of(submission).roles)
@@ -114,6 +142,7 @@ def need_of(submission: Submission) -> Hashable:
         submission.policy,
         submission.gpus,
         submission.exclude_gpus,
+        submission.visible,
         submission.only,
     )
 

@@ -18,10 +18,11 @@ _MOST_DEVICES: Final = 3
 
 
 def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib: int) -> str:
-    """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs."""
+    """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs, and what it is restricted to."""
+    within = "" if submission.visible is None else f" (with {submission.visible.variable})"
     if submission.command is not None:
-        return f"needs {needed(submission.command, context_mib)}{_part(submission, grounds)}"
-    return f"needs {needed_by(request_of(submission).roles, context_mib)}"
+        return f"needs {needed(submission.command, context_mib)}{_part(submission, grounds)}{within}"
+    return f"needs {needed_by(request_of(submission).roles, context_mib)}{within}"
 
 
 def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpusched.doctor.facts import DeviceFacts, Finding, error, ok, warning
+from gpusched.errors import UsageError
 from gpusched.model.device import Device
+from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import holders
+from gpusched.planner import restriction
 from gpusched.units import format_mib
 
 __all__ = [
@@ -141,12 +144,19 @@ def check_device_order(facts: DeviceFacts) -> Finding:
 
 
 def check_visible_devices(facts: DeviceFacts) -> Finding:
-    """Does this shell hide devices from CUDA?"""
+    """Does this shell hide devices from CUDA, and so from what is planned here?"""
     seen = facts.variables.get("CUDA_VISIBLE_DEVICES")
     if seen is None:
         return ok("visible-devices", "CUDA_VISIBLE_DEVICES is not set")
-    found = f"CUDA_VISIBLE_DEVICES={seen!r} in this shell: gpusched plans on all devices all the same"
-    return warning("visible-devices", found, "unset CUDA_VISIBLE_DEVICES  # to use some only: --gpus 0,2")
+    cure = "unset CUDA_VISIBLE_DEVICES  # to use some only: --gpus 0,2"
+    visible = VisibleDevices(names=seen, by_bus=facts.variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
+    try:
+        left = restriction(facts.inventory, visible).line
+    except UsageError as error:
+        return warning("visible-devices", str(error), cure)
+    if not left:
+        return ok("visible-devices", f"{visible.variable} names all devices")
+    return warning("visible-devices", f"{left} by plan, launch, run and join in this shell", cure)
 
 
 def check_mps(facts: DeviceFacts) -> Finding:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gpusched
+from gpusched.contract import users_visible_devices
 from gpusched.doctor.collect_host import host_facts, place_facts
 from gpusched.doctor.facts import DaemonFacts, DeviceFacts, Facts, SoftwareFacts
 from gpusched.errors import GpuschedError, NoDaemon
@@ -110,10 +111,21 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
         module_version=_first_line("/sys/module/nvidia/version"),
         library_version=_library_version(),
         on_bus=_on_bus(),
-        variables={name: environ[name] for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES") if name in environ},
+        variables=_variables(environ),
         uvm_missing=Path("/dev/nvidiactl").exists() and not Path("/dev/nvidia-uvm").exists(),
         mps=_mps(),
     )
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a person has set of which devices CUDA sees, and in which order."""
+    visible = users_visible_devices(environ)
+    order = environ.get("CUDA_DEVICE_ORDER")
+    return {
+        name: value
+        for name, value in (("CUDA_DEVICE_ORDER", order), ("CUDA_VISIBLE_DEVICES", visible))
+        if value is not None
+    }
 
 
 def _first_line(path: str) -> str | None:

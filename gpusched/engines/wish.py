@@ -1,16 +1,20 @@
 """What a person typed of a plan, and the way from it to a plan for this host or for another."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gpusched import contract
 from gpusched.errors import NotNow
 from gpusched.model.device import Inventory
+from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
 
-__all__ = ["Wish", "without_drained", "xla_variable"]
+__all__ = ["Wish", "visible_here", "without_drained", "xla_variable"]
 
 
 class Wish(NamedTuple):
@@ -24,6 +28,7 @@ class Wish(NamedTuple):
     actor_memory: str | None = None
     policy: str = "balanced"
     least_procs: int = 1
+    visible: VisibleDevices | None = None
 
     def plan(self, workload: Workload, settings: Settings) -> Plan:
         """Return the plan for `workload`, beside what is leased on this host if it is for this host.
@@ -66,17 +71,31 @@ class Wish(NamedTuple):
         self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
     ) -> Plan:
         """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
-        from gpusched.planner import Rules, counted_role, plan, select_devices
+        from gpusched.planner import Rules, counted_role, plan, restriction, select_devices
 
         request = self.request(workload)
+        only = select_devices(inventory, self.gpus, self.exclude_gpus, self.visible)
+        notes = () if self.visible is None else (restriction(inventory, self.visible).line,)
+        if only is not None and not only:
+            inventory = replace(inventory, devices=())
         rules = Rules(
             policy=self.policy,
             context_mib=settings.context_mib,
             headroom=settings.headroom,
-            only=select_devices(inventory, self.gpus, self.exclude_gpus),
+            only=only,
+            notes=tuple(filter(None, notes)),
         )
         maximise = counted_role(workload) if self.procs == "max" else None
         return plan(request, inventory, leases, rules, maximise)
+
+
+def visible_here(environ: Mapping[str, str], machine: str | None) -> VisibleDevices | None:
+    """Return what a person's CUDA_VISIBLE_DEVICES leaves of this host; None if it is unset, or the host is another."""
+    names = contract.users_visible_devices(environ)
+    if names is None or machine is not None:
+        return None
+    by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return VisibleDevices(names=names.encode(errors="replace").decode(), by_bus=by_bus)
 
 
 def without_drained(inventory: Inventory, settings: Settings) -> Inventory:

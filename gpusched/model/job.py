@@ -20,6 +20,7 @@ __all__ = [
     "Spread",
     "Submission",
     "Text",
+    "VisibleDevices",
 ]
 
 Share = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
@@ -48,6 +49,18 @@ class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
     devices: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
     memory_mib: Amount | None = None
     fraction: Share | None = None
+
+
+class VisibleDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's CUDA_VISIBLE_DEVICES. `by_bus`: CUDA_DEVICE_ORDER has CUDA count devices as gpusched does."""
+
+    names: Text
+    by_bus: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The variable and its value, for people."""
+        return f"CUDA_VISIBLE_DEVICES={self.names!r}"
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True, tag="listening"):
@@ -125,9 +138,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """One job as it was asked for. Either `request` (a workload's roles) or `command` says what it needs.
 
     `maximise` names a role of the request whose number is to be the largest that fits. `options` are the workload's, as
-    JSON. `only`: the uuids of the devices it may use, None for all. `machine`: a described machine instead of this
-    host. `environ` is the whole environment of who asked, `python` and `xla_variable` what was true there. `after`: ids
-    of jobs that must have succeeded before. `at` in Unix seconds. `time_limit_s` counts from the start. `launcher`: the
+    JSON. `visible` restricts it as `gpus` does. `only`: the uuids of the devices it may use, None for all; where
+    it is empty, a workload has no device. `machine`: a described machine instead of this host. `environ` is the whole
+    environment of who asked, `python` and `xla_variable` what was true there. `after`: ids of jobs that must have
+    succeeded before. `at` in Unix seconds. `time_limit_s` counts from the start. `launcher`: the
     process that starts the job when its turn has come, and that the job must not outlive; None: the daemon starts it.
     `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn by lot by who submits, the same each time
     that it submits the same job, whose answer may have been lost; empty where it submits once.
@@ -142,6 +156,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     policy: Text = "balanced"
     gpus: Text | None = None
     exclude_gpus: Text | None = None
+    visible: VisibleDevices | None = None
     only: tuple[Text, ...] | None = None
     machine: Text | None = None
     cwd: Text

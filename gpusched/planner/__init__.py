@@ -9,6 +9,7 @@ from gpusched.planner.expand import document, replica_specs
 from gpusched.planner.part import numbered_from
 from gpusched.planner.request import counted_role, request_for
 from gpusched.planner.select import named_devices, number_of_devices, select_devices
+from gpusched.planner.visible import restriction
 
 __all__ = [
     "Rules",
@@ -20,5 +21,6 @@ __all__ = [
     "plan",
     "replica_specs",
     "request_for",
+    "restriction",
     "select_devices",
 ]

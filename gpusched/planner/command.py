@@ -45,8 +45,9 @@ def plan_command(
         raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --num-gpus 0")
     grounds = budgets(inventory, leases, rules.headroom, rules.only)
     pieces = _pieces(need, grounds, rules.context_mib)
+    excluded = (*rules.notes, *left_out(inventory, rules.only))
     if pieces is None:
-        raise _refusal(need, grounds, leases, rules.context_mib, left_out(inventory, rules.only))
+        raise _refusal(need, grounds, leases, rules.context_mib, excluded)
     replica = _replica(pieces, inventory.cpus, rules.context_mib, whole=need.devices is not None)
     memory = Memory(min_mib=replica.limit_mib) if pieces else None
     used = {piece.budget.device.uuid for piece in pieces}
@@ -57,7 +58,7 @@ def plan_command(
         devices=tuple(device_plan(budget, *[replica] * (budget.device.uuid in used)) for budget in grounds),
         replicas=(replica,),
         why=(_why(need, replica, pieces),),
-        warnings=(*left_out(inventory, rules.only), *warnings(inventory, grounds, (replica,))),
+        warnings=(*excluded, *warnings(inventory, grounds, (replica,))),
     )
 
 

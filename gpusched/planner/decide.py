@@ -42,15 +42,16 @@ def plan(
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
+    excluded = (*rules.notes, *left_out(inventory, rules.only))
     search = _Search(request, budgets(inventory, leases, rules.headroom, rules.only), rules.context_mib, policy)
-    whole, problem = _divided(search, rules, leases, left_out(inventory, rules.only))
+    whole, problem = _divided(search, rules, leases, excluded)
     if maximise is not None:
         search = search.with_most(maximise, len(inventory.cpus))
     everything = frozenset(role.name for role in request.roles if role.devices == "all")
     if everything:
         search = search.with_all_devices()
     if search.request is not request:
-        whole, problem = _divided(search, rules, leases, left_out(inventory, rules.only))
+        whole, problem = _divided(search, rules, leases, excluded)
     request, grounds = search.request, search.grounds
     narrowed, limit = next(_solutions(problem, policy))
     placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus, whole)
@@ -72,7 +73,7 @@ def plan(
         devices=devices,
         replicas=replicas,
         why=why(decision),
-        warnings=(*left_out(inventory, rules.only), *warnings(inventory, grounds, replicas)),
+        warnings=(*excluded, *warnings(inventory, grounds, replicas)),
     )
 
 
@@ -159,6 +160,6 @@ def _without_devices(request: Request, inventory: Inventory, rules: Rules, maxim
         policy=rules.policy,
         devices=(),
         replicas=replicas,
-        why=why_without_devices(request, inventory, maximise),
-        warnings=warnings(inventory, (), replicas),
+        why=why_without_devices(request, inventory, maximise, hidden=bool(rules.notes)),
+        warnings=(*rules.notes, *warnings(inventory, (), replicas)),
     )

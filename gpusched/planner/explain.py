@@ -46,14 +46,15 @@ def why(decision: Decision) -> tuple[str, ...]:
     )
 
 
-def why_without_devices(request: Request, inventory: Inventory, maximised: str | None) -> tuple[str, ...]:
-    """Return the reasons for a plan on a host without a GPU."""
+def why_without_devices(
+    request: Request, inventory: Inventory, maximised: str | None, *, hidden: bool
+) -> tuple[str, ...]:
+    """Return the reasons for a plan on a host without a GPU, or with none that may be used (`hidden`)."""
     everything = sum(role.count for role in request.roles)
     processes = f"{everything} process{'' if everything == 1 else 'es'}"
     share = "shares" if everything == 1 else "share"
-    lines = [
-        f"{inventory.host} has no GPU: {processes} {share} its {number(len(inventory.cpus), 'CPU')}, without limits"
-    ]
+    none = f"no GPU of {inventory.host} may be used" if hidden else f"{inventory.host} has no GPU"
+    lines = [f"{none}: {processes} {share} its {number(len(inventory.cpus), 'CPU')}, without limits"]
     if maximised is not None:
         count = next(role.count for role in request.roles if role.name == maximised)
         lines.append(_one_for_each_cpu(count, maximised))

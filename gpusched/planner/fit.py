@@ -19,6 +19,8 @@ __all__ = ["Division", "Rules", "any_fits", "division", "giving_way", "needs", "
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan keeps to. `headroom` in 1/10 000 of a device; `only` are the uuids to use, None for all.
 
+    `notes`: lines on where `only` is from, for the plan's warnings and for whom it refuses.
+
     `context_mib`: what every replica takes on a device before it allocates anything.
     """
 
@@ -26,6 +28,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     context_mib: int = 450
     headroom: int = 200
     only: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Division(NamedTuple):

@@ -24,6 +24,8 @@ class Command:
         self.home = home
         self.state = home / "state"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
+        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):  # a person's, which would choose devices for a test
+            self.env.pop(name, None)
         self.env |= {"GPUSCHED_STATE_DIR": str(self.state), "GPUSCHED_RUNTIME_DIR": str(home / "run")}
         self.env |= {"GPUSCHED_LEASE_DIR": str(home / "leases"), "HOME": str(home), **(env or {})}
 

@@ -133,7 +133,13 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
         "CUDA_DEVICE_ORDER=FASTEST_FIRST",
         "export",
     ),
-    (of_devices.check_visible_devices, devices(variables={"CUDA_VISIBLE_DEVICES": "0"}), "warning", "='0'", "unset"),
+    (
+        of_devices.check_visible_devices,
+        devices(gpu(), gpu(1), variables={"CUDA_VISIBLE_DEVICES": "0"}),
+        "warning",
+        "='0': only GPU 0 may be used",
+        "unset",
+    ),
     (of_devices.check_mps, devices(mps=(12,)), "warning", "process 12", "nvidia-cuda-mps-control"),
     (
         of_devices.check_foreign,
