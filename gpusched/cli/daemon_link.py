@@ -1,6 +1,10 @@
-"""What the commands ask the daemon, with the answers as values; and how long they bear with a daemon that is away."""
+"""What the commands ask the daemon, with the answers as values; and how long they bear with a daemon that is away.
+
+Where none answers, the job directories do for what only reads; what changes a job, or waits for its end, starts one.
+"""
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from gpusched.cli.interrupt import raise_if_interrupted
+from gpusched.cli.job_files import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, ProtocolError, UsageError
 from gpusched.settings import Settings, load_settings
 
@@ -17,7 +22,7 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
 
-__all__ = ["Link", "complete_job"]
+__all__ = ["Link", "complete_job", "find_jobs", "link_to_change"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
@@ -154,6 +159,36 @@ class Link:
         return self._client
 
 
+def find_jobs(
+    settings: Settings, ids: Sequence[str] = (), ended: int = 0, *, quiet: bool = False
+) -> "tuple[JobStatus, ...]":
+    """Return the jobs as `Link.jobs` does; where no daemon answers, as their directories show them.
+
+    That is noted on stderr where there is a queue, of which this shows little, unless `quiet`. Raises NotFound for an
+    id that there is not, and HostFault where the state directory cannot be read.
+    """
+    try:
+        with Link(settings) as link:
+            return link.jobs(ids, ended)
+    except NoDaemon as error:
+        found = jobs_on_disk(settings, ids, ended)
+        if has_queue(settings) and not quiet:
+            print(f"gpusched: {error.message}: this is what the job directories show", file=sys.stderr)
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        return found
+
+
+def link_to_change(settings: Settings, ids: Sequence[str]) -> Link:
+    """Return a link for what needs the daemon: it is started if there is none and there are jobs.
+
+    Raises NotFound for the jobs `ids` where there can be none.
+    """
+    known = has_jobs(settings)
+    if ids and not known:
+        raise NotFound(f"there is no job {ids[0]}", "see `gpusched ps --all`")
+    return Link(settings, starts=known, lasting=True)
+
+
 def _perhaps_queued(error: GpuschedError) -> GpuschedError:
     message = f"{error.message}; the daemon that was asked first may have queued the job all the same"
     kind = NoDaemon if isinstance(error, NoDaemon) else type(error)
@@ -161,12 +196,16 @@ def _perhaps_queued(error: GpuschedError) -> GpuschedError:
 
 
 def complete_job(incomplete: str) -> list[str]:
-    """Return the ids of jobs that begin so, for the shell's completion; none if the daemon does not answer at once."""
+    """Return the ids of jobs that begin so, for the shell's completion: of all if no daemon answers at once."""
     from gpusched.control.client import Client
     from gpusched.control.messages import Jobs, ListJobs
 
-    with suppress(GpuschedError), Client(load_settings(os.environ)) as client:
-        answer = client.ask(ListJobs(), _COMPLETION_S)
+    names: list[str] = []
+    with suppress(GpuschedError):
+        settings = load_settings(os.environ)
+        names = job_names(settings)
+        with Client(settings) as client:
+            answer = client.ask(ListJobs(), _COMPLETION_S)
         if isinstance(answer, Jobs):
-            return [job.id for job in answer.jobs if job.id.startswith(incomplete)]
-    return []
+            names = [job.id for job in answer.jobs]
+    return [name for name in names if name.startswith(incomplete)]

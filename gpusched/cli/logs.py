@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.daemon_link import Link, complete_job, find_jobs
 from gpusched.cli.log_tail import LogTail, Writer
 from gpusched.errors import NotFound
 from gpusched.settings import Settings, load_settings
@@ -40,22 +40,21 @@ def logs(
     Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
     """
     settings = load_settings(os.environ)
-    with Link(settings, lasting=True) as link:
-        found = link.job(job)
-        if follow:
-            found = _until_begun(link, found)
-        tails = _tails(found, replica, lines, as_json=as_json)
-        if not follow:
-            for tail in tails:
-                tail.show(last=True)
-            return
-        found = _until_over(settings, found, tails)
+    (found,) = find_jobs(settings, [job])
+    if follow:
+        found = _until_begun(settings, found)
+    tails = _tails(found, replica, lines, as_json=as_json)
+    if not follow:
+        for tail in tails:
+            tail.show(last=True)
+        return
+    found = _until_over(settings, found, tails)
     from gpusched.cli.job_words import end_line
 
     print(end_line(found), file=sys.stderr)
 
 
-def _until_begun(link: Link, job: "JobStatus") -> "JobStatus":
+def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
     """Return the job when it no longer waits; tell on stderr what it waits for, each time that changes."""
     from gpusched.cli.text import printable
     from gpusched.model.status import JOB_TERMINAL, JobState
@@ -67,7 +66,7 @@ def _until_begun(link: Link, job: "JobStatus") -> "JobStatus":
             print(f"{job.id} waits: {printable(why)}", file=sys.stderr)
             told = why
         time.sleep(_QUEUE_LOOK_S)
-        job = link.job(job.id)
+        (job,) = find_jobs(settings, [job.id], quiet=True)
     return job
 
 
@@ -87,7 +86,7 @@ def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) 
 
 
 def _is_over(settings: Settings, job: str) -> bool:
-    """Return False if the daemon has queued the job again, or is about to. Without a daemon nobody does."""
+    """Return False if the daemon has queued the job again, or is about to. Without a daemon it is over."""
     from gpusched.model.status import JOB_TERMINAL
 
     try:

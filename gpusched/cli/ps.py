@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Annotated, Final
 
-from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.daemon_link import complete_job, find_jobs
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 from gpusched.settings import load_settings
@@ -34,8 +34,7 @@ def ps(
     if everything and last is not None:
         raise UsageError("--all and --last exclude each other", "give one of them")
     ended = _MOST if everything else 20 if last is None else last
-    with Link(load_settings(os.environ)) as link:
-        found = link.jobs(jobs or (), ended)
+    found = find_jobs(load_settings(os.environ), jobs or (), ended)
     if as_json:
         from gpusched.cli.queue_change import print_jobs
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpusched.cli.daemon_link import Link
+from gpusched.cli.daemon_link import link_to_change
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ __all__ = ["change", "print_jobs"]
 
 def change(request: "Request", jobs: Sequence[str], *, as_json: bool) -> None:
     """Have `request` done, and print what the daemon says, or the jobs as they are then."""
-    with Link(load_settings(os.environ)) as link:
+    with link_to_change(load_settings(os.environ), jobs) as link:
         told = link.done(request)
         if as_json:
             print_jobs(link.jobs(jobs))

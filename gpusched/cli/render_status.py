@@ -80,7 +80,7 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
     yield Text("")
     yield from job_table(snapshot, paper.width)
     if snapshot.queue_problem is not None:
-        yield Text(f"jobs that wait are not shown: {snapshot.queue_problem}", style="bold red")
+        yield Text(f"of jobs that wait little is known: {snapshot.queue_problem}", style="bold red")
     if devices:
         yield Text("")
         yield from process_table(snapshot, paper.width)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gpusched.cli.job_files import waiting_on_disk
 from gpusched.errors import GpuschedError, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
@@ -136,19 +137,19 @@ def _jobs(
 
 
 def _queue(settings: Settings) -> tuple[tuple[JobStatus, ...], str | None]:
-    """Return the jobs that live as the daemon tells, none without one; and what is wrong with it."""
+    """Return the jobs that live as the daemon tells, else those that seem to wait; and what is wrong with it."""
     from gpusched.control.place import control_socket, listener
 
     try:
         if listener(control_socket(settings)) is None:
-            return (), None
+            return waiting_on_disk(settings), None
         from gpusched.control.client import Client
         from gpusched.control.messages import Jobs, ListJobs
 
         with Client(settings) as client:
             answer = client.ask(ListJobs(ended=0), _QUEUE_PATIENCE_S)
     except GpuschedError as error:
-        return (), error.message
+        return waiting_on_disk(settings), error.message
     return (answer.jobs if isinstance(answer, Jobs) else ()), None
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.daemon_link import Link, complete_job, link_to_change
+from gpusched.cli.job_files import has_jobs
 from gpusched.cli.wait import ends
 from gpusched.errors import UsageError
 from gpusched.settings import load_settings
@@ -34,8 +35,9 @@ def stop(
 
     if bool(jobs) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
-    with Link(load_settings(os.environ), lasting=True) as link:
-        ids = [job.id for job in link.jobs(jobs or ())]
+    settings = load_settings(os.environ)
+    with link_to_change(settings, jobs or ()) as link:
+        ids = [job.id for job in link.jobs(jobs or ())] if jobs or has_jobs(settings) else []
         told = link.done(Stop(ids=tuple(jobs or ()), everything=everything, kill=kill)) if ids else ()
         if not ids and not as_json:
             print("no job runs or waits")

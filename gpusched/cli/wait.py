@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.daemon_link import Link, complete_job
+from gpusched.cli.daemon_link import Link, complete_job, link_to_change
 from gpusched.errors import GpuschedError, JobFailed
 from gpusched.settings import load_settings
 
@@ -35,7 +35,7 @@ def wait(
 
     deadline = None if timeout is None else time.monotonic() + _seconds(timeout)
     found = []
-    with Link(load_settings(os.environ), lasting=True) as link:
+    with link_to_change(load_settings(os.environ), jobs) as link:
         for job in ends(link, jobs, deadline):
             found.append(job)
             if not as_json:

@@ -1,6 +1,8 @@
 """Every command that asks the daemon: without one, with one that hangs, and with one of another version."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,20 +12,12 @@ import pytest
 
 from gpusched.control.place import control_socket
 from gpusched.settings import load_settings
-from tests.cli.command import Command
+from tests.cli.command import Command, until
+from tests.cli.queue import queue
 from tests.patience import PATIENCE_S
 
-COMMANDS = (
-    ("ps",),
-    ("ps", "run-1", "--why"),
-    ("logs", "run-1"),
-    ("logs", "-f", "run-1"),
-    ("wait", "run-1"),
-    ("stop", "run-1"),
-    ("stop", "--all"),
-    ("hold", "run-1"),
-    ("release", "run-1"),
-)
+READING = (("ps", "run-1", "--why"), ("logs", "run-1"), ("logs", "-f", "run-1"))
+CHANGING = (("wait", "run-1"), ("stop", "run-1"), ("hold", "run-1"), ("release", "run-1"))
 STARTING = (("run", "-d", "--num-gpus", "0", "--", "true"), ("run", "--num-gpus", "0", "--", "true"))
 
 
@@ -42,7 +36,7 @@ def odd(request: pytest.FixtureRequest, command: Command) -> Iterator[str]:
         process.kill()
 
 
-def complaints(command: Command, words: tuple[tuple[str, ...], ...]) -> str:
+def complaints(command: Command, words: tuple[tuple[str, ...], ...], code: str = "no-daemon") -> str:
     """What the commands say, all at the same time, each as text and as JSON; each must be one message and code 4."""
     running = [(more, command.start(*each[:1], *more, *each[1:])) for each in words for more in ((), ("--json",))]
     said = ""
@@ -52,7 +46,7 @@ def complaints(command: Command, words: tuple[tuple[str, ...], ...]) -> str:
         assert "Traceback" not in told
         if more:
             error = json.loads(told)["error"]
-            assert error["code"] == "no-daemon"
+            assert error["code"] == code
             assert error["hint"]
             said += f"{error['message']}\n"
         else:
@@ -60,23 +54,91 @@ def complaints(command: Command, words: tuple[tuple[str, ...], ...]) -> str:
     return said
 
 
-def test_without_a_daemon_every_command_says_so_and_starts_none(command: Command) -> None:
-    assert complaints(command, COMMANDS).count("no daemon runs") == len(COMMANDS)
+def test_where_there_has_been_no_job_every_command_knows_it_and_starts_no_daemon(command: Command) -> None:
+    assert complaints(command, (*READING, *CHANGING), "not-found").count("no job run-1") == 7
+    assert command.run("ps").stdout == "no job runs or waits, and none has ended lately\n"
+    assert json.loads(command.run("ps", "--json").stdout) == {"jobs": []}
+    assert command.run("stop", "--all").stdout == "no job runs or waits\n"
     assert not command.running()
 
 
 def test_a_daemon_that_hangs_or_is_of_another_version_is_one_message(odd: str, command: Command) -> None:
     words = {"silent": "does not answer", "older": "0.0.1", "newer": "version"}[odd]
+    (command.state / "jobs" / "run-1").mkdir(parents=True)
 
-    assert complaints(command, (*COMMANDS, STARTING[0])).count(words) >= len(COMMANDS) + 1
+    assert complaints(command, (*CHANGING, STARTING[0])).count(words) >= len(CHANGING) + 1
+
+
+def test_beside_a_daemon_of_no_use_the_job_directories_are_shown(odd: str, command: Command) -> None:
+    assert command.run("launch", command.toy("fails.py")).returncode == 1, odd
+
+    listed = command.run("ps")
+    assert listed.returncode == 0
+    assert "toy-1  failed" in listed.stdout
+    assert command.run("logs", "toy-1").returncode == 0
+    assert command.run("ps", "toy-2").returncode == 4
+
+
+def test_a_launch_in_the_foreground_is_read_followed_and_stopped_from_another_terminal(command: Command) -> None:
+    launch = command.start("launch", command.toy("for_ever.py"))
+    until(lambda: command.job().get("state") == "running", "the launch runs")
+
+    assert "toy-1  running" in command.run("ps").stdout
+    assert command.run("logs", "toy-1").returncode == 0
+    assert command.run("ps").stderr == ""
+    assert not (command.state / "gpusched.db").exists()
+
+    told = command.run("stop", "toy-1")
+
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("toy-1 cancelled")
+    launch.communicate(timeout=PATIENCE_S)
+    assert launch.returncode == 130
+
+
+@pytest.mark.parametrize("words", [("wait",), ("stop",), ("logs", "-f")], ids=lambda words: words[0])
+def test_after_a_kill_of_the_daemon_what_it_had_started_is_still_there(
+    words: tuple[str, ...], command: Command
+) -> None:
+    gate = command.home / "gate"
+    script = f"echo begun; while ! test -e {gate}; do sleep 0.05; done; exit 3"
+    name = queue(command, "--num-gpus", "0", "--", "sh", "-c", script)
+    until((command.state / "jobs" / name / "logs" / "command.0.log").exists, "it runs")
+    held = queue(command, "--hold", "--num-gpus", "0", "--", "true")
+    os.kill(command.daemon(), signal.SIGKILL)
+
+    listed = command.run("ps", "--json")
+    assert {job["id"]: job["state"] for job in json.loads(listed.stdout)["jobs"]} == {name: "running", held: "queued"}
+    assert "no daemon runs" in listed.stderr
+    assert command.run("ps", held).returncode == 0
+    assert command.run("logs", name).stdout.endswith("begun\n")
+    assert command.run("ps", "run-9").returncode == 4
+
+    asking = command.start(*words, name)
+    gate.touch()
+    told, _ = asking.communicate(timeout=PATIENCE_S)
+
+    assert asking.returncode == {"wait": 1, "stop": 0, "logs": 0}[words[0]], told
+    assert f"{name} " in told
+
+
+def test_a_queued_job_can_be_held_and_stopped_after_a_kill_of_the_daemon(command: Command) -> None:
+    name = queue(command, "--hold", "--num-gpus", "0", "--", "true")
+    for words in (("release", name), ("wait", name)):
+        os.kill(command.daemon(), signal.SIGKILL)
+        told = command.run(*words)
+        assert told.returncode == 0, told.stdout + told.stderr
 
 
 @pytest.mark.parametrize("odd", ["silent"], indirect=True)
 def test_a_daemon_that_hangs_is_given_up_after_two_seconds(odd: str, command: Command) -> None:
-    told = command.run("ps")
+    (command.state / "jobs" / "run-1").mkdir(parents=True)
+
+    told = command.run("wait", "run-1")
 
     assert "does not answer within 2 s" in told.stderr, odd
     assert told.returncode == 4
+    assert command.run("ps").returncode == 0
 
 
 def test_run_in_the_foreground_says_it_on_stderr_alone(odd: str, command: Command) -> None:

@@ -54,12 +54,17 @@ def test_a_described_machine_shows_those_that_wait_for_it_alone(busy: Command) -
     assert [job["id"] for job in told["jobs"]] == ["run-1", "run-2"]
 
 
-def test_without_a_daemon_the_jobs_that_run_are_shown(busy: Command) -> None:
+def test_without_a_daemon_the_jobs_that_run_are_shown_and_that_others_wait(busy: Command) -> None:
     assert busy.run("daemon", "stop").returncode == 0
 
     told = json.loads(busy.run("status", "--json").stdout)
 
-    assert [job["id"] for job in told["jobs"]] == ["run-1"]
+    assert [(job["id"], job["state"]) for job in told["jobs"]] == [
+        ("run-1", "running"),
+        ("run-2", "queued"),
+        ("run-3", "queued"),
+    ]
+    assert "gpusched daemon start" in told["jobs"][1]["why"]
     assert told["queue_problem"] is None
 
 
@@ -70,7 +75,7 @@ def test_a_daemon_that_hangs_costs_a_second_and_is_told_of(busy: Command) -> Non
 
     assert told.returncode == 0
     assert "run-1" in told.stdout
-    assert "jobs that wait are not shown: the daemon (process " in told.stdout
+    assert "of jobs that wait little is known: the daemon (process " in told.stdout
 
 
 def test_of_a_long_queue_the_first_are_shown_and_the_others_counted() -> None:

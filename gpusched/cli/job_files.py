@@ -1,0 +1,94 @@
+"""Jobs as their directories show them: what `ps`, `logs` and `status` read where no daemon answers.
+
+The queue itself is known to the daemon alone. Of a job that waits in it there is a directory without a spec.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpusched.errors import NotFound
+from gpusched.settings import Settings
+
+if TYPE_CHECKING:  # completion needs the names alone
+    from gpusched.model.status import JobStatus
+
+__all__ = ["NOT_STARTED", "has_jobs", "has_queue", "job_names", "jobs_on_disk", "waiting_on_disk"]
+
+NOT_STARTED: Final = "it has not started, and no daemon answers: gpusched daemon start"
+_DATABASE: Final = "gpusched.db"
+_JOBS: Final = "jobs"
+_SPEC, _PREPARED = "spec.json", "logs"
+
+
+def has_queue(settings: Settings) -> bool:
+    """Return whether a daemon has ever kept a queue in this state directory."""
+    return os.path.exists(settings.state_dir / _DATABASE)  # noqa: PTH110 (it raises nothing)
+
+
+def has_jobs(settings: Settings) -> bool:
+    """Return whether this state directory can have a job: one that waits, runs or ended."""
+    return has_queue(settings) or bool(job_names(settings))
+
+
+def job_names(settings: Settings) -> list[str]:
+    """Return the ids of all jobs that have a directory, in no order; none if that cannot be read."""
+    try:
+        return [name for name in os.listdir(settings.state_dir / _JOBS) if name.isprintable()]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["JobStatus", ...]:
+    """Return the jobs `ids`, or all that live, oldest first, and the `ended` latest of the others, latest first.
+
+    Raises NotFound for an id without a directory, HostFault where the state directory cannot be read.
+    """
+    from gpusched.model.status import JOB_TERMINAL
+    from gpusched.supervisor.jobdir import list_jobs
+
+    if ids:
+        return tuple(_job(settings, job_id) for job_id in ids)
+    found = (*list_jobs(settings.state_dir), *waiting_on_disk(settings))
+    live = [job for job in found if job.state not in JOB_TERMINAL]
+    over = [job for job in found if job.state in JOB_TERMINAL]
+    live.sort(key=lambda job: (job.created, job.id))
+    over.sort(key=lambda job: (job.ended or job.created, job.id), reverse=True)
+    return (*live, *over[:ended])
+
+
+def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:
+    """Return the jobs that wait in a queue of which no daemon tells: all that is known is their ids and their age."""
+    if not has_queue(settings):
+        return ()
+    paths = [settings.state_dir / _JOBS / name for name in job_names(settings)]
+    return tuple(_waiting(path) for path in paths if not any((path / part).exists() for part in (_SPEC, _PREPARED)))
+
+
+def _job(settings: Settings, job_id: str) -> "JobStatus":
+    from gpusched.supervisor.jobdir import read_job
+
+    if job_id not in job_names(settings):
+        raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
+    path = settings.state_dir / _JOBS / job_id
+    return read_job(path) if (path / _SPEC).exists() else _waiting(path)
+
+
+def _waiting(path: Path) -> "JobStatus":
+    from gpusched.model.status import JobState, JobStatus
+
+    try:
+        created = path.stat().st_mtime
+    except OSError:
+        created = 0.0
+    return JobStatus(
+        id=path.name,
+        workload=path.name.rpartition("-")[0],
+        state=JobState.QUEUED,
+        counts=(),
+        replicas=(),
+        run_dir=str(path),
+        created=created,
+        why=NOT_STARTED,
+    )
