@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from gpusched import settings
+from gpusched import contract, settings
 from gpusched.model.job import NODE_PATIENCE_S
 from gpusched.settings import load_settings
 
@@ -53,3 +53,7 @@ def test_the_configuration_is_read_where_the_reference_places_it(tmp_path: Path)
 def test_the_patience_of_a_node_is_the_one_on_the_pages() -> None:
     for page in ("channel.md", "clusters.md"):
         assert re.search(rf"--patience[^|]*{NODE_PATIENCE_S} ?s", (DOCS / page).read_text()), page
+
+
+def test_the_reference_lists_each_variable_that_no_job_inherits() -> None:
+    assert [name for name in contract._NOT_INHERITED if f"`{name}`" not in REFERENCE] == []
