@@ -144,13 +144,13 @@ def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
         "TF_NUM_INTEROP_THREADS": threads,
     }
     if replica.device_uuid is not None:
-        fraction = f"{replica.fraction / FRACTION_ONE:.4f}"
+        fraction = f"{replica.process_fraction / FRACTION_ONE:.4f}"
         env |= {
-            "GPUSCHED_MEMORY_LIMIT_MIB": str(replica.limit_mib),
+            "GPUSCHED_MEMORY_LIMIT_MIB": str(replica.process_limit_mib),
             "GPUSCHED_MEMORY_FRACTION": fraction,
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
             xla_variable: fraction,
-            "CUPY_GPU_MEMORY_LIMIT": str(replica.limit_mib << 20),
+            "CUPY_GPU_MEMORY_LIMIT": str(replica.process_limit_mib << 20),
         }
     return env
 

@@ -2,14 +2,16 @@
 
 from typing import Annotated, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 from gpusched.model.job import CommandNeed
 from gpusched.units import parse_count, parse_fraction, parse_mib
 
-__all__ = ["CommandWish", "Fraction", "Gpus", "Machine", "MemoryLimit", "NumGpus"]
+__all__ = ["CommandWish", "Fraction", "Gpus", "Machine", "MemoryLimit", "NumGpus", "Processes"]
 
-_MOST_DEVICES: Final = 1024
+_MOST: Final = 1024
 
 NumGpus = Annotated[
     str | None,
@@ -30,6 +32,12 @@ MemoryLimit = Annotated[
     str | None, Option("So much memory of one device: its limit, as in 6GiB.", ("--memory",), metavar="AMOUNT")
 ]
 Fraction = Annotated[str | None, Option("A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART")]
+Processes = Annotated[
+    str | None,
+    Option(
+        "So many processes of it use a device at once: each has an equal part of the limit. [default: 1]", metavar="N"
+    ),
+]
 Machine = Annotated[
     str | None, Option("A machine that is not here, whose devices are simulated.", metavar="NAME|4x16GiB|FILE")
 ]
@@ -44,9 +52,23 @@ class CommandWish(NamedTuple):
     gpus: str | None = None
     exclude_gpus: str | None = None
     machine: str | None = None
+    processes: str | None = None
 
     def need(self) -> CommandNeed:
-        """Return what the command asks for; nothing in it: all devices that `--gpus` names. Raises UsageError."""
+        """Return what the command asks for; no amount in it: all devices that `--gpus` names. Raises UsageError."""
+        need = self._amount()
+        if self.processes is None:
+            return need
+        if need.devices == 0:
+            raise UsageError("--processes counts those that use a device, and --num-gpus 0 is none", "leave one out")
+        number = _count("--processes", self.processes, least=1, what="processes that use a device at once")
+        if need.memory_mib is not None and need.memory_mib < number:
+            raise UsageError(
+                f"--memory {self.memory} is less than 1 MiB for each of {number} processes", "ask for more"
+            )
+        return replace(need, processes=number)
+
+    def _amount(self) -> CommandNeed:
         self._require_one_amount()
         if self.memory is not None:
             return CommandNeed(memory_mib=parse_mib(self.memory, "--memory"))
@@ -54,7 +76,7 @@ class CommandWish(NamedTuple):
             return CommandNeed(fraction=_fraction(self.fraction))
         if self.num_gpus is None:
             return CommandNeed() if self.gpus is not None else CommandNeed(devices=1)
-        number = _devices(self.num_gpus)
+        number = _count("--num-gpus", self.num_gpus, least=0, what="whole devices")
         if number == 0 and (self.gpus is not None or self.exclude_gpus is not None):
             option = "--gpus" if self.gpus is not None else "--exclude-gpus"
             raise UsageError(f"--num-gpus 0 is no device, and {option} names some", "leave one of them out")
@@ -68,15 +90,16 @@ class CommandWish(NamedTuple):
             raise UsageError(f"{' and '.join(given)} exclude each other", hint)
 
 
-def _devices(text: str) -> int:
+def _count(option: str, text: str, *, least: int, what: str) -> int:
+    """Read the value of `option`, a number of `what`. Raises UsageError."""
     names = "; --gpus names devices" if "," in text else ""
-    hint = f"--num-gpus is a number of whole devices, from 0 to {_MOST_DEVICES}{names}"
+    hint = f"{option} is a number of {what}, from {least} to {_MOST}{names}"
     try:
-        number = parse_count(text, "--num-gpus")
+        number = parse_count(text, option)
     except UsageError as error:
         raise UsageError(error.message, hint) from None
-    if number > _MOST_DEVICES:
-        raise UsageError(f"--num-gpus: {text!r} is too many", hint)
+    if not least <= number <= _MOST:
+        raise UsageError(f"{option}: {text!r} is too {'few' if number < least else 'many'}", hint)
     return number
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.command_options import CommandWish, Fraction, Gpus, Machine, MemoryLimit, NumGpus
+from gpusched.cli.command_options import CommandWish, Fraction, Gpus, Machine, MemoryLimit, NumGpus, Processes
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.planning import ExcludeGpus
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
@@ -40,6 +40,7 @@ def run(
     num_gpus: NumGpus = None,
     memory: MemoryLimit = None,
     fraction: Fraction = None,
+    processes: Processes = None,
     gpus: Gpus = None,
     exclude_gpus: ExcludeGpus = None,
     machine: Machine = None,
@@ -66,7 +67,7 @@ def run(
     if not detach and (as_json or requeue):
         option = "--json" if as_json else "--requeue"
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
-    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine)
+    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine, processes)
     settings = load_settings(os.environ)
     submission = command_submission(command, wish, queue, None if detach else this_process())
     if not queue.after:  # what goes before may still make the program

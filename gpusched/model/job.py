@@ -40,15 +40,17 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command asks for; one field is set, or none: all devices that the submission names, whole.
+    """What one command asks for; one amount is set, or none: all devices that the submission names, whole.
 
     `devices`: that many whole devices, 0 for none. `memory_mib`: a limit on one device. `fraction`: a part of what can
-    be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit.
+    be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit. `processes`: so many
+    of the command use a device at the same time; each has its context there, and an equal part of the limit.
     """
 
     devices: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
     memory_mib: Amount | None = None
     fraction: Share | None = None
+    processes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
 
 
 class VisibleDevices(msgspec.Struct, frozen=True, kw_only=True):

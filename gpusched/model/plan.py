@@ -49,7 +49,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a device, `device_uuid` is None and all amounts are 0. `cpus` are the CPUs it may run on, near its device.
     `further` are the devices after the first of a replica that has several whole ones; the limit holds for each.
-    `whole`: it has its devices to itself.
+    `whole`: it has its devices to itself. `processes`: so many of it use a device at the same time; the context is that
+    of all of them, the limit their sum, and `process_limit_mib` and `process_fraction` are what each may have.
     """
 
     name: str
@@ -64,11 +65,22 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     further: tuple[DeviceShare, ...] = ()
     whole: bool = False
+    processes: int = 1
 
     @property
     def share_mib(self) -> int:
         """What the replica costs its device: limit + context."""
         return self.limit_mib + self.context_mib
+
+    @property
+    def process_limit_mib(self) -> int:
+        """What a framework may allocate in each of its processes."""
+        return self.limit_mib // self.processes
+
+    @property
+    def process_fraction(self) -> int:
+        """That limit as a part of the device, in 1/10 000."""
+        return self.fraction // self.processes
 
 
 class DevicePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ All that can be planned of a whole device is the command's (`planner.whole` says
 limit, with the context on top; a part is what is paid, with the context inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -48,7 +48,7 @@ def plan_command(
     excluded = (*rules.notes, *left_out(inventory, rules.only))
     if pieces is None:
         raise _refusal(need, grounds, leases, rules.context_mib, excluded)
-    replica = _replica(pieces, inventory.cpus, rules.context_mib, whole=need.devices is not None)
+    replica = _replica(need, pieces, inventory.cpus, rules.context_mib)
     memory = Memory(min_mib=replica.limit_mib) if pieces else None
     used = {piece.budget.device.uuid for piece in pieces}
     return Plan(
@@ -57,7 +57,7 @@ def plan_command(
         policy=rules.policy,
         devices=tuple(device_plan(budget, *[replica] * (budget.device.uuid in used)) for budget in grounds),
         replicas=(replica,),
-        why=(_why(need, replica, pieces),),
+        why=(_why(need, replica, pieces), *_each(replica)),
         warnings=(*excluded, *warnings(inventory, grounds, (replica,))),
     )
 
@@ -70,26 +70,29 @@ def command_fits(need: CommandNeed, grounds: Sequence[Budget], context_mib: int)
 def could_use(need: CommandNeed, budget: Budget, context_mib: int) -> bool:
     """Return whether the command could be on this device if it were idle, alone or with further ones."""
     if need.devices is not None and need.devices > 1:
-        return budget.device.mig_index is None and budget.idle.plannable_mib > context_mib
-    one = CommandNeed(devices=1) if need.devices else need
+        return budget.device.mig_index is None and budget.idle.plannable_mib > _too_little(need, context_mib)
+    one = replace(need, devices=1) if need.devices else need
     return need.devices != 0 and command_fits(one, (budget.emptied,), context_mib)
 
 
 def needed(need: CommandNeed, context_mib: int) -> str:
     """Return what the command needs: `2 whole GPUs`, `6594 MiB of one GPU`, `0.4 of one GPU`."""
     if need.memory_mib is not None:
-        return f"{need.memory_mib + context_mib} MiB of one GPU, {need.memory_mib} + {context_mib} MiB of context"
+        context = context_mib * need.processes
+        return f"{need.memory_mib + context} MiB of one GPU, {need.memory_mib} + {context} MiB of context"
     if need.fraction is not None:
         return f"{need.fraction / FRACTION_ONE:g} of one GPU"
     return whole_gpus(need.devices or 0)
 
 
 def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> tuple[Piece, ...] | None:
-    """Return what the command gets, or None if it does not fit."""
+    """Return what the command gets, or None if it does not fit. Where one process is let in, several have no place."""
+    grounds = [budget for budget in grounds if need.processes == 1 or not budget.alone]
     if need.devices is not None:
-        return whole_devices(need.devices, grounds, context_mib)
+        return whole_devices(need.devices, grounds, _too_little(need, context_mib))
     sizes = (Piece(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
-    fitting = [piece for piece in sizes if context_mib < piece.share_mib <= piece.budget.plannable_mib]
+    least = _too_little(need, context_mib)
+    fitting = [piece for piece in sizes if least < piece.share_mib <= piece.budget.plannable_mib]
     if not fitting:
         return None
     return (min(fitting, key=lambda piece: (is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
@@ -102,17 +105,24 @@ def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
     part, or 0.5 and 0.5 would not fit.
     """
     if need.memory_mib is not None:
-        return need.memory_mib + context_mib
+        return need.memory_mib + context_mib * need.processes
     wanted = portion(budget.idle.plannable_mib, need.fraction or 0)
     return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
 
 
-def _replica(pieces: Sequence[Piece], cpus: tuple[int, ...], context_mib: int, *, whole: bool) -> Replica:
+def _too_little(need: CommandNeed, context_mib: int) -> int:
+    """Return the largest share (MiB) that leaves one of the command's processes nothing beside its context."""
+    return need.processes * (context_mib + 1) - 1
+
+
+def _replica(need: CommandNeed, pieces: Sequence[Piece], cpus: tuple[int, ...], context_mib: int) -> Replica:
     """Return the one replica."""
     if not pieces:
         return Replica(name=f"{ROLE}.0", role=ROLE, rank=0, cpus=cpus, threads=max(1, len(cpus)))
     mine = near_all(pieces, cpus)
-    return replace(replica_on(pieces, ROLE, 0, context_mib), cpus=mine, threads=max(1, len(mine)), whole=whole)
+    replica = replica_on(pieces, ROLE, 0, context_mib * need.processes)
+    threads = max(1, len(mine) // need.processes)
+    return replace(replica, cpus=mine, threads=threads, whole=need.devices is not None, processes=need.processes)
 
 
 def _why(need: CommandNeed, replica: Replica, pieces: Sequence[Piece]) -> str:
@@ -127,6 +137,14 @@ def _why(need: CommandNeed, replica: Replica, pieces: Sequence[Piece]) -> str:
         part = f"{need.fraction / FRACTION_ONE:g} of {idle} MiB = {replica.share_mib} MiB"
         return f"{ROLE}: {part} on {gpus(labels)}, {parts}"
     return f"{ROLE}: {replica.share_mib} of {idle} MiB on {gpus(labels)}, {parts}"
+
+
+def _each(replica: Replica) -> Iterator[str]:
+    """Yield the line for a command of several processes: what each of them may have."""
+    if replica.processes > 1:
+        context = replica.context_mib // replica.processes
+        limit = replica.process_limit_mib
+        yield f"{replica.processes} processes on a device at once: {limit} MiB limit + {context} MiB context for each"
 
 
 def _refusal(
@@ -150,10 +168,11 @@ def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> st
     most = f"{largest.plannable_mib} of {largest.total_mib} MiB on GPU {largest.device.label}"
     if need.fraction is not None:
         part = f"{need.fraction / FRACTION_ONE:g} of it is {portion(largest.plannable_mib, need.fraction)} MiB"
-        return f"the most that can be planned is {most}; {part}, and the context alone takes {context_mib} MiB"
+        context = f"the context alone takes {context_mib * need.processes} MiB"
+        return f"the most that can be planned is {most}; {part}, and {context}"
     if need.memory_mib is not None:
         return f"needs {needed(need, context_mib)}; the most that can be planned on one device is {most}"
-    number = most_whole(idle, context_mib)
+    number = most_whole(idle, _too_little(need, context_mib))
     mig = "; a process sees one MIG instance at the most" if any(b.device.mig_index is not None for b in idle) else ""
     return f"needs {needed(need, context_mib)}, and of {where} at most {number} can be had at once{mig}"
 
@@ -161,19 +180,25 @@ def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> st
 def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
     """Return what would fit on idle devices."""
     largest = max(budget.plannable_mib for budget in idle)
-    if largest <= context_mib:
+    too_little = _too_little(need, context_mib)
+    if largest <= too_little:
         return "take a machine with larger devices"
     if need.devices is not None:
-        return f"ask for --num-gpus {most_whole(idle, context_mib)} at most"
+        return f"ask for --num-gpus {most_whole(idle, too_little)} at most"
     if need.memory_mib is not None:
-        return f"ask for at most {largest - context_mib} MiB"
-    least = -(-(context_mib + 1) * FRACTION_ONE // largest)
+        return f"ask for at most {largest - context_mib * need.processes} MiB"
+    least = -(-(too_little + 1) * FRACTION_ONE // largest)
     return f"ask for at least {least / FRACTION_ONE:g} of it"
 
 
 def _wait(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> str:
     """Return what a person can do now: wait, or ask for what is free."""
-    if need.devices is not None and need.devices > 1 and (number := most_whole(grounds, context_mib)):
+    if (
+        need.devices is not None
+        and need.devices > 1
+        and (number := most_whole(grounds, _too_little(need, context_mib)))
+    ):
         return f"wait, or ask for --num-gpus {number} at most"
-    free = max((budget.plannable_mib for budget in grounds if budget.now.most), default=0) - context_mib
+    most = max((budget.plannable_mib for budget in grounds if budget.now.most), default=0)
+    free = most - context_mib * need.processes
     return f"wait, or ask for at most --memory {free}MiB" if free > 0 else "wait until memory is free"

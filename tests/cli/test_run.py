@@ -256,6 +256,16 @@ def test_the_devices_that_are_named_are_those_it_gets(
     assert ",".join(index[uuid] for uuid in told.stdout.strip().split(",")) == expected
 
 
+def test_each_of_several_processes_has_its_part_of_the_limit(command: Command) -> None:
+    show = ("--", "sh", "-c", "echo $GPUSCHED_MEMORY_LIMIT_MIB")
+    one = command.run("run", *ONE_GPU, "--memory", "6GiB", *show).stdout
+    three = command.run("run", *ONE_GPU, "--memory", "6GiB", "--processes", "3", *show).stdout
+
+    assert (one, three) == ("6144\n", "2048\n")
+    shares = [job["replicas"][0]["share_mib"] for job in jobs(command).values()]
+    assert sorted(shares) == [6144 + 450, 6144 + 3 * 450]
+
+
 def test_named_devices_are_waited_for_while_others_are_free(command: Command) -> None:
     two = ("--machine", "2x16GiB")
     first = queue(command, *two, "--gpus", "1", "--", "sleep", "1000")
@@ -395,6 +405,9 @@ def test_it_starts_after_another_and_not_before_its_time(command: Command) -> No
         ((*ONE_GPU, "--gpus", "2"), "for 2 of them: --num-gpus 2"),
         ((*ONE_GPU, "--gpus", "0", "--exclude-gpus", "0"), "leave no device"),
         (("--num-gpus", "5000"), "too many"),
+        (("--processes", "0"), "from 1 to 1024"),
+        (("--processes", "2", "--num-gpus", "0"), "--num-gpus 0 is none"),
+        (("--processes", "3", "--memory", "2MiB"), "less than 1 MiB for each of 3 processes"),
         (("--time-limit", "90"), "'90' has no unit"),
         (("--at", "noon"), "'noon' is not a time"),
         (("--priority", "high"), "high"),

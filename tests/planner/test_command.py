@@ -114,6 +114,36 @@ def test_whole_devices_are_seen_by_the_command_and_planned_to_the_last_mib() -> 
     assert sum(one.share_mib for one in leases_of_plan(found, "run-1")) == 200
 
 
+@pytest.mark.parametrize(
+    ("need", "limit", "share"),
+    [(memory(60), 20, 63), (part(0.5), 15, 50), (part(0.52), 16, 52), (whole(1), 32, 100)],
+)
+def test_processes_that_keep_to_their_part_of_the_limit_fit_the_share_with_their_contexts(
+    need: CommandNeed, limit: int, share: int
+) -> None:
+    found = planned(replace(need, processes=3), host(100))
+
+    (replica,) = found.replicas
+    environment = contract.resource_environment(replica, "XLA_CLIENT_MEM_FRACTION")
+    assert (int(environment["GPUSCHED_MEMORY_LIMIT_MIB"]), replica.share_mib) == (limit, share)
+    assert 3 * (limit + EXACT.context_mib) <= replica.share_mib < 3 * (limit + 1 + EXACT.context_mib)
+    assert 3 * float(environment["GPUSCHED_MEMORY_FRACTION"]) <= replica.limit_mib / 100
+    assert environment["XLA_CLIENT_MEM_FRACTION"] == environment["GPUSCHED_MEMORY_FRACTION"]
+    assert int(environment["CUPY_GPU_MEMORY_LIMIT"]) == limit << 20
+    assert f"3 processes on a device at once: {limit} MiB limit + 1 MiB context for each" in found.why
+
+
+def test_processes_for_whose_contexts_there_is_no_room_are_refused() -> None:
+    planned(replace(part(0.1), processes=5), host(100))
+    with pytest.raises(NeverFits, match="the context alone takes 6 MiB"):
+        planned(replace(part(0.1), processes=6), host(100))
+    with pytest.raises(NeverFits, match=r"needs 103 MiB of one GPU, 97 \+ 6 MiB of context") as raised:
+        planned(replace(memory(97), processes=6), host(100))
+    assert raised.value.hint == "ask for at most 94 MiB"
+    with pytest.raises(NeverFits, match="at most 0 can be had at once"):
+        planned(replace(whole(1), processes=2), host(100, mode="exclusive_process"))
+
+
 def test_one_limit_holds_for_each_of_several_unlike_devices() -> None:
     found = planned(whole(2), host(100, 60, 80))
     (replica,) = found.replicas
@@ -229,10 +259,14 @@ def test_a_need_says_exactly_one_thing() -> None:
         planned(CommandNeed(devices=1, memory_mib=5), host(100))
 
 
-needs = st.one_of(
-    st.integers(0, 4).map(whole),
-    st.integers(1, 120).map(memory),
-    st.integers(1, 10_000).map(lambda share: CommandNeed(fraction=share)),
+needs = st.builds(
+    lambda need, processes: replace(need, processes=processes),
+    st.one_of(
+        st.integers(0, 4).map(whole),
+        st.integers(1, 120).map(memory),
+        st.integers(1, 10_000).map(lambda share: CommandNeed(fraction=share)),
+    ),
+    st.sampled_from([1, 1, 2, 3]),
 )
 hosts = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 60)), min_size=1, max_size=4)
 held_amounts = st.lists(st.integers(0, 60), max_size=4)
