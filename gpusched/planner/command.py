@@ -87,7 +87,7 @@ def needed(need: CommandNeed, context_mib: int) -> str:
 
 def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> tuple[Piece, ...] | None:
     """Return what the command gets, or None if it does not fit. Where one process is let in, several have no place."""
-    grounds = [budget for budget in grounds if need.processes == 1 or not budget.alone]
+    grounds = _letting_in(need, grounds)
     if need.devices is not None:
         return whole_devices(need.devices, grounds, _too_little(need, context_mib))
     sizes = (Piece(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
@@ -96,6 +96,16 @@ def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> t
     if not fitting:
         return None
     return (min(fitting, key=lambda piece: (is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
+
+
+def _letting_in(need: CommandNeed, grounds: Sequence[Budget]) -> list[Budget]:
+    """Return the devices whose compute mode lets all processes of the command in."""
+    return [budget for budget in grounds if need.processes == 1 or not budget.alone]
+
+
+def _most_whole(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> int:
+    """Return how many of the devices a command of as many processes could have as a whole."""
+    return most_whole(_letting_in(need, grounds), _too_little(need, context_mib))
 
 
 def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
@@ -172,7 +182,7 @@ def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> st
         return f"the most that can be planned is {most}; {part}, and {context}"
     if need.memory_mib is not None:
         return f"needs {needed(need, context_mib)}; the most that can be planned on one device is {most}"
-    number = most_whole(idle, _too_little(need, context_mib))
+    number = _most_whole(need, idle, context_mib)
     mig = "; a process sees one MIG instance at the most" if any(b.device.mig_index is not None for b in idle) else ""
     return f"needs {needed(need, context_mib)}, and of {where} at most {number} can be had at once{mig}"
 
@@ -184,7 +194,8 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
     if largest <= too_little:
         return "take a machine with larger devices"
     if need.devices is not None:
-        return f"ask for --num-gpus {most_whole(idle, too_little)} at most"
+        number = _most_whole(need, idle, context_mib)
+        return f"ask for --num-gpus {number} at most" if number else "ask for one process on a device"
     if need.memory_mib is not None:
         return f"ask for at most {largest - context_mib * need.processes} MiB"
     least = -(-(too_little + 1) * FRACTION_ONE // largest)
@@ -193,11 +204,7 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
 
 def _wait(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> str:
     """Return what a person can do now: wait, or ask for what is free."""
-    if (
-        need.devices is not None
-        and need.devices > 1
-        and (number := most_whole(grounds, _too_little(need, context_mib)))
-    ):
+    if need.devices is not None and need.devices > 1 and (number := _most_whole(need, grounds, context_mib)):
         return f"wait, or ask for --num-gpus {number} at most"
     most = max((budget.plannable_mib for budget in grounds if budget.now.most), default=0)
     free = most - context_mib * need.processes

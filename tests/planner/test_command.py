@@ -127,7 +127,7 @@ def test_processes_that_keep_to_their_part_of_the_limit_fit_the_share_with_their
     environment = contract.resource_environment(replica, "XLA_CLIENT_MEM_FRACTION")
     assert (int(environment["GPUSCHED_MEMORY_LIMIT_MIB"]), replica.share_mib) == (limit, share)
     assert 3 * (limit + EXACT.context_mib) <= replica.share_mib < 3 * (limit + 1 + EXACT.context_mib)
-    assert 3 * float(environment["GPUSCHED_MEMORY_FRACTION"]) <= replica.limit_mib / 100
+    assert 3 * round(float(environment["GPUSCHED_MEMORY_FRACTION"]) * 10_000) <= replica.limit_mib * 100
     assert environment["XLA_CLIENT_MEM_FRACTION"] == environment["GPUSCHED_MEMORY_FRACTION"]
     assert int(environment["CUPY_GPU_MEMORY_LIMIT"]) == limit << 20
     assert f"3 processes on a device at once: {limit} MiB limit + 1 MiB context for each" in found.why
