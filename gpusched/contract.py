@@ -39,6 +39,8 @@ __all__ = [
     "skips_hook",
     "tell_learner_gone",
     "tell_ready",
+    "threads",
+    "users_threads",
     "users_visible_devices",
     "xla_fraction_variable",
 ]
@@ -64,6 +66,9 @@ _TOLD: Final[set[Path]] = set()
 
 _DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 _OUR_DEVICES: Final = "GPUSCHED_VISIBLE_DEVICES"
+_THREADS: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+_OUR_THREADS: Final = "GPUSCHED_THREADS"
+_OURS: Final = ((_OUR_DEVICES, _DEVICES), (_OUR_THREADS, _THREADS[0]))
 _PYTHON: Final = re.compile(r"\{python\}|python[\d.]*")
 _OPTIONS: Final = re.compile(r"-(?=.)(?P<flags>[^-cmWX]*)(?P<last>[cmWX]?)(?P<value>.*)", re.DOTALL)
 _XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
@@ -139,9 +144,7 @@ def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
     env = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         _DEVICES: ",".join(filter(None, (replica.device_uuid, *further))),
-        "OMP_NUM_THREADS": threads,
-        "TF_NUM_INTRAOP_THREADS": threads,
-        "TF_NUM_INTEROP_THREADS": threads,
+        **dict.fromkeys(_THREADS, threads),
     }
     if replica.device_uuid is not None:
         fraction = f"{replica.process_fraction / FRACTION_ONE:.4f}"
@@ -204,14 +207,14 @@ def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> di
     """Return `base` without what a replica must not inherit, with `layers` over it and the hook first on PYTHONPATH.
 
     Where gpusched's directories are is inherited, so that a gpusched inside the job has the same leases and the same
-    daemon; who an outer job's replica is, is not. Which devices `layers` make visible stands there twice, so that it
-    does not take the job's own devices for a person's wish (see users_visible_devices).
+    daemon; who an outer job's replica is, is not. Numbers of threads that a person has set stay. Devices and threads
+    that are set here stand there twice, so that a gpusched inside the job does not take them for a person's wish.
     """
     env = {name: value for name, value in base.items() if name not in _NOT_INHERITED and not _is_of_a_replica(name)}
     for layer in layers:
         env |= layer
         if _DEVICES in layer:
-            env[_OUR_DEVICES] = layer[_DEVICES]
+            env |= users_threads(base) | {ours: layer[name] for ours, name in _OURS if name in layer}
     rest = _without_hook(env)
     env["PYTHONPATH"] = os.pathsep.join([str(HOOK_DIRECTORY), *rest])
     return env
@@ -230,6 +233,7 @@ def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
         del env["TMPDIR"]
     if environ.get(_DEVICES) == environ.get(_OUR_DEVICES):
         env.pop(_DEVICES, None)
+    env = {name: value for name, value in env.items() if name not in _THREADS} | users_threads(environ)
     path = _without_hook(env)
     env.pop("PYTHONPATH", None)
     return env | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
@@ -248,6 +252,18 @@ def users_visible_devices(environ: Mapping[str, str]) -> str | None:
     """Return the CUDA_VISIBLE_DEVICES that a person or a script has set; None if it is unset, or is a job's own."""
     visible = environ.get(_DEVICES)
     return None if visible == environ.get(_OUR_DEVICES) else visible
+
+
+def users_threads(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the numbers of threads that a person or a script has set, by variable; not those of a job."""
+    ours = environ.get(_OUR_THREADS)
+    return {name: environ[name] for name in _THREADS if environ.get(name) and environ[name] != ours}
+
+
+def threads(environ: Mapping[str, str]) -> int:
+    """Return with how many threads OpenMP computes in this environment, 1 where it does not say."""
+    first = environ.get(_THREADS[0], "").partition(",")[0].strip()  # further ones are for teams within teams
+    return max(1, int(first)) if first.isdecimal() else 1
 
 
 def ready_name(replica: str, attempt: int) -> str:

@@ -171,6 +171,28 @@ def test_the_devices_of_a_job_are_not_taken_for_a_persons_choice() -> None:
     assert contract.users_visible_devices({}) is None
 
 
+def test_the_numbers_of_threads_that_a_person_has_set_stay() -> None:
+    layer = contract.resource_environment(WITHOUT_DEVICE, XLA[0])
+    base = {"OMP_NUM_THREADS": "7,2", "TF_NUM_INTEROP_THREADS": "", "MKL_NUM_THREADS": "3"}
+
+    env = contract.child_environment(base, layer)
+
+    assert (env["OMP_NUM_THREADS"], env["MKL_NUM_THREADS"], contract.threads(env)) == ("7,2", "3", 7)
+    assert (env["TF_NUM_INTRAOP_THREADS"], env["TF_NUM_INTEROP_THREADS"]) == ("2", "2")
+    assert contract.threads({}) == contract.threads({"OMP_NUM_THREADS": "many"}) == 1
+
+
+def test_the_threads_of_a_job_are_not_taken_for_a_persons_choice() -> None:
+    inside = contract.child_environment({}, contract.resource_environment(WITHOUT_DEVICE, XLA[0]))
+
+    nested = contract.child_environment(inside, contract.resource_environment(LIMITED, XLA[0]))
+    assert (inside["OMP_NUM_THREADS"], nested["OMP_NUM_THREADS"]) == ("2", "1")
+    chosen = contract.child_environment(
+        inside | {"OMP_NUM_THREADS": "5"}, contract.resource_environment(LIMITED, XLA[0])
+    )
+    assert (chosen["OMP_NUM_THREADS"], chosen["TF_NUM_INTRAOP_THREADS"]) == ("5", "1")
+
+
 HOOK = str(contract.HOOK_DIRECTORY)
 
 

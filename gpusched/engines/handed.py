@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from gpusched.contract import outside_environment
 from gpusched.settings import Settings, load_settings, sessionless_runtime_dir
 
 __all__ = ["keep_from_ageing", "settings_of_node", "submitters"]
 
-_OF_THIS_HOST: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "TMPDIR", "XDG_RUNTIME_DIR")
+_OF_THIS_HOST: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TMPDIR", "XDG_RUNTIME_DIR")
 """Variables that are this process's or this host's, and wrong on a node."""
 
 
@@ -18,8 +19,8 @@ def submitters(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a replica without what made it one: nearly that in which it was submitted."""
     return {
         name: value
-        for name, value in environ.items()
-        if name not in _OF_THIS_HOST and not name.startswith(("GPUSCHED_", "TF_NUM_"))
+        for name, value in outside_environment(environ).items()
+        if name not in _OF_THIS_HOST and not name.startswith("GPUSCHED_")
     }
 
 

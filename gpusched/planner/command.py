@@ -19,10 +19,10 @@ from gpusched.planner.budget import Budget, budgets, left_out
 from gpusched.planner.explain import warnings
 from gpusched.planner.fit import Rules
 from gpusched.planner.holders import held_lines
-from gpusched.planner.placement import device_plan, near_all, replica_on
+from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
 from gpusched.planner.whole import Piece, is_whole, most_whole, whole_devices
 from gpusched.planner.words import alone_lines, gpus, whole_gpus, whole_line
-from gpusched.units import FRACTION_ONE, portion
+from gpusched.units import FRACTION_ONE, fraction_of, portion
 
 __all__ = ["ROLE", "command_fits", "could_use", "needed", "plan_command"]
 
@@ -48,7 +48,7 @@ def plan_command(
     excluded = (*rules.notes, *left_out(inventory, rules.only))
     if pieces is None:
         raise _refusal(need, grounds, leases, rules.context_mib, excluded)
-    replica = _replica(need, pieces, inventory.cpus, rules.context_mib)
+    replica = _replica(need, pieces, inventory, rules.context_mib)
     memory = Memory(min_mib=replica.limit_mib) if pieces else None
     used = {piece.budget.device.uuid for piece in pieces}
     return Plan(
@@ -125,14 +125,26 @@ def _too_little(need: CommandNeed, context_mib: int) -> int:
     return need.processes * (context_mib + 1) - 1
 
 
-def _replica(need: CommandNeed, pieces: Sequence[Piece], cpus: tuple[int, ...], context_mib: int) -> Replica:
+def _replica(need: CommandNeed, pieces: Sequence[Piece], inventory: Inventory, context_mib: int) -> Replica:
     """Return the one replica."""
+    cpus = inventory.cpus
     if not pieces:
         return Replica(name=f"{ROLE}.0", role=ROLE, rank=0, cpus=cpus, threads=max(1, len(cpus)))
-    mine = near_all(pieces, cpus)
-    replica = replica_on(pieces, ROLE, 0, context_mib * need.processes)
-    threads = max(1, len(mine) // need.processes)
-    return replace(replica, cpus=mine, threads=threads, whole=need.devices is not None, processes=need.processes)
+    threads = threads_by_share({piece.budget.device.uuid: _part(need, piece) for piece in pieces}, inventory)
+    return replace(
+        replica_on(pieces, ROLE, 0, context_mib * need.processes),
+        cpus=near_all(pieces, cpus),
+        threads=max(1, threads // need.processes),
+        whole=need.devices is not None,
+        processes=need.processes,
+    )
+
+
+def _part(need: CommandNeed, piece: Piece) -> int:
+    """Return which part of the device the command has, in 1/10 000."""
+    if need.devices is not None:
+        return FRACTION_ONE
+    return need.fraction or fraction_of(piece.share_mib, piece.budget.idle.plannable_mib)
 
 
 def _why(need: CommandNeed, replica: Replica, pieces: Sequence[Piece]) -> str:

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gpusched.model.device import Device, Inventory
 from gpusched.model.plan import DevicePlan, DeviceShare, Replica, Request, RoleRequest
 from gpusched.planner.budget import Budget
 from gpusched.planner.problem import Problem
 from gpusched.planner.whole import Allotment, Piece
-from gpusched.units import fraction_of
+from gpusched.units import FRACTION_ONE, fraction_of
 
-__all__ = ["Placement", "device_plan", "near", "near_all", "replica_on", "replicas_without_devices"]
+__all__ = ["Placement", "device_plan", "near", "near_all", "replica_on", "replicas_without_devices", "threads_by_share"]
 
 
 class _Cores(NamedTuple):
@@ -103,7 +104,24 @@ class Placement(NamedTuple):
 
 def near(budget: Budget, cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `cpus` that are near the device, or all of them if none is known to be."""
-    return tuple(sorted({*budget.device.cpus} & {*cpus})) or cpus
+    return _near(budget.device, cpus)
+
+
+def _near(device: Device, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*device.cpus} & {*cpus})) or cpus
+
+
+def threads_by_share(parts: Mapping[str, int], inventory: Inventory) -> int:
+    """Return with how many threads a process computes that has `parts` of devices, by uuid, in 1/10 000; 1 at least.
+
+    The CPUs near a device are its own together with the other devices that they are near to, and of its part of them
+    a process gets the part that it has of the device.
+    """
+    devices = [one for one in inventory.devices if not (one.mig_mode and one.mig_index is None)]
+    sharing = Counter(_near(device, inventory.cpus) for device in devices)
+    places = {device.uuid: _near(device, inventory.cpus) for device in devices}
+    whole = sum(len(places[uuid]) * part // sharing[places[uuid]] for uuid, part in parts.items() if uuid in places)
+    return max(1, whole // FRACTION_ONE)
 
 
 def near_all(pieces: Sequence[Piece], cpus: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,12 +5,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gpusched import contract
 from gpusched.errors import UsageError
 from gpusched.model.job import Listening, Network, Part, ProcessIdentity
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
 from gpusched.planner import replica_specs
+from gpusched.probe.host import usable_cpus
 from gpusched.settings import Settings
 from gpusched.supervisor.hosts import addresses, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
@@ -47,7 +50,9 @@ def job_spec(
     return JobSpec(
         id=whole.job,
         workload=workload.name,
-        replicas=replica_specs(plan, workload, python=python, cwd=cwd, xla_variable=xla_variable, identity=identity),
+        replicas=replica_specs(
+            _as_here(plan), workload, python=python, cwd=cwd, xla_variable=xla_variable, identity=identity
+        ),
         restart={role.name: role.restart for role in workload.roles},
         leader=workload.leader,
         stop_grace_s=workload.stop_grace_s,
@@ -61,6 +66,16 @@ def job_spec(
         preload=() if attached else workload.preload,
         created=created,
         network=network,
+    )
+
+
+def _as_here(plan: Plan) -> Plan:
+    """Return the plan with the threads that this host has CPUs for, where it is the plan of a machine with more."""
+    here, there = len(usable_cpus()), len(plan.inventory.cpus)
+    if not plan.inventory.simulated or here >= there:
+        return plan
+    return replace(
+        plan, replicas=tuple(replace(one, threads=max(1, one.threads * here // there)) for one in plan.replicas)
     )
 
 

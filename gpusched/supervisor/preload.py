@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import child_environment
+from gpusched.contract import child_environment, threads
 from gpusched.model.plan import ReplicaSpec
 from gpusched.supervisor.fork_request import (
     LAST,
@@ -172,7 +172,7 @@ class Preload:
             env=as_bytes(start.env),
             cwd=os.fsencode(start.spec.cwd),
             cpus=tuple(sorted(self._usable.intersection(start.spec.replica.cpus))),
-            threads=start.spec.replica.threads,
+            threads=threads(start.env),
             parent=os.getpid(),
         )
 

@@ -313,3 +313,47 @@ def test_what_fits_still_fits_when_something_ends(
         left = [one for one in leases if one.device_uuid != f"GPU-{ends}"]
         freed = [0 if i == ends else mib for i, mib in enumerate(used)]
         assert tried(need, host(*totals, used=freed), left) is not None
+
+
+@pytest.mark.parametrize(
+    ("need", "devices", "cpus", "threads"),
+    [
+        (part(0.25), 1, 32, 8),
+        (part(0.25), 4, 32, 2),
+        (part(0.25), 1, 2, 1),
+        (part(1), 4, 32, 8),
+        (memory(50), 1, 32, 16),
+        (whole(1), 1, 32, 32),
+        (whole(1), 4, 32, 8),
+        (whole(4), 4, 32, 32),
+        (whole(0), 4, 32, 32),
+    ],
+)
+def test_a_command_computes_with_its_part_of_the_cpus(need: CommandNeed, devices: int, cpus: int, threads: int) -> None:
+    """Of the CPUs that are near the device, and near others as well; it may run on each of them."""
+    (replica,) = planned(need, host(*[102] * devices, cpus=cpus)).replicas
+    assert (replica.threads, len(replica.cpus)) == (threads, cpus)
+
+
+def test_the_cpus_near_one_device_alone_are_that_ones() -> None:
+    inventory = host(102, 102, 102, cpus=12)
+    near = ((0, 1), tuple(range(2, 12)), tuple(range(2, 12)))
+    rows = tuple(replace(device, cpus=cpus) for device, cpus in zip(inventory.devices, near, strict=True))
+
+    def threads(need: CommandNeed, device: int) -> int:
+        rules = replace(EXACT, only=frozenset({f"GPU-{device}"}))
+        return planned(need, replace(inventory, devices=rows), rules=rules).replicas[0].threads
+
+    assert [threads(whole(1), device) for device in range(3)] == [2, 5, 5]
+    assert [threads(part(0.5), device) for device in range(3)] == [1, 2, 2]
+
+
+def test_all_parts_of_a_host_have_no_more_threads_than_it_has_cpus() -> None:
+    inventory = host(*[1000] * 4, cpus=16)
+    leases: list[Lease] = []
+    threads = 0
+    for number in range(16):
+        found = planned(part(0.25), inventory, *leases)
+        leases += leases_of_plan(found, f"run-{number}")
+        threads += found.replicas[0].threads
+    assert threads == 16
