@@ -1,9 +1,13 @@
 """Files that matter are never half written, and what lies in directories of ours is not for others to read."""
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["make_private", "overwrite_file", "replace_file"]
+from gpusched.regular_files import open_regular
+
+__all__ = ["make_private", "overwrite_file", "remove_tree", "replace_file"]
 
 _BLOCK = 512  # the unit of st_blocks (stat(2))
 
@@ -30,7 +34,7 @@ def overwrite_file(path: Path, content: bytes) -> bool:
     For a last word on a full disk: a reader in just this moment may see half of it. Spaces fill what is left. Raises
     OSError.
     """
-    with path.open("r+b") as file:
+    with os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
         found = os.fstat(file.fileno())
         if len(content) > found.st_blocks * _BLOCK:
             return False
@@ -39,11 +43,34 @@ def overwrite_file(path: Path, content: bytes) -> bool:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` beside `path`, on disk, and then put it in its place; mode 0600. Raises OSError."""
+    """Write `content` beside `path`, on disk, and then put it in its place; mode 0600. Raises OSError.
+
+    What a writer that was killed has left beside it goes, pipes and links too; a directory in its place is moved aside.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
-    temporary.replace(path)
+    try:
+        temporary.replace(path)
+    except IsADirectoryError:
+        path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
+        temporary.replace(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it, as far as that is allowed; or what else is in its place.
+
+    shutil.rmtree alone opens what it is given, and waits if that is a pipe.
+    """
+    import shutil  # who only reads starts sooner without it
+
+    with suppress(OSError, RecursionError):  # of directories that are deep enough
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()

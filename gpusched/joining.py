@@ -22,6 +22,7 @@ import gpusched
 from gpusched.errors import ChannelError, HostFault, NotFound, ProtocolError, UsageError
 from gpusched.files import replace_file
 from gpusched.keys import JoinKey, secure_client
+from gpusched.regular_files import read_regular
 
 if TYPE_CHECKING:
     import zmq
@@ -57,6 +58,7 @@ _COMPARED: Final = ("numpy", "tensorflow", "keras")
 _BROKEN_OFTEN: Final = 3
 _CONNECT_MS: Final = 3000
 _LONGEST_ANSWER: Final = 1 << 20
+_MOST_INVITATION: Final = 4 << 20
 
 HostName = Annotated[str, msgspec.Meta(min_length=1, max_length=32, pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 Token = Annotated[str, msgspec.Meta(max_length=32)]
@@ -126,8 +128,8 @@ def write_invitation(directory: Path, told: Invitation) -> None:
 def read_invitation(directory: Path) -> Invitation | None:
     """Return what was left there, None if nothing that can be read was."""
     try:
-        return msgspec.json.decode((directory / INVITATION).read_bytes(), type=Invitation)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_regular(directory / INVITATION, _MOST_INVITATION), type=Invitation)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

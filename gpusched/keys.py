@@ -18,6 +18,7 @@ import msgspec
 
 from gpusched.errors import HostFault, NotFound, UsageError
 from gpusched.files import make_private, replace_file
+from gpusched.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
     import zmq
@@ -45,6 +46,8 @@ _DOMAIN: Final = "gpusched"  # without one, or not enforced, libzmq lets in whoe
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _LONGEST: Final = 1 << 20
+_LOCK_PATIENCE_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.01
 
 
 class ServerKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,7 +132,7 @@ def listed(directory: Path) -> tuple[Listed, ...]:
     """Return all keys that were handed out, oldest first. Raises HostFault for a list that cannot be read."""
     path = directory / ALLOWED
     try:
-        return msgspec.json.decode(_content(path), type=tuple[Listed, ...])
+        return msgspec.json.decode(read_regular(path, _LONGEST), type=tuple[Listed, ...])
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -158,9 +161,12 @@ def read_server_key(path: Path) -> ServerKey:
     return _read(path, ServerKey)
 
 
-def read_join_key(path: Path) -> JoinKey:
-    """Return the key of one who joins. Raises NotFound if there is none, UsageError for a file that others may read."""
-    return _read(path, JoinKey)
+def read_join_key(path: Path, *, any_file: bool = False) -> JoinKey:
+    """Return the key of one who joins. Raises NotFound if there is none, UsageError for a file that others may read.
+
+    With `any_file` it may be a link or a pipe, as `<(pass show key)` of a shell is: it is read as long as it takes.
+    """
+    return _read(path, JoinKey, any_file=any_file)
 
 
 def secure_server(socket: "zmq.Socket[bytes]", key: ServerKey) -> None:
@@ -221,16 +227,27 @@ def _changing(directory: Path) -> Iterator[None]:
     """Let one at a time change the list. Raises NotFound where there is no such directory, HostFault."""
     path = directory / f"{ALLOWED}.lock"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     except FileNotFoundError:
         raise NotFound(f"there are no keys in {directory}", "see `gpusched keys --help`") from None
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "see that the state directory is writable") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, path)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise HostFault(f"{path} is locked by another process", f"see which one: fuser -v {path}") from None
+            time.sleep(_LOOK_EVERY_S)
 
 
 def _pair() -> tuple[str, str]:
@@ -247,12 +264,12 @@ def _save(directory: Path, keys: tuple[Listed, ...]) -> None:
         raise HostFault(f"{directory / ALLOWED}: {error.strerror}", "see that the disk has room") from None
 
 
-def _read(path: Path, kind: type[Key]) -> Key:
+def _read(path: Path, kind: type[Key], *, any_file: bool = False) -> Key:
     try:
         mode = path.stat()
         if mode.st_mode & 0o077:
             raise UsageError(f"{path}: others may read this key", f"chmod 600 {path}")
-        key = msgspec.json.decode(_content(path), type=kind)
+        key = msgspec.json.decode(_any_content(path) if any_file else read_regular(path, _LONGEST), type=kind)
     except FileNotFoundError:
         raise NotFound(f"there is no key file {path}", "see `gpusched keys --help`") from None
     except OSError as error:
@@ -265,7 +282,6 @@ def _read(path: Path, kind: type[Key]) -> Key:
     return key
 
 
-def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+def _any_content(path: Path) -> bytes:
+    with path.open("rb") as file:
         return file.read(_LONGEST)

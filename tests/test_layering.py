@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "filelock", "files", "units", "settings", "interpreter"},
+    {"errors", "filelock", "files", "regular_files", "units", "settings", "interpreter"},
     {"model"},
     {"contract"},
     {"keys"},
@@ -19,12 +19,13 @@ LAYERS = [
     {"cli"},
     {"template"},
 ]
-WITHIN_BOTTOM = {("units", "errors"), ("settings", "errors"), ("settings", "units")}
+WITHIN_BOTTOM = {("files", "regular_files"), ("units", "errors"), ("settings", "errors"), ("settings", "units")}
 FOR_WORKLOADS = {"contract", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
 LIGHT_ROOMS = {
     "errors",
     "files",
+    "regular_files",
     "units",
     "settings",
     "model",

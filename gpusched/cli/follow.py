@@ -1,5 +1,6 @@
 """Follow a job from its directory until it ends: live in a terminal, as lines of text elsewhere; Ctrl-C stops it."""
 
+import os
 import signal
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import Final
 from gpusched.cli.job_words import host_words, ready_count, ready_words
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.regular_files import open_regular, read_tail
 from gpusched.supervisor.jobdir import JobDirectory, parse_report, read_job
 
 __all__ = ["StopRequests", "counting_stop_requests", "follow"]
@@ -18,6 +20,8 @@ __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
 _COUNT_EVERY_S: Final = 1.0
+_MOST_REPORTED: Final = 1 << 22  # bytes of reports between two looks
+_MOST_FRAME: Final = 1 << 16
 
 
 class StopRequests:
@@ -123,7 +127,7 @@ def _note(status: JobStatus, requests: StopRequests, logs: Path) -> str:
 
 def _frame(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_tail(path, _MOST_FRAME).decode(errors="replace")
     except OSError:
         return ""
 
@@ -208,12 +212,15 @@ def _new_reports(path: Path) -> Callable[[], list[Mapping[str, object]]]:
     def read() -> list[Mapping[str, object]]:
         nonlocal position
         try:
-            with path.open("rb") as file:
-                file.seek(position)
-                lines = file.read().split(b"\n")
+            descriptor = open_regular(path, os.O_RDONLY)
+            try:
+                chunk = os.pread(descriptor, _MOST_REPORTED, position)
+            finally:
+                os.close(descriptor)
         except OSError:
             return []
-        position += sum(len(line) + 1 for line in lines[:-1])
-        return [report for line in lines[:-1] if (report := parse_report(line)) is not None]
+        whole = len(chunk) if len(chunk) == _MOST_REPORTED and b"\n" not in chunk else chunk.rfind(b"\n") + 1
+        position += whole
+        return [report for line in chunk[:whole].split(b"\n") if (report := parse_report(line)) is not None]
 
     return read

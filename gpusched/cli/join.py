@@ -120,7 +120,7 @@ def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None"
         told = "--key and --insecure exclude each other" if insecure else f"{endpoint}: with which key?"
         raise UsageError(told, "give the key file of that job: --key FILE")
     require_keys_or_loopback(to, insecure=insecure)
-    return None if file is None else read_join_key(Path(file))
+    return None if file is None else read_join_key(Path(file), any_file=True)
 
 
 def _invited(endpoint: str, key: "JoinKey | None") -> "Invited":

@@ -1,16 +1,19 @@
 """A log file that grows, and how its lines are printed: as they are, with a name in front, or as JSON."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault
+from gpusched.regular_files import next_data, open_regular
 
 __all__ = ["LogTail", "Writer"]
 
 _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
+_LONGEST_SEARCH: Final = 1 << 28
 
 
 class Writer:
@@ -59,38 +62,47 @@ class LogTail:
         """Print what has been added since the last call; `last`: also a line that has no end yet. Raises HostFault.
 
         What is added while it prints is for the next call, or a program that writes faster than this reads would keep
-        it for ever.
+        it for ever. What nothing was ever written to, in a log that was cut short or made long, is left out.
         """
         try:
-            with self._path.open("rb") as file:
-                end = file.seek(0, 2)
-                if end < self._position:  # somebody has emptied it
-                    self._position = 0
-                file.seek(self._position)
-                while piece := file.read(min(_BLOCK, end - self._position)):
-                    self._position += len(piece)
-                    self._writer.write(piece)
+            descriptor = open_regular(self._path, os.O_RDONLY)
+            try:
+                self._show_until(descriptor, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             pass
         except OSError as error:
             if error.filename is None:  # it is the output that cannot be written
                 raise
-            raise HostFault(f"{self._path}: {error.strerror}", "make it readable") from None
+            raise HostFault(f"{self._path}: {error.strerror}", "make it a readable file") from None
         if last:
             self._writer.flush()
 
+    def _show_until(self, descriptor: int, end: int) -> None:
+        if end < self._position:  # somebody has emptied it
+            self._position = 0
+        while self._position < end:
+            self._position = next_data(descriptor, self._position)
+            piece = os.pread(descriptor, max(0, min(_BLOCK, end - self._position)), self._position)
+            if not piece:
+                break
+            self._position += len(piece)
+            self._writer.write(piece)
+
 
 def _position_of(path: Path, lines: int) -> int:
-    """Return where the last `lines` lines of a file begin."""
+    """Return where the last `lines` lines of a file begin; of those that it can have in its last 256 MiB."""
     try:
-        with path.open("rb") as file:
-            end = position = file.seek(0, 2)
-            found = b""
-            while position > 0 and found.count(b"\n") <= lines:
-                position = max(0, position - _BLOCK)
-                file.seek(position)
-                found = file.read(end - position)
+        descriptor = open_regular(path, os.O_RDONLY)
     except OSError:
         return 0
+    try:
+        end, span, found = os.fstat(descriptor).st_size, 0, b""
+        while span < min(end, _LONGEST_SEARCH) and found.count(b"\n") <= lines:
+            span = min(end, max(_BLOCK, 4 * span))
+            found = os.pread(descriptor, span, end - span)
+    finally:
+        os.close(descriptor)
     kept = found.splitlines(keepends=True)[-lines:] if lines else []
     return end - sum(map(len, kept))

@@ -131,7 +131,8 @@ def _jobs(
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}
     for job in live:
         found = jobs.get(job.id)
-        if found is None or (found.state in JOB_TERMINAL and found.attempt < job.attempt):
+        unread = found is not None and found.state in JOB_TERMINAL and not found.replicas
+        if found is None or unread or (found.state in JOB_TERMINAL and found.attempt < job.attempt):
             jobs[job.id] = job
     return sorted(jobs.values(), key=lambda job: (job.created, job.id)), problem
 

@@ -17,6 +17,7 @@ from gpusched.control.place import control_socket, is_locked, listener, private_
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.files import make_private
 from gpusched.interpreter import own_command
+from gpusched.regular_files import read_regular
 from gpusched.settings import Settings, places
 
 __all__ = [
@@ -36,6 +37,7 @@ _LARGEST_ANSWER: Final = 256 << 20
 _LOOK_EVERY_S: Final = 0.25
 _LOOK_AGAIN_S: Final = 0.01
 _STARTS: Final = 3
+_MOST_PID: Final = 100
 
 
 class _Absent(NoDaemon):
@@ -193,7 +195,7 @@ def spawn_daemon(settings: Settings) -> None:
 def daemon_pid(settings: Settings) -> int | None:
     """Return the pid that the last daemon wrote into its lock file, or None; it may be gone since."""
     try:
-        return int((settings.state_dir / "daemon.lock").read_text())
+        return int(read_regular(settings.state_dir / "daemon.lock", _MOST_PID))
     except (OSError, ValueError):
         return None
 

@@ -13,6 +13,7 @@ from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import HostFault, UsageError
 from gpusched.filelock import held
 from gpusched.files import make_private
+from gpusched.regular_files import open_regular
 from gpusched.settings import Settings
 
 __all__ = ["control_socket", "is_locked", "listener", "private_directory"]
@@ -55,7 +56,7 @@ def private_directory(directory: Path) -> Path:
 def is_locked(settings: Settings) -> bool:
     """Return whether there is a daemon, whether it can be reached (already, or still) or not."""
     try:
-        descriptor = os.open(settings.state_dir / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(settings.state_dir / "daemon.lock", os.O_RDONLY)
     except OSError:
         return False
     try:

@@ -3,7 +3,6 @@
 What is true lies in the job's directory and in the locks of its guard; the functions here read it and write it down.
 """
 
-import shutil
 import time
 from contextlib import suppress
 from functools import partial
@@ -14,9 +13,10 @@ import msgspec
 
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.parts import Parts
-from gpusched.daemon.view import current_status, told
+from gpusched.daemon.view import current_status, read_current, told
 from gpusched.daemon.watch import guard_of
 from gpusched.errors import HostFault, NotFound
+from gpusched.files import remove_tree
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.hosts import with_joined
 from gpusched.supervisor.jobdir import JobDirectory, is_alive, last_lines, last_progress, lost
@@ -193,7 +193,7 @@ def queue_again(parts: Parts, job: Job, message: str) -> None:
 
 def discard(job: Job) -> None:
     """Remove the directory of a job that was not taken in; nothing has been in it."""
-    shutil.rmtree(job.run_dir, ignore_errors=True)
+    remove_tree(Path(job.run_dir))
 
 
 def call_off(parts: Parts, job: Job, now: float) -> bool:
@@ -249,12 +249,20 @@ def _without_a_word(parts: Parts, job: Job, now: float) -> None:
     """Note the end of a job of which no status can be read: lost if it can have started something."""
     directory = JobDirectory(Path(job.run_dir))
     ran = job.state is JobState.RUNNING  # so it was seen, and what it wrote has been removed since
-    message = f"how it ended cannot be read in {job.run_dir}" if ran else _not_started(job)
+    message = _unread(job) if ran else _not_started(job)
     if ran or has_begun(directory):
         bare = msgspec.structs.replace(told(job), state=JobState.LOST, message=message, ended=time.time())
         _finish(parts, job, bare, now)
     else:
         _never_began(parts, job, message, now)
+
+
+def _unread(job: Job) -> str:
+    try:
+        read_current(job)
+    except HostFault as error:
+        return f"how it ended cannot be read: {error.message}"
+    return f"how it ended cannot be read in {job.run_dir}"
 
 
 def _never_began(parts: Parts, job: Job, message: str, now: float) -> None:

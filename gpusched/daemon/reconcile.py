@@ -107,7 +107,7 @@ class Adoption:
 
     def _adopt(self, path: Path, now: float) -> None:
         """Take in the job of a directory, if there is one that has been started."""
-        if not (path / "spec.json").exists():
+        if not os.path.lexists(path / "spec.json"):
             return
         directory = JobDirectory(path)
         status = read_job(path)

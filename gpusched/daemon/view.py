@@ -11,33 +11,41 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.hosts import with_network
 from gpusched.supervisor.jobdir import JobDirectory, last_progress, seen_whole
 
-__all__ = ["current_status", "told"]
+__all__ = ["current_status", "read_current", "told"]
 
 _WORKED_ON: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
 
 def current_status(job: Job) -> JobStatus | None:
-    """Return what the supervisor of the job's present attempt wrote, None before it wrote anything."""
+    """Return what the supervisor of the job's present attempt wrote; None before that, or if it cannot be read."""
     try:
-        status = JobDirectory(Path(job.run_dir)).read_status()
+        return read_current(job)
     except HostFault:
         return None
+
+
+def read_current(job: Job) -> JobStatus | None:
+    """Return what the supervisor of the job's present attempt wrote, None before its first. Raises HostFault."""
+    status = JobDirectory(Path(job.run_dir)).read_status()
     mine = status is not None and status.attempt == job.attempt and status.supervisor_pid is not None
     return status if mine else None
 
 
 def told(job: Job, why: str | None = None) -> JobStatus:
     """Return the job as others see it; `why` is why it waits. It reads the job's directory if the job is worked on."""
-    status = job.last
+    status, trouble = job.last, None
     if status is None and job.state in _WORKED_ON:
-        status = current_status(job)
+        try:
+            status = read_current(job)
+        except HostFault as error:
+            trouble = error.message
         if status is not None and status.state not in JOB_TERMINAL:
             report = last_progress(JobDirectory(Path(job.run_dir)).progress)
             status = msgspec.structs.replace(seen_whole(status), progress=report)
-    return _with_wishes(status or _bare(job), job, why)
+    return _with_wishes(status or _bare(job, trouble), job, why)
 
 
-def _bare(job: Job) -> JobStatus:
+def _bare(job: Job, trouble: str | None) -> JobStatus:
     bare = JobStatus(
         id=job.id,
         workload=job.submission.workload.name if job.submission else job.id.rpartition("-")[0],
@@ -48,7 +56,7 @@ def _bare(job: Job) -> JobStatus:
         machine=(job.submission.machine or "") if job.submission else "",
         simulated=job.submission is not None and job.submission.machine is not None,
         ended=job.ended,
-        message=job.message,
+        message=trouble or job.message,
     )
     return with_network(bare, job.submission.network if job.submission else None)
 

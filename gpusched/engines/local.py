@@ -135,10 +135,15 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
 
 def stop_gently(directory: JobDirectory) -> None:
     """Ask a job's supervisor to stop it; a second request kills. Raises HostFault."""
+    from gpusched.supervisor.orders import StopOrder, give
     from gpusched.supervisor.start import stop
 
+    status = read_job(directory.path)
     with suppress(NotFound):  # it has just ended by itself
-        stop(read_job(directory.path))
+        if status.supervisor_pid is None:
+            give(status, StopOrder())
+        else:
+            stop(status)
 
 
 def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings) -> JobSpec:

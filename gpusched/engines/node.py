@@ -8,7 +8,6 @@ succeeded, 1 it did not, else that of the error (errors.py).
 
 import hashlib
 import os
-import shutil
 import sys
 import threading
 import time
@@ -26,13 +25,14 @@ from gpusched.engines.handed import keep_from_ageing, settings_of_node
 from gpusched.engines.local import Asked, Local
 from gpusched.engines.wish import Wish
 from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
-from gpusched.files import make_private, replace_file
+from gpusched.files import make_private, remove_tree, replace_file
 from gpusched.model.group import LogPart, NodeOrder, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.job import Listening, Member, Part
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.host import host_name
+from gpusched.regular_files import next_data, open_regular
 from gpusched.settings import Settings
 from gpusched.supervisor.hosts import join_key, key_directory, remove_former_keys
 from gpusched.supervisor.jobdir import JobDirectory, complete, read_job
@@ -137,7 +137,7 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mout
         mouth.say(news.since(engine.status(), last=True))
         return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
     finally:
-        shutil.rmtree(keys if order.number == 0 else directory.path.parent, ignore_errors=True)
+        remove_tree(keys if order.number == 0 else directory.path.parent)
 
 
 def _submit(engine: Local, requests: Requests, grace_s: float) -> None:
@@ -193,7 +193,7 @@ def _sweep(settings: Settings, order: NodeOrder) -> None:
     """Remove what earlier incarnations of the part have left here that were killed with their node, keys among it."""
     for left in settings.runtime_dir.glob(f"nodes/{_mark(order)}.*/{order.job}"):
         if read_job(left).state in JOB_TERMINAL:
-            shutil.rmtree(left.parent, ignore_errors=True)
+            remove_tree(left.parent)
 
 
 def _hear(words: RawIOBase, requests: Requests) -> None:
@@ -257,13 +257,16 @@ class _News:
     def _more(self, path: Path, *, last: bool) -> str:
         """Return the whole lines that a file has more, or 64 KiB of a longer one."""
         try:
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                chunk = file.read(_MOST_READ)
+            descriptor = open_regular(path, os.O_RDONLY)
+            try:
+                begin = next_data(descriptor, self._read.get(path, 0))
+                chunk = os.pread(descriptor, _MOST_READ, begin)
+            finally:
+                os.close(descriptor)
         except OSError:
             return ""
         end = len(chunk) if last or len(chunk) == _MOST_READ else chunk.rfind(b"\n") + 1
-        self._read[path] = self._read.get(path, 0) + end
+        self._read[path] = begin + end
         return chunk[:end].decode(errors="replace")
 
 

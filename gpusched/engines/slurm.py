@@ -38,6 +38,7 @@ from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.files import replace_file
 from gpusched.model.group import Group
 from gpusched.model.status import JobState
+from gpusched.regular_files import read_regular
 from gpusched.supervisor.jobdir import JobDirectory, last_lines, read_job
 from gpusched.supervisor.nodes import beat_file, call_silent, read_node
 from gpusched.supervisor.orders import StopOrder, give
@@ -48,6 +49,7 @@ _LOOK_EVERY_S: Final = 1.0
 _OBEYED_WITHIN_S: Final = 60.0
 _ENDS_WITHIN_S: Final = 30.0
 _RUNNING_S: Final = 3.0
+_MOST_KNOWN: Final = 1 << 16
 _STAGES: Final[dict[JobState, Stage]] = {
     JobState.SUCCEEDED: "succeeded",
     JobState.FAILED: "failed",
@@ -234,7 +236,7 @@ def _cancel_job(directory: JobDirectory, requests: Requests) -> None:
 def _read_or_draw(path: Path) -> _Known:
     """Return what the job is found by, the same in each process of it. Raises HostFault."""
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(path.read_bytes(), type=_Known)
+        return msgspec.json.decode(read_regular(path, _MOST_KNOWN), type=_Known)
     known = _Known(token=secrets.token_hex(8))
     _write(path, known)
     return known

@@ -16,6 +16,7 @@ import msgspec
 from gpusched.files import make_private, replace_file
 from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.regular_files import append_regular
 from gpusched.supervisor.hosts import remove_former_keys
 from gpusched.supervisor.jobdir import JobDirectory, lost
 from gpusched.supervisor.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
@@ -96,11 +97,9 @@ class Ledger:
                 case NodeStatus():
                     self._write(told)
                 case LogPart():
-                    with self._directory.log(Path(told.replica).name).open("a") as file:
-                        file.write(told.text)
+                    append_regular(self._directory.log(Path(told.replica).name), told.text.encode(errors="replace"))
                 case ProgressLine():
-                    with self._directory.progress.open("a") as file:
-                        file.write(f"{told.line}\n")
+                    append_regular(self._directory.progress, f"{told.line}\n".encode(errors="replace"))
                 case Refused():
                     self.refused = told
                     tell_engine(self._directory.path, told.words)

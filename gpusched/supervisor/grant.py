@@ -11,6 +11,7 @@ import stat
 import time
 
 from gpusched.filelock import held, lock
+from gpusched.regular_files import open_regular
 
 __all__ = [
     "COMMITTER",
@@ -98,7 +99,7 @@ def take_over(link: str, patience_s: float) -> tuple[str, int] | None:
 def _granted(path: str) -> bytes:
     """Return the content of a lease file that its committer holds and no guard. Raises GrantError, OSError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_regular(path, os.O_RDONLY)
     except FileNotFoundError:
         raise GrantError(f"{path} is gone: who committed it has ended or has withdrawn it") from None
     try:

@@ -14,6 +14,7 @@ import signal
 import sys
 
 from gpusched.filelock import lock
+from gpusched.regular_files import open_regular, read_regular
 from gpusched.supervisor.grant import STREAMS, GrantError, LockHeldError, take_over
 from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
 from gpusched.supervisor.own_daemon import daemon_of
@@ -30,6 +31,7 @@ _LAST_PATIENCE_S = 60.0
 _LOCK_PATIENCE_S = 20.0
 _NOT_STARTED = 5
 _MOST_NONCE = 200
+_MOST_ENVIRONMENT = 64 << 20
 
 
 def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = False) -> int:
@@ -89,7 +91,7 @@ def _claim(path: str, nonce: str) -> int:
 
     Raises GrantError if somebody else has it or wants no attempt of this nonce any more, and OSError.
     """
-    descriptor = os.open(f"{path}/guard.lock", os.O_RDWR | os.O_CLOEXEC)
+    descriptor = open_regular(f"{path}/guard.lock", os.O_RDWR)
     if not lock(descriptor, 0):
         raise GrantError("another guard runs this job, or it is being called off")
     if not nonce or os.read(descriptor, _MOST_NONCE) != nonce.encode():
@@ -98,8 +100,7 @@ def _claim(path: str, nonce: str) -> int:
 
 
 def _take_environment(path: str) -> None:
-    with open(path, "rb") as file:  # noqa: PTH123 (pathlib is heavy)
-        entries = file.read().split(b"\0")
+    entries = read_regular(path, _MOST_ENVIRONMENT).split(b"\0")
     os.unlink(path)  # noqa: PTH108
     os.environb.clear()
     for entry in entries:

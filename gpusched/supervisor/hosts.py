@@ -7,11 +7,13 @@ import msgspec
 
 from gpusched.contract import JOINED_HOSTS
 from gpusched.errors import UsageError
+from gpusched.files import remove_tree
 from gpusched.keys import SERVER
 from gpusched.model.job import Joining, Listening, Member, Network, Spread
 from gpusched.model.plan import Replica
 from gpusched.model.status import JobStatus, JoinedHost, JoinedJob
 from gpusched.model.workload import Workload
+from gpusched.regular_files import read_regular
 
 __all__ = [
     "FIRST_KEY",
@@ -33,6 +35,8 @@ FIRST_KEY: Final = "join"
 
 KEYS: Final = "keys"
 """The directory of keys, in that of a job."""
+
+_MOST_JOINED: Final = 4 << 20
 
 
 class Addresses(TypedDict, total=False):
@@ -79,18 +83,14 @@ def key_directory(job: Path, network: Network | None) -> Path:
 def remove_keys_of_start(job: Path, network: Network | None) -> None:
     """Remove the keys of a job that is over, where they were made for this start of it alone."""
     if are_of_this_start(network):
-        import shutil  # no other job needs it
-
-        shutil.rmtree(key_directory(job, network), ignore_errors=True)
+        remove_tree(key_directory(job, network))
 
 
 def remove_former_keys(job: Path, last: int) -> None:
     """Remove the keys of all starts of a job up to the `last`: one that was killed could not do so itself."""
-    import shutil  # no other job needs it
-
     for keys in job.glob(f"{KEYS}.*"):
         if int(keys.suffix[1:]) <= last:
-            shutil.rmtree(keys, ignore_errors=True)
+            remove_tree(keys)
 
 
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
@@ -135,7 +135,8 @@ def with_joined(status: JobStatus) -> JobStatus:
     if status.listen is None:
         return status
     try:
-        told = msgspec.json.decode((Path(status.run_dir) / JOINED_HOSTS).read_bytes(), type=tuple[JoinedHost, ...])
+        content = read_regular(Path(status.run_dir) / JOINED_HOSTS, _MOST_JOINED)
+        told = msgspec.json.decode(content, type=tuple[JoinedHost, ...])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return status
     return msgspec.structs.replace(status, joined=told)

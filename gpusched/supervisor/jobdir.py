@@ -21,6 +21,7 @@
 It starts and signals nothing.
 """
 
+import errno
 import math
 import os
 import time
@@ -33,7 +34,8 @@ import msgspec
 
 from gpusched.contract import READY_DIRECTORY, ready_name
 from gpusched.errors import HostFault
-from gpusched.files import make_private, overwrite_file, replace_file
+from gpusched.filelock import held
+from gpusched.files import make_private, overwrite_file, remove_tree, replace_file
 from gpusched.model.status import (
     JOB_TERMINAL,
     REPLICA_TERMINAL,
@@ -43,6 +45,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from gpusched.regular_files import append_regular, open_regular, read_regular, read_tail
 from gpusched.supervisor.hosts import with_joined, with_network
 from gpusched.supervisor.kernel import boot_id, start_time
 from gpusched.supervisor.nodes import with_nodes
@@ -68,8 +71,11 @@ START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""
 
 _TAIL_BYTES: Final = 65536
+_MOST_SPEC: Final = 128 << 20
+_MOST_STATUS: Final = 32 << 20
 _NOT_UNDERSTOOD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TMP: Final = "tmp"
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class JobDirectory:
@@ -101,7 +107,7 @@ class JobDirectory:
     def read_spec(self) -> JobSpec:
         """Return what the supervisor is to start. Raises HostFault."""
         try:
-            return msgspec.json.decode(self.spec.read_bytes(), type=JobSpec)
+            return msgspec.json.decode(read_regular(self.spec, _MOST_SPEC), type=JobSpec)
         except OSError as error:
             raise HostFault(f"{self.spec}: {error.strerror}", "launch the job anew") from None
         except _NOT_UNDERSTOOD as error:
@@ -118,25 +124,35 @@ class JobDirectory:
     def read_status(self) -> JobStatus | None:
         """Return the saved status, or None before the first. Raises HostFault."""
         try:
-            return msgspec.json.decode(self.status.read_bytes(), type=JobStatus)
+            return msgspec.json.decode(read_regular(self.status, _MOST_STATUS), type=JobStatus)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise HostFault(f"{self.status}: {error.strerror}", "make the file readable") from None
+            raise HostFault(f"{self.status}: {error.strerror}", "make it a readable file, or move it away") from None
         except _NOT_UNDERSTOOD as error:
             raise HostFault(f"{self.status}: {error}", "it was not written by gpusched: move it away") from None
 
     def append_events(self, events: Iterable[Mapping[str, object]]) -> None:
         """Append to events.jsonl, one JSON object a line. Raises OSError."""
-        lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
-        with self.events.open("ab") as file:
-            file.write(lines)
+        append_regular(self.events, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
     def clear_tmp(self) -> None:
         """Remove what the replicas left in TMPDIR, as far as that is allowed."""
-        import shutil  # whoever only reads jobs starts sooner without it
+        remove_tree(self.tmp)
 
-        shutil.rmtree(self.tmp, ignore_errors=True)
+    def is_guarded(self) -> bool:
+        """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs nobody.
+
+        It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
+        """
+        try:
+            descriptor = open_regular(self.guard_lock, os.O_RDONLY)
+        except OSError as error:
+            return error.errno in _OUT_OF_FILES
+        try:
+            return held(descriptor, 0, 1)
+        finally:
+            os.close(descriptor)
 
 
 def create(state_dir: Path, workload: str) -> JobDirectory:
@@ -227,9 +243,9 @@ def lost(status: JobStatus, message: str, ended: float | None = None) -> JobStat
 def list_jobs(state_dir: Path, ended_since: float = 0.0) -> tuple[JobStatus, ...]:
     """Return all jobs that have a spec, oldest first, each with its last line of progress.
 
-    A job whose supervisor is gone without a last word is shown as lost, and so is one whose files cannot be read. Only
-    a state directory that cannot be listed raises HostFault. Jobs that ended before `ended_since`, in Unix seconds, may
-    be missing: this spares reading thousands of them.
+    A job whose supervisor is gone without a last word is shown as lost, and so is one whose files cannot be read,
+    unless its guard lives; `message` has why. Only a state directory that cannot be listed raises HostFault. Jobs that
+    ended before `ended_since`, in Unix seconds, may be missing: this spares reading thousands of them.
     """
     jobs = state_dir / "jobs"
     try:
@@ -275,9 +291,7 @@ def _finite(text: str) -> float | None:
 
 def _tail(path: Path) -> list[bytes]:
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            return file.read(_TAIL_BYTES).splitlines(keepends=True)
+        return read_tail(path, _TAIL_BYTES).splitlines(keepends=True)
     except OSError:
         return []
 
@@ -291,7 +305,7 @@ def read_job(path: Path) -> JobStatus:
         return JobStatus(
             id=path.name,
             workload=path.name.rpartition("-")[0],
-            state=JobState.LOST,
+            state=JobState.RUNNING if directory.is_guarded() else JobState.LOST,
             counts=(),
             replicas=(),
             run_dir=str(path),
@@ -311,12 +325,14 @@ def with_ready(status: JobStatus) -> JobStatus:
     if all(one.started is None for one in status.replicas):
         return status
     since = status.started or 0.0  # an earlier attempt of the whole job may have left a file of the same name
-    told: dict[str, float] = {}
-    with suppress(OSError), os.scandir(JobDirectory(Path(status.run_dir)).ready) as entries:
-        told = {entry.name: when for entry in entries if (when := entry.stat(follow_symlinks=False).st_mtime) >= since}
+    place = f"{status.run_dir}/{READY_DIRECTORY}"
 
     def ready(one: ReplicaStatus) -> float | None:
-        return None if one.started is None else told.get(ready_name(one.name, status.attempt + one.restarts))
+        if one.started is not None:
+            with suppress(OSError, ValueError):  # it may not be there, and a status of somebody else has any name
+                when = os.lstat(f"{place}/{ready_name(one.name, status.attempt + one.restarts)}").st_mtime
+                return when if when >= since else None
+        return None
 
     replicas = tuple(msgspec.structs.replace(one, ready=ready(one)) for one in status.replicas)
     return msgspec.structs.replace(status, replicas=replicas)

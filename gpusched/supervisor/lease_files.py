@@ -26,6 +26,7 @@ from gpusched.filelock import held, lock
 from gpusched.files import make_private
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
+from gpusched.regular_files import open_regular
 from gpusched.settings import Settings
 from gpusched.supervisor.grant import COMMITTER, ENDING, PID_AT, PID_WIDTH, UNFINISHED, LockHeldError, lock_directory
 from gpusched.supervisor.kernel import owner
@@ -167,10 +168,10 @@ class LeaseDirectory:
 
     def _read(self, path: Path, seen: set[int]) -> list[Lease]:
         """Return the leases of one file; `seen` are the inodes that were read. Raises OSError."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_regular(path, os.O_RDONLY)
         try:
             about = os.fstat(descriptor)
-            if not stat.S_ISREG(about.st_mode) or about.st_ino in seen:
+            if about.st_ino in seen:
                 return []
             seen.add(about.st_ino)
             if not held(descriptor, 0, 2):
@@ -203,12 +204,12 @@ def leases_of_plan(plan: Plan, job: str) -> tuple[Lease, ...]:
 
 
 def give_back(path: Path, replica: str) -> None:
-    """Give back what a replica that has ended for good held; `path` is JOBDIR/lease. No lease, nothing to do.
+    """Give back what a replica that has ended for good held; `path` is JOBDIR/lease, a link. No lease, nothing to do.
 
     Raises OSError.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_regular(path.readlink(), os.O_RDWR)
     except FileNotFoundError:
         return
     try:

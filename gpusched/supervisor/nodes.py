@@ -4,6 +4,7 @@ Beside that, in the job's directory: engine.txt, what the cluster says of the jo
 whatever writes down what the nodes tell touches each second, where it is on a node; silent, there if it does not.
 """
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from gpusched.model.group import NodeStatus
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+from gpusched.regular_files import read_regular, read_tail
 
 __all__ = [
     "beat_file",
@@ -31,6 +33,8 @@ _WORDS: Final = "engine.txt"
 _LAST_WORDS: Final = "end.txt"
 _BEAT: Final = "beat"
 _SILENT: Final = "silent"
+_MOST_STATUS: Final = 32 << 20
+_MOST_WORDS: Final = 1 << 16
 
 
 def node_file(job: Path, number: int) -> Path:
@@ -84,7 +88,7 @@ def with_nodes(status: JobStatus) -> JobStatus:
         return status
     job = Path(status.run_dir)
     told = [one.status for one in map(_read, _files(job)) if one is not None]
-    over, silent = status.state in JOB_TERMINAL, (job / _SILENT).exists()
+    over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
     fault = _at_fault(told) if status.state is JobState.FAILED else None
     if over or silent:
         from gpusched.supervisor.jobdir import lost  # it imports this module
@@ -141,10 +145,10 @@ def _read(path: Path) -> NodeStatus | None:
 
 
 def _decoded(path: Path) -> NodeStatus:
-    return msgspec.json.decode(path.read_bytes(), type=NodeStatus)
+    return msgspec.json.decode(read_regular(path, _MOST_STATUS), type=NodeStatus)
 
 
 def _words(job: Path, file: str = _WORDS) -> str | None:
     with suppress(OSError):
-        return (job / file).read_text(errors="replace") or None
+        return read_tail(job / file, _MOST_WORDS).decode(errors="replace") or None
     return None

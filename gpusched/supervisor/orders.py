@@ -18,11 +18,13 @@ import msgspec
 
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.regular_files import open_regular
 from gpusched.supervisor.jobdir import JobDirectory, is_alive
 
 __all__ = ["Order", "OverrunOrder", "StopOrder", "end_of", "give", "read_new"]
 
 _CHUNK: Final = 1 << 16  # bytes read at once, and more than any order has
+_MOST_UNREAD: Final = 1 << 20  # bytes; what stands before the last of them is passed over
 
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
@@ -54,25 +56,28 @@ _decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 def give(job: JobStatus, order: Order) -> None:
     """Append the order to the job's orders and wake its supervisor. It returns at once.
 
+    Where the job's status cannot be read, so that its pid is unknown, the supervisor finds the order within seconds.
     Raises NotFound if the job is over or nobody runs it, HostFault if the order cannot be written or is not allowed.
     """
-    pid = job.supervisor_pid
-    if pid is None or job.state in JOB_TERMINAL or not is_alive(job):
+    pid, directory = job.supervisor_pid, JobDirectory(Path(job.run_dir))
+    runs = directory.is_guarded() if pid is None else is_alive(job)
+    if job.state in JOB_TERMINAL or not runs:
         raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched ps` for the jobs that are")
-    path = JobDirectory(Path(job.run_dir)).orders
+    path = directory.orders
     line = b"\n" + msgspec.json.encode(order) + b"\n"  # the first ends a line that somebody was killed in
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             if os.write(descriptor, line) < len(line):  # the disk filled up in the midst of it
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
-        os.kill(pid, signal.SIGHUP)
+        if pid is not None:
+            os.kill(pid, signal.SIGHUP)
     except ProcessLookupError:
         raise NotFound(f"{job.id} has just ended", "see `gpusched ps`") from None
     except OSError as error:
-        hint = "make room, or ask the owner of the job"
+        hint = "make room or move it away, or ask the owner of the job"
         raise HostFault(f"cannot give an order to {job.id}: {path}: {error.strerror}", hint) from None
 
 
@@ -93,6 +98,7 @@ def read_new(path: Path, position: int, complain: Callable[[str], None] | None =
     size = end_of(path)
     if size < position:  # somebody began the file anew
         position = 0
+    position = max(position, size - _MOST_UNREAD)
     while position < size:
         lines, position = _whole_lines(path, position)
         if not lines:
@@ -107,9 +113,12 @@ def read_new(path: Path, position: int, complain: Callable[[str], None] | None =
 
 
 def _whole_lines(path: Path, position: int) -> tuple[list[bytes], int]:
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(position)
-        chunk = file.read(_CHUNK)
+    with contextlib.suppress(OSError):
+        descriptor = open_regular(path, os.O_RDONLY)
+        try:
+            chunk = os.pread(descriptor, _CHUNK, position)
+        finally:
+            os.close(descriptor)
         whole = chunk.rfind(b"\n") + 1
         if not whole and len(chunk) == _CHUNK:  # no order is that long: pass over it, piece by piece
             whole = _CHUNK

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from gpusched.regular_files import open_regular, read_tail
 from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.spec import Streams
@@ -73,10 +74,7 @@ class Logs:
         if begin is None:
             return b""
         try:
-            with self._directory.log(replica).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(begin, size - _TAIL_BYTES))
-                return file.read(_TAIL_BYTES)
+            return read_tail(self._directory.log(replica), _TAIL_BYTES, begin)
         except OSError:
             return b""
 
@@ -97,4 +95,6 @@ class AttachedStreams:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.set_blocking(descriptor, True)  # a replica gets it, and may ask
+    return descriptor

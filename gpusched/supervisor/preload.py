@@ -21,6 +21,7 @@ import msgspec
 
 from gpusched.contract import child_environment, threads
 from gpusched.model.plan import ReplicaSpec
+from gpusched.regular_files import open_regular
 from gpusched.supervisor.fork_request import (
     LAST,
     MORE,
@@ -43,6 +44,7 @@ _LOAD_PATIENCE_S: Final = 180.0
 _FORK_PATIENCE_S: Final = 2.0
 _BUSY_PATIENCE_S: Final = 20.0
 _MOST_BYTES: Final = 1 << 16
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _ONE_THREAD: Final = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -89,7 +91,7 @@ class Preload:
         self._usable = os.sched_getaffinity(0)
         me, number = os.getpid(), str(theirs.fileno())
         try:
-            with theirs, log.open("ab") as output:
+            with theirs, os.fdopen(open_regular(log, _APPEND), "ab") as output:
                 child = subprocess.Popen(
                     [sys.executable, "-m", "gpusched.supervisor.zygote", number, *self.modules],
                     env=env,

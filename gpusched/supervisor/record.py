@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
+from gpusched.regular_files import NotRegularError
 from gpusched.supervisor.events import Move
 from gpusched.supervisor.jobdir import JobDirectory, queued
 from gpusched.supervisor.kernel import boot_id, start_time
@@ -67,6 +68,7 @@ class Recorder:
         self._problem: str | None = None
         self._note: str | None = None
         self._next_save = 0.0
+        self._written: int | None = None
         self.due: float | None = 0.0
 
     def note(self, move: Move) -> None:
@@ -102,20 +104,41 @@ class Recorder:
             print(text, file=sys.stderr, flush=True)
 
     def save(self, machine: Machine) -> bool:
-        """Write events and status; return whether both are on disk now. What fails is tried again a second later."""
+        """Write events and status; return whether both are on disk now. What fails is tried again a second later.
+
+        Where something else is in the place of events.jsonl, they wait for it to go, and the status does not.
+        """
         now = self._clock.now()
         self._next_save = now + _SAVE_EVERY_S
         try:
-            if self._events:
-                self._directory.append_events(self._events)
-                self._events.clear()
+            self._append_events()
             self._directory.write_status(self.status(machine))
+            self._written = self._inode()
         except OSError as error:
             self.trouble(f"could not save the job's status: {error.filename or self._directory.path}: {error.strerror}")
             self.due = self._next_save = now + _RETRY_EVERY_S
             return False
-        self.due = None
+        self.due = now + _RETRY_EVERY_S if self._events else None
         return True
+
+    def restore(self) -> None:
+        """Have the status written again if something else has taken its place: others could not tell how the job is."""
+        if self._written not in (None, self._inode()) and os.path.lexists(self._directory.path):
+            self.due = self._next_save
+
+    def _inode(self) -> int | None:
+        try:
+            return self._directory.status.lstat().st_ino
+        except OSError:
+            return None
+
+    def _append_events(self) -> None:
+        try:
+            if self._events:
+                self._directory.append_events(self._events)
+                self._events.clear()
+        except NotRegularError as error:
+            self.trouble(f"could not save the job's events: {error.filename}: {error.strerror}")
 
     def save_in_place(self, machine: Machine) -> None:
         """Write the last status where the one before it is, after `save` has failed."""

@@ -128,6 +128,7 @@ class Runner:
             self._tell(self._ended(self._names.pop(death.pid), death))
         if self._now() >= self._next_sample:
             self._effects.oom.sample()
+            self._recorder.restore()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
 
     def _hear(self) -> None:
@@ -170,13 +171,13 @@ class Runner:
         An actor that had reached the learner hears of the end as well, and ends by itself.
         """
         lost, over = self._learner_gone
-        if lost.exists() or over.exists():
+        if os.path.lexists(lost) or os.path.lexists(over):
             unheard = not any(map(self._has_reached, self._machine.replicas.values()))
-            self._tell(LearnerOver(now=self._now(), unheard=unheard, lost=not over.exists()))
+            self._tell(LearnerOver(now=self._now(), unheard=unheard, lost=not os.path.lexists(over)))
 
     def _has_reached(self, run: ReplicaRun) -> bool:
         told = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)
-        return run.state not in REPLICA_TERMINAL and run.pid is not None and told.exists()
+        return run.state not in REPLICA_TERMINAL and run.pid is not None and os.path.lexists(told)
 
     def _obey(self) -> None:
         """Read the orders at every turn, so that a signal that was lost loses none."""

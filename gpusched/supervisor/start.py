@@ -4,7 +4,6 @@ An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a
 prepared it can call it off as long as no guard has taken it; so a guard that comes late starts nothing.
 """
 
-import errno
 import os
 import secrets
 import signal
@@ -17,10 +16,11 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound, StillRuns
-from gpusched.filelock import held, lock
+from gpusched.filelock import lock
 from gpusched.interpreter import own_command
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.regular_files import NotRegularError, open_regular, read_regular
 from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.guard import BEGUN
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _LOOK_EVERY_S: Final = 0.01
-_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_MOST_NONCE: Final = 4096
 
 
 def this_process() -> ProcessIdentity:
@@ -67,7 +67,7 @@ def prepare(directory: JobDirectory, spec: JobSpec) -> str:
     Raises HostFault if that cannot be written, or if a guard of the job still lives.
     """
     nonce = secrets.token_hex(16)
-    with _mapped(spec.id), _guard_lock(directory) as descriptor:
+    with _mapped(directory), _guard_lock(directory) as descriptor:
         if descriptor is None:
             raise StillRuns(f"cannot start {spec.id}: it still runs", "stop it first")
         directory.status.unlink(missing_ok=True)
@@ -85,9 +85,10 @@ def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, at
     three streams. Raises HostFault.
     """
     path, options = str(directory.path), ["--attached"] if attached else []
-    log_flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    log_flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
     apart = {"setpgroup": 0} if attached else {"setsid": True}  # from the first moment on: Ctrl-C is not for the guard
-    with _mapped(directory.path.name):
+    with _mapped(directory):
+        os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # which tells why not
         return os.posix_spawn(
             sys.executable,
             own_command("gpusched.supervisor", *options, path, nonce),
@@ -129,7 +130,7 @@ def call_off(directory: JobDirectory) -> bool:
 
     True tells that no process of the job is left. Whether there have been any: has_begun. Raises HostFault.
     """
-    with _mapped(directory.path.name), suppress(FileNotFoundError), _guard_lock(directory) as descriptor:
+    with _mapped(directory), suppress(FileNotFoundError), _guard_lock(directory) as descriptor:
         if descriptor is None:
             return False
         if not os.pread(descriptor, len(BEGUN), 0).startswith(BEGUN):
@@ -139,22 +140,15 @@ def call_off(directory: JobDirectory) -> bool:
 
 
 def guard_alive(directory: JobDirectory) -> bool:
-    """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs nobody.
-
-    It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
-    """
-    try:
-        descriptor = os.open(directory.guard_lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        return error.errno in _OUT_OF_FILES
-    try:
-        return held(descriptor, 0, 1)
-    finally:
-        os.close(descriptor)
+    """Return whether a guard of the job, or its supervisor, lives: see JobDirectory.is_guarded."""
+    return directory.is_guarded()
 
 
 def has_begun(directory: JobDirectory) -> bool:
-    """Return whether a guard took the attempt that was prepared last: what it starts may have been started."""
+    """Return whether a guard took the attempt that was prepared last: what it starts may have been started.
+
+    It did where guard.lock is no file of ours: only what it started can have put something else there.
+    """
     return _read_lock(directory).startswith(BEGUN)
 
 
@@ -170,7 +164,7 @@ def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
     Raises HostFault.
     """
     content = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environ.items())
-    with _mapped(directory.path.name):
+    with _mapped(directory):
         directory.environ.unlink(missing_ok=True)
         descriptor = os.open(directory.environ, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -207,12 +201,15 @@ def _streams() -> list[tuple[int, ...] | tuple[int, int, str, int, int]]:
 
 
 @contextmanager
-def _mapped(job: str) -> Iterator[None]:
+def _mapped(directory: JobDirectory) -> Iterator[None]:
+    job = directory.path.name
     try:
         yield
+    except NotRegularError as error:
+        raise HostFault(f"cannot start {job}: {error.filename}: {error.strerror}", "move it away") from None
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise HostFault(f"cannot start {job}: {where}{error.strerror}", "make room or make it writable") from None
+        where = error.filename or directory.path
+        raise HostFault(f"cannot start {job}: {where}: {error.strerror}", "make room or make it writable") from None
     except UnicodeEncodeError as error:
         raise HostFault(f"cannot start {job}: {error.object!r} is no text in UTF-8", "rename it") from None
     except ValueError as error:
@@ -222,7 +219,7 @@ def _mapped(job: str) -> Iterator[None]:
 @contextmanager
 def _guard_lock(directory: JobDirectory) -> Iterator[int | None]:
     """Hold the job's guard.lock as a guard would; None if a guard has it."""
-    descriptor = os.open(directory.guard_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_regular(directory.guard_lock, os.O_RDWR | os.O_CREAT)
     try:
         yield descriptor if lock(descriptor, 0) else None
     finally:
@@ -236,9 +233,11 @@ def _write(descriptor: int, content: bytes) -> None:
 
 def _read_lock(directory: JobDirectory) -> bytes:
     try:
-        return directory.guard_lock.read_bytes()
-    except OSError:
+        return read_regular(directory.guard_lock, _MOST_NONCE)
+    except (FileNotFoundError, NotADirectoryError):
         return b""
+    except OSError:
+        return BEGUN
 
 
 def _has_ended(guard: int) -> bool:

@@ -235,7 +235,7 @@ def test_a_disk_that_fails_costs_no_replica(host: Host) -> None:
     one.directory.logs.rename(one.directory.path / "logs-moved")
     os.kill(one.wait_running("part.1"), signal.SIGKILL)
     log = one.directory.path / "logs-moved" / "supervisor.log"
-    wait_until(lambda: "could not save the job's status" in log.read_text(), "the problem is told")
+    wait_until(lambda: "could not save the job's events" in log.read_text(), "the problem is told")
     wait_until(lambda: "the output of part.1 is lost" in log.read_text(), "the lost output is told")
     one.directory.events.rmdir()
     assert one.wait_running("part.1", restarts=1)

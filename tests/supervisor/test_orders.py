@@ -105,7 +105,9 @@ def test_garbage_is_told_once_in_the_supervisors_log(host: Host) -> None:
 def test_an_order_that_cannot_be_written_is_the_hosts_fault(host: Host) -> None:
     one = host.start(replica("part.0", STAY))
     one.directory.orders.mkdir()
-    with pytest.raises(HostFault, match=f"cannot give an order to {one.status.id}: .*Is a directory"):
+    with pytest.raises(
+        HostFault, match=f"cannot give an order to {one.status.id}: .*not a file of ours, but a directory"
+    ):
         give(one.status, StopOrder())
 
 

@@ -1,0 +1,102 @@
+"""Files in directories that a job can write: opened only if they are regular, never waited for, read up to a limit.
+
+A job may put a pipe, a socket, a device, a link or 10 GB of nothing in the place of any of its files, and open(2) of a
+pipe waits for its other end for as long as there is none. Whoever reads or writes such a file does it through these
+functions. The guard imports this module, so it needs nothing but what the interpreter brings.
+"""
+
+import errno
+import os
+import stat
+
+__all__ = ["NotRegularError", "append_regular", "next_data", "open_regular", "read_regular", "read_tail"]
+
+_SAFE = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+}
+_ODD = (errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.EWOULDBLOCK)
+"""What open(2) of something else ends with: a socket or a pipe without reader, a link, a directory, a lost device."""
+
+
+class NotRegularError(OSError):
+    """Something else than a file of ours is in its place; `strerror` has what it is."""
+
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        super().__init__(errno.EINVAL, f"not a file of ours, but {what}", os.fspath(path))
+
+
+def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
+    """Return a descriptor of the regular file `path`, open as `flags` of open(2) want it; it never blocks.
+
+    Raises NotRegularError for anything else that is there, a symbolic link included, and OSError.
+    """
+    try:
+        descriptor = os.open(path, flags | _SAFE, mode)
+    except OSError as error:
+        if error.errno in _ODD and (what := _kind(path)) is not None:
+            raise NotRegularError(path, what) from None
+        raise
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise NotRegularError(path, _KINDS.get(stat.S_IFMT(found), "of another kind"))
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the content of the regular file `path`. Raises NotRegularError too if it is over `most` bytes; OSError."""
+    descriptor = open_regular(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            raise NotRegularError(path, f"one of {size} bytes, more than {most}")
+        content = os.read(descriptor, size + 1)
+        while len(content) <= most and (more := os.read(descriptor, most)):  # it has grown meanwhile
+            content += more
+        return content[:most]
+    finally:
+        os.close(descriptor)
+
+
+def read_tail(path: str | os.PathLike[str], most: int, after: int = 0) -> bytes:
+    """Return the last `most` bytes of the regular file `path`, none before the position `after`. Raises OSError."""
+    descriptor = open_regular(path, os.O_RDONLY)
+    try:
+        return os.pread(descriptor, most, max(after, os.fstat(descriptor).st_size - most))
+    finally:
+        os.close(descriptor)
+
+
+def append_regular(path: str | os.PathLike[str], content: bytes) -> None:
+    """Append to the regular file `path`, made with mode 0600 if it is missing. Raises OSError, also on a full disk."""
+    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+    finally:
+        os.close(descriptor)
+
+
+def next_data(descriptor: int, position: int) -> int:
+    """Return where the content of a file goes on after the hole at `position`, or `position` if there is none.
+
+    A file that was cut short, or never written there, has a hole (lseek(2)): of 10 GB it may hold nothing.
+    """
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else position
+
+
+def _kind(path: str | os.PathLike[str]) -> str | None:
+    try:
+        found = os.lstat(path).st_mode
+    except OSError:
+        return None
+    return _KINDS.get(stat.S_IFMT(found))
