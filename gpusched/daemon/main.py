@@ -28,6 +28,7 @@ from gpusched.filelock import lock
 from gpusched.files import make_private
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
+from gpusched.regular_files import open_regular
 from gpusched.settings import Settings, load_settings
 from gpusched.supervisor.lease_files import LeaseDirectory, lease_directory
 
@@ -51,7 +52,7 @@ class Lock:
         self._path = state_dir / "daemon.lock"
         try:
             make_private(state_dir)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = open_regular(self._path, os.O_RDWR | os.O_CREAT)
             if not lock(self._descriptor, 0):
                 pid = self._path.read_text().strip()
                 os.close(self._descriptor)

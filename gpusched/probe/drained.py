@@ -12,10 +12,12 @@ import msgspec
 from gpusched.errors import HostFault
 from gpusched.files import replace_file
 from gpusched.model.device import Device, Inventory
+from gpusched.regular_files import read_regular
 
 __all__ = ["Drained", "lift", "mark", "read_drained", "write_drained"]
 
 _FILE = "drained.json"
+_MOST_BYTES = 1 << 22
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ def read_drained(state_dir: Path, boot_id: str) -> dict[str, Drained]:
     """Return by uuid what the file holds of this boot of the host, lifted ones included. Raises HostFault."""
     path = state_dir / _FILE
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Drained])
+        known = msgspec.json.decode(read_regular(path, _MOST_BYTES), type=dict[str, Drained])
     except FileNotFoundError:
         return {}
     except OSError as error:

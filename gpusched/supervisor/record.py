@@ -68,7 +68,7 @@ class Recorder:
         self._problem: str | None = None
         self._note: str | None = None
         self._next_save = 0.0
-        self._written: int | None = None
+        self._written: tuple[int, ...] | None = None
         self.due: float | None = 0.0
 
     def note(self, move: Move) -> None:
@@ -113,7 +113,7 @@ class Recorder:
         try:
             self._append_events()
             self._directory.write_status(self.status(machine))
-            self._written = self._inode()
+            self._written = self._mark()
         except OSError as error:
             self.trouble(f"could not save the job's status: {error.filename or self._directory.path}: {error.strerror}")
             self.due = self._next_save = now + _RETRY_EVERY_S
@@ -123,14 +123,15 @@ class Recorder:
 
     def restore(self) -> None:
         """Have the status written again if something else has taken its place: others could not tell how the job is."""
-        if self._written not in (None, self._inode()) and os.path.lexists(self._directory.path):
+        if self._written not in (None, self._mark()) and os.path.lexists(self._directory.path):
             self.due = self._next_save
 
-    def _inode(self) -> int | None:
+    def _mark(self) -> tuple[int, ...] | None:
         try:
-            return self._directory.status.lstat().st_ino
+            found = self._directory.status.lstat()
         except OSError:
             return None
+        return found.st_ino, found.st_mode, found.st_mtime_ns  # an inode's number is soon used again
 
     def _append_events(self) -> None:
         try:

@@ -35,7 +35,7 @@ FILES: Final = (
 ALL: Final = "all of them"
 NONE: Final = "none of them"
 MOST_MIB: Final = 300
-JOB: Final = ("run", "-d", "--json", "--gpus", "0", "--", "sh", "-c", "echo hello; exec sleep 1000")
+JOB: Final = ("run", "-d", "--json", "--num-gpus", "0", "--", "sh", "-c", "echo hello; exec sleep 1000")
 
 
 @pytest.fixture
@@ -61,6 +61,12 @@ def answer(command: Command, *arguments: str) -> Any:
     done = command.run(*arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+def submitted(command: Command) -> str:
+    done = command.run(*JOB)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(json.loads(done.stdout)["id"])
 
 
 def states(command: Command) -> dict[str, str]:
@@ -102,7 +108,7 @@ def check(command: Command, kind: str, jobs: dict[str, str]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_command_answers_whatever_a_job_puts_in_the_place_of_its_files(somebody: Command, kind: str) -> None:
     names = (*FILES, ALL, NONE)
-    jobs = {name: json.loads(somebody.run(*JOB).stdout)["id"] for name in names}
+    jobs = {name: submitted(somebody) for name in names}
     until(lambda: set(states(somebody).values()) == {"running"}, "all jobs run")
     beside = somebody.job(jobs[NONE])["replicas"][0]["pid"]
 
