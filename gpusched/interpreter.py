@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["own_command", "own_modules_first"]
+__all__ = ["module_options", "own_command", "own_modules_first"]
 
 _ROOT: Final = str(Path(__file__).parents[1])
 _OPTIONS: Final = ("-E", "-P")
@@ -25,6 +25,14 @@ def own_command(module: str, *arguments: str) -> list[str]:
     if _is_found():
         return [sys.executable, *_OPTIONS, "-m", module, *arguments]
     return [sys.executable, *_OPTIONS, "-c", _FIND_AND_RUN, _ROOT, module, *arguments]
+
+
+def module_options(cwd: str) -> tuple[str, ...]:
+    """Return what runs a module by an interpreter on another host, in the directory `cwd`: `-P -m`.
+
+    Without the -P where this gpusched lies in `cwd` itself, which may be the only way to find it there.
+    """
+    return ("-m",) if os.path.realpath(cwd) == os.path.realpath(_ROOT) else ("-P", "-m")
 
 
 def own_modules_first() -> None:

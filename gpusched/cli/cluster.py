@@ -12,6 +12,7 @@ import typer
 from gpusched.engines.base import LOCAL
 from gpusched.engines.wish import Wish
 from gpusched.errors import HostFault, UsageError
+from gpusched.interpreter import module_options
 from gpusched.model.group import Group, NodeShare
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import ENGINES, Settings
@@ -184,7 +185,7 @@ def seen_to_here(group: Group) -> Workload:
     """
     role = Role(
         name=group.engine,
-        command=("{python}", "-m", f"gpusched.engines.{group.engine}"),
+        command=("{python}", *module_options(group.cwd), f"gpusched.engines.{group.engine}"),
         restart=Restart(policy="on-signal", max=_RESTARTS),
         light=True,
     )

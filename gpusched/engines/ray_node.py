@@ -18,6 +18,7 @@ from gpusched.engines.ray_keeper import file_mark
 from gpusched.engines.ray_words import require_secret
 from gpusched.engines.told import Ledger
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.interpreter import module_options
 from gpusched.model.group import NodeOrder
 from gpusched.model.status import JobState
 from gpusched.supervisor.restart import delay_s, row_after
@@ -140,7 +141,7 @@ class RayNode(threading.Thread):
         return endpoint
 
     def _run_part(self, keeper: Any, place: Place, order: NodeOrder) -> tuple[Ending, str]:
-        words = [order.group.python, "-m", _NODE]
+        words = [order.group.python, *module_options(order.group.cwd), _NODE]
         environ = {name: value for name, value in submitters(os.environ).items() if not name.startswith(_RAYS)}
         with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
             try:

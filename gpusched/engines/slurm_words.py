@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from gpusched.engines.base import Seen, Stage
+from gpusched.interpreter import module_options
 from gpusched.model.group import Group
 from gpusched.model.job import Text
 
@@ -119,7 +120,7 @@ def batch_script(order: HeadOrder, name: str, output: str) -> str:
             "#!/bin/bash",
             *(f"#SBATCH {_one_word(word)}" for word in words),
             f"cd -- {shlex.quote(group.cwd)} || exit 5",
-            f"exec {shlex.quote(group.python)} -m gpusched.engines.slurm_head <<'{_END}'",
+            f"exec {shlex.join([group.python, *module_options(group.cwd)])} gpusched.engines.slurm_head <<'{_END}'",
             told,
             _END,
             "",
@@ -210,7 +211,7 @@ def _one_task(group: Group) -> list[str]:
         "--mpi=none",
         "--quiet",
         group.python,
-        "-m",
+        *module_options(group.cwd),
         "gpusched.engines.node",
     ]
 

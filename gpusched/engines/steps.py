@@ -22,6 +22,7 @@ from gpusched.engines.keyring import order_of
 from gpusched.engines.told import Ledger
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.files import make_private, replace_file
+from gpusched.interpreter import module_options
 from gpusched.model.group import Group, NodeOrder
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart, Role, Workload
@@ -45,7 +46,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def steps_workload(group: Group, job: str, module: str) -> Workload:
     """Return what runs `module` once for each node of the group."""
-    command = ("{python}", "-m", module)
+    command = ("{python}", *module_options(group.cwd), module)
     first = Role(name=_FIRST, command=command, restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN), light=True)
     others = Role(
         name="node",

@@ -2,10 +2,12 @@
 
 import subprocess
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 import pytest
 
+import gpusched
 from gpusched.engines.base import Stage
 from gpusched.engines.slurm_words import (
     HeadOrder,
@@ -20,6 +22,7 @@ from gpusched.engines.slurm_words import (
     read_gpus,
     seen,
 )
+from gpusched.engines.steps import steps_workload
 from tests.engines.groups import a_group
 
 
@@ -63,11 +66,19 @@ def test_the_gpus_of_a_node_are_read_from_its_generic_resources(lines: list[str]
 def test_the_batch_script_hands_the_whole_order_to_the_program_of_the_first_node() -> None:
     order = HeadOrder(group=a_group(cwd="/tmp"), job="toy-1", directory="/x/it's")
     script = batch_script(order, "gpusched-1", "/x/slurm.log")
-    ran = script.replace(f"exec {order.group.python} -m gpusched.engines.slurm_head", "exec cat")
+    ran = script.replace(f"exec {order.group.python} -P -m gpusched.engines.slurm_head", "exec cat")
     told = subprocess.run(["bash", "-c", ran], capture_output=True, check=True).stdout
     assert msgspec.json.decode(told, type=HeadOrder) == order
     assert "#SBATCH --no-kill\n" in script
     assert "#SBATCH --gres" not in script
+
+
+def test_what_lies_in_the_directory_of_the_job_is_not_imported_unless_gpusched_itself_lies_there() -> None:
+    elsewhere, source = a_group(cwd="/tmp"), a_group(cwd=str(Path(gpusched.__file__).parents[1]))
+    assert inside(elsewhere, "7", "n2")[-3:] == ["-P", "-m", "gpusched.engines.node"]
+    assert inside(source, "7", "n2")[-3:] == [source.python, "-m", "gpusched.engines.node"]
+    assert steps_workload(elsewhere, "toy-1", "m").roles[0].command == ("{python}", "-P", "-m", "m")
+    assert " -P -m gpusched." in batch_script(HeadOrder(group=elsewhere), "a", "b")
 
 
 def test_what_the_site_wants_is_said_in_the_script_and_of_further_jobs_but_not_within_the_job() -> None:
