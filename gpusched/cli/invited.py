@@ -15,6 +15,7 @@ from gpusched.errors import HostFault
 from gpusched.joining import Invitation, differences, invitation
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
+from gpusched.supervisor.network import require_open
 
 __all__ = ["workload_for"]
 
@@ -32,6 +33,7 @@ def workload_for(told: Invitation, named: str | None, *, different: bool) -> Con
     if found:
         _tell(found, different=different)
     workload, options = configured_as(workload, told.options)
+    require_open(workload)
     return Configured(_actors_of(workload), options)
 
 

@@ -14,7 +14,7 @@ from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
 from gpusched.supervisor.hosts import join_key, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.network import require_keys_or_loopback
+from gpusched.supervisor.network import require_keys_or_loopback, require_open
 from gpusched.supervisor.tcp import Tcp, reachable
 
 __all__ = ["how_to_join", "how_to_join_it", "listening", "tell_how_to_join"]
@@ -32,6 +32,7 @@ def listening(workload: Workload, text: str, *, insecure: bool, at_once: bool) -
 
     to = Tcp.to_listen(text, _OPTION)
     require_keys_or_loopback(to, insecure=insecure)
+    require_open(workload)
     learner_role(workload)
     counted_role(workload)
     _require_free(to, at_once=at_once)

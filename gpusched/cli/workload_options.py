@@ -83,17 +83,16 @@ def _under(workload: Workload, of: type[msgspec.Struct], chosen: msgspec.Struct)
 def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
     """Raise WorkloadError for a condition that names no setting, or a value that the setting cannot have."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(of)}
-    for role in workload.roles:
-        for name, value in role.memory.unless if role.memory is not None else ():
-            where = f"{workload.path}: roles.{role.name}.memory.unless.{name}"
-            if name not in kinds:
-                raise WorkloadError(f"{where} is no setting of {workload.settings}", f"known there: {', '.join(kinds)}")
-            try:
-                msgspec.convert(value, kinds[name])
-            except msgspec.ValidationError as error:
-                raise WorkloadError(
-                    f"{where} is {value!r}: {error}", "give a value that the setting can have"
-                ) from None
+    conditions = [("job.listen", workload.listen_unless)]
+    conditions += [(f"roles.{role.name}.memory", role.memory.unless) for role in workload.roles if role.memory]
+    for key, name, value in ((key, *condition) for key, unless in conditions for condition in unless):
+        where = f"{workload.path}: {key}.unless.{name}"
+        if name not in kinds:
+            raise WorkloadError(f"{where} is no setting of {workload.settings}", f"known there: {', '.join(kinds)}")
+        try:
+            msgspec.convert(value, kinds[name])
+        except msgspec.ValidationError as error:
+            raise WorkloadError(f"{where} is {value!r}: {error}", "give a value that the setting can have") from None
 
 
 def _given(name: str, of: type[msgspec.Struct], words: Sequence[str], command: str) -> Mapping[str, Any]:

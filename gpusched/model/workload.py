@@ -29,7 +29,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     def under(self, settings: Mapping[str, object]) -> "Memory | None":
         """Return what is needed when the workload's settings are these, None for no device."""
-        if self.unless and all(name in settings and settings[name] == value for name, value in self.unless):
+        if self.unless and _hold(self.unless, settings):
             return None
         return replace(self, unless=())
 
@@ -74,7 +74,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     `preload` names the modules that are imported once for all replicas; a launch asks whether they are installed.
     `stop_grace_s` is how long a replica may take between SIGTERM and SIGKILL. `requeue`: a job of the daemon's that was
-    lost, as by a reboot, is queued again. `engine`: what runs it where nobody says, see engines/base.py.
+    lost, as by a reboot, is queued again. `engine`: what runs it where nobody says, see engines/base.py. `listen`: its
+    learner can take actors of other hosts; not while its settings are those of `listen_unless`, if there are any.
     """
 
     name: str
@@ -85,6 +86,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     stop_grace_s: float = 10.0
     requeue: bool = False
     engine: str | None = None
+    listen: bool = True
+    listen_unless: tuple[tuple[str, Setting], ...] = ()
     path: Path | None = None
 
     def role(self, name: str) -> Role:
@@ -97,8 +100,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def conditional(self) -> bool:
         """Whether what its roles need depends on its settings."""
-        return any(role.memory is not None and role.memory.unless for role in self.roles)
+        return bool(self.listen_unless) or any(role.memory is not None and role.memory.unless for role in self.roles)
 
     def under(self, settings: Mapping[str, object]) -> "Workload":
         """Return the workload as it is when its settings are these: nothing in it depends on them any more."""
-        return replace(self, roles=tuple(role.under(settings) for role in self.roles))
+        listen = self.listen and not (self.listen_unless and _hold(self.listen_unless, settings))
+        roles = tuple(role.under(settings) for role in self.roles)
+        return replace(self, roles=roles, listen=listen, listen_unless=())
+
+
+def _hold(conditions: tuple[tuple[str, Setting], ...], settings: Mapping[str, object]) -> bool:
+    """Return whether all settings that are named have the values that are given."""
+    return all(name in settings and settings[name] == value for name, value in conditions)

@@ -32,7 +32,8 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
     if not roles:
         raise top.error("roles", "has no role", "add a table such as [roles.learner]")
     job = top.table("job")
-    job.only("leader", "preload", "settings", "stop_grace", "requeue", "engine")
+    job.only("leader", "preload", "settings", "stop_grace", "requeue", "engine", "listen")
+    listen, listen_unless = _listen(job)
     workload = Workload(
         name=top.name("name", path.parent.name),
         roles=roles,
@@ -42,11 +43,13 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         stop_grace_s=job.number("stop_grace", 10.0, 0.1, 3600.0),
         requeue=job.yes("requeue"),
         engine=_engine(job),
+        listen=listen,
+        listen_unless=listen_unless,
         path=path,
     )
     if workload.conditional and workload.settings is None:
         hint = 'name the class of the settings, such as settings = "my.module:Settings"'
-        raise job.error("settings", "is missing, and a role's memory.unless names one of them", hint)
+        raise job.error("settings", "is missing, and `unless` names one of them", hint)
     return workload
 
 
@@ -67,6 +70,15 @@ def _engine(job: "_Table") -> str | None:
     if engine not in ENGINES:
         raise job.error("engine", f"is {engine!r}", f"use one of: {', '.join(ENGINES)}")
     return engine
+
+
+def _listen(job: "_Table") -> tuple[bool, tuple[tuple[str, Setting], ...]]:
+    """Return whether the learner can take actors of other hosts, and the settings with which it cannot."""
+    if not isinstance(job.values.get("listen"), dict):
+        return job.yes("listen", default=True), ()
+    listen = job.table("listen")
+    listen.only("unless")
+    return True, _unless(listen)
 
 
 def _settings(job: "_Table") -> str | None:
@@ -207,8 +219,8 @@ class _Table:
             raise self.error(key, f"is {value!r}", f"give a whole number from {least} to {most}")
         return value
 
-    def yes(self, key: str) -> bool:
-        value = self.values.get(key, False)
+    def yes(self, key: str, *, default: bool = False) -> bool:
+        value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.error(key, f"is {value!r}", "write true or false")
         return value

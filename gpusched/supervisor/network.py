@@ -21,7 +21,7 @@ from gpusched.supervisor.hosts import FIRST_KEY, KEYS, are_of_this_start, join_k
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.tcp import Tcp
 
-__all__ = ["check_network", "keep_key", "make_keys", "prepare_network", "require_keys_or_loopback"]
+__all__ = ["check_network", "keep_key", "make_keys", "prepare_network", "require_keys_or_loopback", "require_open"]
 
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
@@ -30,6 +30,7 @@ def check_network(workload: Workload, network: Network | None) -> None:
     """Raise UsageError for what no command of ours would ask of a job's network."""
     match network:
         case Listening(path=path):
+            require_open(workload)
             learner_role(workload)
             require_keys_or_loopback(Tcp.to_listen(network.endpoint, "--listen"), insecure=network.insecure)
         case Joining(key=path):
@@ -42,6 +43,15 @@ def check_network(workload: Workload, network: Network | None) -> None:
             return
     if path is not None and ("\0" in path or not Path(path).is_absolute()):
         raise UsageError(f"{workload.name}: {path!r} is no absolute path", "submit it anew")
+
+
+def require_open(workload: Workload) -> None:
+    """Raise UsageError for a workload whose learner cannot take actors of other hosts, with these settings or any."""
+    if not workload.listen:
+        told = (
+            f"{workload.name}, as it was configured, takes no actors of other hosts (job.listen in its workload.toml)"
+        )
+        raise UsageError(told, "run it on one host, without --listen")
 
 
 def require_keys_or_loopback(to: Tcp, *, insecure: bool) -> None:

@@ -303,6 +303,33 @@ def test_a_workload_without_a_learner_cannot_listen(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
+    "words", [("averaging", "--procs", "0"), ("averaging",), ("cartpole", "--scheme", "average")], ids=" ".join
+)
+def test_a_workload_that_takes_no_actors_of_other_hosts_is_refused_before_anything_starts(
+    words: tuple[str, ...], command: Command
+) -> None:
+    for detach in ((), ("-d",)):
+        told = command.run("launch", *words, "--listen", "tcp://127.0.0.1:5555", *detach)
+
+        assert told.returncode == 2, told.stderr
+        assert f"{words[0]}, as it was configured, takes no actors of other hosts" in told.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_a_learner_whose_workload_here_takes_no_actors_of_other_hosts_is_not_joined(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    launched, words = listening(one)
+    file = two.home / "workloads" / "toy" / "workload.toml"
+    file.write_text(file.read_text().replace("[job]", "[job]\nlisten = false"))
+    told = two.run(*words, "--different")
+    end(one, launched)
+
+    assert told.returncode == 2, told.stderr
+    assert "takes no actors of other hosts" in told.stderr
+    assert not (two.command.state / "jobs").exists()
+
+
+@pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
         (("tcp://127.0.0.1:5555",), 2, "with which key?"),

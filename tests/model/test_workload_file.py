@@ -133,7 +133,7 @@ MISTAKES = {
     ),
     "unless without settings": (
         ROLE + 'memory = { min = "1GiB", unless = { inference = "learner" } }',
-        "job.settings is missing, and a role's memory.unless",
+        "job.settings is missing, and `unless` names",
         "my.module:Settings",
     ),
     "devices are none": (ROLE + "devices = 0", "roles.actor.devices is 0", 'from 1 to 1024, or "all"'),
@@ -169,6 +169,12 @@ MISTAKES = {
     "settings is a number": (ROLE + "[job]\nsettings = 4", "job.settings is 4", 'settings = "..."'),
     "grace is negative": (ROLE + "[job]\nstop_grace = -1", "job.stop_grace is -1", "from 0.1 to 3600"),
     "grace is NaN": (ROLE + "[job]\nstop_grace = nan", "job.stop_grace is nan", "from 0.1 to 3600"),
+    "listen is a word": (ROLE + '[job]\nlisten = "no"', "job.listen is 'no'", "true or false"),
+    "listen with an unknown key": (
+        ROLE + "[job]\nlisten = { when = 1 }",
+        "job.listen.when is not a known key",
+        "known here: unless",
+    ),
     "requeue is a number": (ROLE + "[job]\nrequeue = 1", "job.requeue is 1", "true or false"),
     "grace is a text": (ROLE + '[job]\nstop_grace = "10s"', "job.stop_grace is '10s'", "from 0.1 to 3600"),
 }
@@ -240,3 +246,20 @@ def test_a_directory_whose_name_cannot_be_a_jobs_asks_for_a_name() -> None:
 @pytest.mark.parametrize("path", sorted(Path(__file__).parent.parent.parent.glob("workloads/*/workload.toml")), ids=str)
 def test_the_workloads_that_come_with_it_are_right(path: Path) -> None:
     assert parse(path.read_text(), path).name == path.parent.name
+
+
+LISTEN = f"""
+    {ROLE.strip()}
+    [job]
+    settings = "my.settings:Settings"
+    listen = {{ unless = {{ scheme = "average" }} }}
+"""
+
+
+def test_a_workload_can_say_that_it_takes_no_actors_of_other_hosts_and_with_which_settings() -> None:
+    assert parse(ROLE).listen
+    assert not parse(ROLE + "[job]\nlisten = false").under({}).listen
+    workload = parse(LISTEN)
+    assert workload.conditional
+    assert workload.under({"scheme": "central"}).listen
+    assert not workload.under({"scheme": "average"}).listen
