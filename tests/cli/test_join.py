@@ -355,3 +355,18 @@ def test_a_join_that_cannot_be_is_told_at_once(
     assert told.returncode == code, told.stderr
     assert complaint in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_five_hundred_silent_connections_keep_no_host_from_joining(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    launched, words = listening(one)
+    port = int(words[1].rpartition(":")[2])
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(500)]
+    try:
+        joined = two.start(*words[:-1], "2")
+        until(lambda: len(one.fed()) == 3, "all three actors feed the learner")
+        end(one, launched, joined)
+    finally:
+        for each in silent:
+            each.close()
+    assert (launched.returncode, joined.returncode) == (0, 0)

@@ -24,6 +24,7 @@ from typing import Any, Final
 from gpusched.errors import GpuschedError
 from tests.cli.command import Command, until
 from tests.patience import PATIENCE_S
+from tests.soak.processes import Process, daemon_pid, read_process
 
 __all__ = ["Chaos"]
 
@@ -169,7 +170,7 @@ class Chaos:
         job = self.random.choice(live)
         supervisor = job["supervisor_pid"]
         replicas = [one["pid"] for one in job["replicas"] if one["pid"]]
-        victim = self.random.choice([supervisor, _parent(supervisor), *replicas])
+        victim = self.random.choice([supervisor, one.parent if (one := _process(supervisor)) else 0, *replicas])
         self.disturbed.add(job["id"])
         if victim and self._is_of(victim, job["id"]):
             with contextlib.suppress(ProcessLookupError):
@@ -192,23 +193,18 @@ class Chaos:
 
     def daemon_pid(self) -> int | None:
         """The pid of the daemon that runs, or None."""
-        with contextlib.suppress(OSError, ValueError):
-            pid = int((self.command.state / "daemon.lock").read_text())
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if state not in ("Z", "X") and b"daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-        return None
+        return daemon_pid(self.command.state) or None
 
     def look(self) -> None:
         """No device may be promised twice to processes that live at the same moment."""
         held: dict[str, dict[tuple[str, str], tuple[int, int]]] = {}
         for pid in self.command.running():
-            env = _environment(pid)
+            env = one.environ if (one := _process(pid)) else {}
             device, limit = env.get("CUDA_VISIBLE_DEVICES"), env.get("GPUSCHED_MEMORY_LIMIT_MIB")
             if device and limit:
-                for one in device.split(","):
+                for uuid in device.split(","):
                     replica = (env["GPUSCHED_JOB"], env["GPUSCHED_REPLICA"])
-                    held.setdefault(one, {})[replica] = (int(limit) + CONTEXT_MIB, pid)
+                    held.setdefault(uuid, {})[replica] = (int(limit) + CONTEXT_MIB, pid)
         for device, shares in held.items():
             alive = {name: share for name, (share, pid) in shares.items() if Path(f"/proc/{pid}").exists()}
             assert sum(alive.values()) <= PLANNABLE_MIB, f"{device} is over-committed: {alive}"
@@ -238,7 +234,7 @@ class Chaos:
         self.command.run("daemon", "stop")
         deadline = time.monotonic() + PATIENCE_S
         while self.command.running():
-            assert time.monotonic() < deadline, f"left behind: {[_told(pid) for pid in self.command.running()]}"
+            assert time.monotonic() < deadline, f"left behind: {[_process(pid) for pid in self.command.running()]}"
             time.sleep(0.05)
 
     def _check_front(self, process: "subprocess.Popen[str]", job: dict[str, Any] | None, end: str) -> None:
@@ -283,25 +279,11 @@ class Chaos:
         return False
 
 
-def _environment(pid: int) -> dict[str, str]:
+def _process(pid: int) -> Process | None:
     try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return read_process(pid)
     except OSError:
-        return {}
-    return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def _told(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes().replace(bytes(1), b' ').decode(errors='replace')}"
-    return f"{pid}: gone"
+        return None
 
 
 def _main() -> int:

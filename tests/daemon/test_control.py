@@ -12,7 +12,7 @@ import zmq
 
 from gpusched.control import client
 from gpusched.control.client import Client, connect_or_start, control_socket, daemon_pid, spawn_daemon
-from gpusched.control.messages import PROTOCOL, Ping, Refused, Shutdown, Submit, decode_answer, encode
+from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Refused, Shutdown, Submit, decode_answer, encode
 from gpusched.control.place import listener
 from gpusched.errors import HostFault, NoDaemon
 from gpusched.filelock import lock
@@ -279,3 +279,19 @@ def test_where_nobody_else_may_look_no_daemon_is_found(tmp_path: Path) -> None:
     )
 
     assert told.stdout == "None\n", told.stderr
+
+
+def test_ten_thousand_requests_leave_no_descriptor_thread_or_memory_behind(daemon: Daemon) -> None:
+    daemon.start()
+
+    def held() -> tuple[int, int]:
+        return tuple(len(list(Path(f"/proc/{daemon.pid}/{name}").iterdir())) for name in ("fd", "task"))  # type: ignore[return-value]
+
+    client = daemon.client()
+    client.ask(Ping())
+    before, memory = held(), resident_mib(daemon.pid)
+    for _ in range(5000):
+        client.ask(Ping())
+        client.ask(ListJobs())
+    assert held() == before
+    assert resident_mib(daemon.pid) - memory < 8

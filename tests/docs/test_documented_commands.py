@@ -12,6 +12,7 @@ from gpusched.cli.application import application
 from gpusched.cli.main import COMMANDS
 from gpusched.template.settings import Settings as OfATemplate
 from tests.docs.documented import DOCUMENTS, Quoted, commands_in, options_in
+from tests.soak.__main__ import soak_parser
 
 QUOTED: Final = [quoted for document in DOCUMENTS for quoted in commands_in(document)]
 LINE: Final[Any] = typer.main.get_command(
@@ -29,7 +30,7 @@ WORKLOADS: Final = {
 ONLY_NAMED: Final = ("MissingParameter", "BadOptionUsage")
 """The errors of a command that a sentence names without its arguments, as in `gpusched keys new`."""
 
-OF_OTHER_PROGRAMS: Final[frozenset[str]] = frozenset()
+OF_OTHER_PROGRAMS: Final = frozenset(option for action in soak_parser()._actions for option in action.option_strings)
 """Options that documents quote of programs that are not gpusched."""
 
 
