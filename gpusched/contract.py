@@ -23,6 +23,7 @@ __all__ = [
     "JOINED_HOSTS",
     "LEARNER_LOST",
     "LEARNER_OVER",
+    "LEARNER_REFUSES",
     "LONGEST_SOCKET_PATH",
     "READY_DIRECTORY",
     "ReplicaIdentity",
@@ -53,6 +54,7 @@ HOOK_DIRECTORY: Final = Path(__file__).parent / "frameworks" / "hook"
 
 LEARNER_OVER: Final = "learner-over"
 LEARNER_LOST: Final = "learner-lost"
+LEARNER_REFUSES: Final = "learner-refuses"
 """Empty files in the run directory of a job whose learner is elsewhere, see tell_learner_gone()."""
 
 JOINED_HOSTS: Final = "joined.json"
@@ -287,16 +289,18 @@ def tell_ready(environ: Mapping[str, str] | None = None) -> None:
             _TOLD.add(file)
 
 
-def tell_learner_gone(*, lost: bool, environ: Mapping[str, str] | None = None) -> None:
+def tell_learner_gone(*, lost: bool, refuses: bool = False, environ: Mapping[str, str] | None = None) -> None:
     """Say that the learner elsewhere is over, or `lost` to this host's actors; gpusched.channel does.
 
-    It is lost if nothing is heard of it for as long as they have patience, and if newer actors have their places. On
-    the learner's own host, outside a launch, and where the run directory cannot be written, nothing happens.
+    It is lost if nothing is heard of it for as long as they have patience, and if newer actors have their places. It
+    `refuses` them for good if their key was revoked. On the learner's own host, outside a launch, and where the run
+    directory cannot be written, nothing happens.
     """
     with suppress(NotLaunched, OSError, ValueError):
         me = replica(environ)
         if me.elsewhere:
-            (me.run_dir / (LEARNER_LOST if lost else LEARNER_OVER)).touch(mode=0o600)
+            name = LEARNER_REFUSES if refuses else LEARNER_LOST if lost else LEARNER_OVER
+            (me.run_dir / name).touch(mode=0o600)
 
 
 def modules_to_preload(preload: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:

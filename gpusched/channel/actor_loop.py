@@ -121,6 +121,8 @@ class ActorLoop(ActorTalk):
                 self.lent.close()
             if isinstance(self.gone, LearnerGone):
                 contract.tell_learner_gone(lost=not self.over)
+            elif self.refused:
+                contract.tell_learner_gone(lost=True, refuses=True)
 
     def _guarded_turn(self) -> None:
         try:

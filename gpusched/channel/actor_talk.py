@@ -98,7 +98,7 @@ class ActorTalk:
 
     def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
         self.gone: GpuschedError | None = None
-        self.over = False
+        self.over = self.refused = False
         self.outbox: deque[Outgoing] = deque()
         self.in_flight: dict[int, Outgoing] = {}
         self.questions: weakref.WeakValueDictionary[int, Question] = weakref.WeakValueDictionary()
@@ -257,6 +257,7 @@ class ActorTalk:
         elif isinstance(message, Refused) and message.kind == "fenced":
             self._end(LearnerGone(message.reason, "end this process: another has its place"))
         elif isinstance(message, Refused):
+            self.refused = message.kind == "revoked"
             self._end(ChannelError(f"the learner refused {self._name}: {message.reason}", "end this process"))
         elif isinstance(message, Dropped):
             self._count(message.kind, f"the learner dropped a message: {message.reason}")
@@ -296,6 +297,7 @@ class ActorTalk:
         key, patience, first = self._outside
         patience = patience if self.heard > self._began else first
         if key is not None and self._link.turned_away():
+            self.refused = True
             told = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
             self._end(ChannelError(told, "ask whoever runs the job for a new one: `gpusched keys new JOB NAME`"))
         elif patience is not None and now - max(self.heard, self._began) > patience:

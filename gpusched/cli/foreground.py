@@ -1,6 +1,8 @@
 """A job that starts now or not at all, followed to its end in this terminal: what `launch` and `join` share."""
 
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -24,7 +26,7 @@ from gpusched.settings import Settings
 from gpusched.supervisor.jobdir import JobDirectory, last_lines
 from gpusched.supervisor.nodes import learner_directory
 
-__all__ = ["Words", "require_modules", "require_no_queue", "run_here"]
+__all__ = ["Words", "require_modules", "require_no_queue", "require_programs", "run_here"]
 
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
@@ -87,6 +89,20 @@ def require_modules(workload: Workload) -> None:
             if wanted == "tensorflow":
                 hint = "in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'"
             raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
+
+
+def require_programs(workload: Workload) -> None:
+    """Refuse a workload whose command is no program here, before its processes fail to start. Raises HostFault."""
+    for role in workload.roles:
+        program = role.command[0].replace("{python}", sys.executable)
+        if role.count and shutil.which(program) is None:
+            there = "/" in program and Path(program).exists()
+            what = "is no program that can be executed" if there else "is no program of this host"
+            where = "" if "/" in program else ", on the PATH of this shell"
+            raise HostFault(
+                f"the workload {workload.name}: {program!r}, the command of its role {role.name}, {what}{where}",
+                f"install it, or correct the command in {workload.path or 'its workload.toml'}",
+            )
 
 
 def _is_installed(module: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.foreground import require_modules, require_no_queue, run_here
+from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
 from gpusched.cli.options import Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
@@ -135,6 +135,7 @@ def _asked(invited: "Invited", workload: str | None, wish: Wish, *, different: b
 
     found, options = workload_for(invited.invitation, workload, different=different)
     require_modules(found)
+    require_programs(found)
     return Asked(workload=found, options=options, wish=wish)
 
 

@@ -21,7 +21,7 @@ from gpusched.cli.cluster import (
     fitted_if_there,
     group_of,
 )
-from gpusched.cli.foreground import require_modules, require_no_queue, run_here
+from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
 from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.workload_options import configured
@@ -123,6 +123,8 @@ def launch(
         _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
         return
     require_modules(loaded)
+    if not queue.after:  # what goes before may still make the programs
+        require_programs(loaded)
     require_short_socket(loaded, settings)
     network = _listening(loaded, listen, insecure=insecure, at_once=not detach)
     asked = Asked(workload=loaded, options=options, wish=wish, network=network)

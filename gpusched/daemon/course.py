@@ -284,8 +284,11 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     if _runs_again(job, status):
         _again(parts, job, status, now)
         return
-    last = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=job.started)
-    over = msgspec.structs.replace(job, state=status.state, ended=end, message=status.message, last=last)
+    started = job.started or status.started  # of a job that was found before its supervisor wrote anything
+    last = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started)
+    over = msgspec.structs.replace(
+        job, state=status.state, started=started, ended=end, message=status.message, last=last
+    )
     parts.book.change(over, str(status.state), status.message or "")
     parts.forget(job.id)
 

@@ -62,7 +62,8 @@ def _bare(job: Job, trouble: str | None) -> JobStatus:
 
 
 def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
-    status = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=job.started, why=why)
+    started = job.started or (None if job.state is JobState.QUEUED else status.started)
+    status = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started, why=why)
     asked = job.submission
     if asked is None:
         return status

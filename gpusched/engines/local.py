@@ -98,10 +98,12 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
     `make` makes the job's directory; without it a job of this host gets the next number. Raises what planning raises,
     and HostFault. The devices are read before: a driver that hangs holds up nobody else.
     """
+    from gpusched.control.place import private_directory
     from gpusched.planner import numbered_from
     from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
     from gpusched.supervisor.lease_processes import current_leases
 
+    private_directory(settings.runtime_dir)  # where the job's sockets will lie: before each replica finds it out
     inventory, saved = asked.wish.look(settings)
     leases = lease_directory(settings, simulated=inventory.simulated)
     with leases.locked(_PLANNING_PATIENCE_S):

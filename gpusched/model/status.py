@@ -63,6 +63,7 @@ ExitKind = Literal["completed", "crashed", "signalled", "oom", "overrun", "spawn
 class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why a replica ended. `code` belongs to crashed, `signal` to signalled, `message` to spawn-failed and overrun.
 
+    The `message` of a crashed one is the last line that it wrote, printable and short; None where it wrote nothing.
     An oom has a `signal` if the kernel's killer sent it, a `code` if a framework found no memory on its device; with a
     `message` it was not the device's memory but the one that is named there. A stopped one has either, or none for a
     command that ended in peace, if it was attached: then somebody waits for its exit code.

@@ -34,18 +34,20 @@ class Spawned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica's program could not be started; `message` names it and says why."""
+    """The replica's program could not be started; `message` names it and says why. `final`: it never can be."""
 
     replica: str
     message: str
     now: float
+    final: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """The replica's process ended: with a `code`, or by a `signal`.
 
     `oom`: for want of memory. The kernel's killer sent the signal then, or the program said so before it exited with
-    the code; `message` tells whose memory, if it was not the device's.
+    the code; `message` tells whose memory, if it was not the device's. Of any other end with a code, `message` is the
+    last line that the program wrote.
     """
 
     replica: str
@@ -91,7 +93,7 @@ class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnerOver(msgspec.Struct, frozen=True, kw_only=True):
-    """The learner that these actors joined has ended its job, or is `lost`.
+    """The learner that these actors joined has ended its job, or is `lost`, or `refuses` them for good.
 
     `unheard`: nobody is left here who will hear of it: who has not reached the learner yet would look for it in vain.
     """
@@ -99,6 +101,7 @@ class LearnerOver(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     unheard: bool = False
     lost: bool = False
+    refuses: bool = False
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):

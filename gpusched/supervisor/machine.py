@@ -39,6 +39,10 @@ JOB: Final = "job"
 
 _STARTS_PER_TICK: Final = 8  # so that a stop request never waits for a thousand starts
 _STORY: Final = 16  # moves kept of each subject, to be told with an IllegalMove
+_REFUSED: Final = (
+    "the learner does not let this host in: its key was revoked, or is of another job; ask whoever runs that job for a "
+    "new one: gpusched keys new JOB NAME"
+)
 _LOST: Final = "the actors gave up: nothing was heard of the learner for long, or newer ones have their places"
 _NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
 
@@ -100,7 +104,7 @@ class Machine:
                 self._spawned(self.replicas[event.replica], event)
             case SpawnFailed():
                 reason = ExitReason(kind="spawn-failed", message=event.message)
-                self._gone(self.replicas[event.replica], Cause.SPAWN_FAILED, reason, event.now)
+                self._gone(self.replicas[event.replica], Cause.SPAWN_FAILED, reason, event.now, final=event.final)
             case Ended():
                 self._gone(self.replicas[event.replica], Cause.ENDED, _reason(event), event.now)
             case Overrun():
@@ -149,7 +153,7 @@ class Machine:
         else:  # it was asked to stop while it was being started
             self._instructions.append(Signal(replica=run.name, pid=event.pid, kill=False))
 
-    def _gone(self, run: ReplicaRun, cause: Cause, reason: ExitReason, now: float) -> None:
+    def _gone(self, run: ReplicaRun, cause: Cause, reason: ExitReason, now: float, *, final: bool = False) -> None:
         if (run.pid is None) is (cause is Cause.ENDED):
             raise self._illegal(run, cause)
         if run.started is not None:
@@ -163,7 +167,7 @@ class Machine:
         completed = reason.kind == "completed" and (rule.policy != "always" or last)
         if completed or reason.kind == "stopped":
             self._leave(run, ReplicaState.EXITED, cause, reason, now)
-        elif starts_again(rule, reason, run.row, run.walls):
+        elif not final and starts_again(rule, reason, run.row, run.walls):
             run.retry_at = now + delay_s(self._spec.backoff, run.row)
             self._leave(run, ReplicaState.BACKOFF, cause, reason, now)
         else:
@@ -228,7 +232,9 @@ class Machine:
 
     def _learner_is_over(self, event: LearnerOver) -> None:
         self._learner_over = True
-        if event.lost:
+        if event.refuses:
+            self._end(JobState.FAILED, _REFUSED, event.now, kill=False)
+        elif event.lost:
             self._end(JobState.FAILED, _LOST, event.now, kill=False)
         elif event.unheard:
             self._end(JobState.SUCCEEDED, None, event.now, kill=False)
@@ -305,7 +311,9 @@ def _reason(event: Ended) -> ExitReason:
         return ExitReason(kind="oom", code=event.code, signal=event.signal, message=event.message)
     if event.signal is not None:
         return ExitReason(kind="signalled", signal=event.signal)
-    return ExitReason(kind="crashed", code=event.code) if event.code else ExitReason(kind="completed")
+    if event.code:
+        return ExitReason(kind="crashed", code=event.code, message=event.message)
+    return ExitReason(kind="completed")
 
 
 def _given_up(run: ReplicaRun) -> str:

@@ -6,6 +6,7 @@ It must not know states. What goes wrong with a log is told and costs no replica
 import contextlib
 import datetime as dt
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -15,9 +16,11 @@ from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.spec import Streams
 
-__all__ = ["AttachedStreams", "Logs", "Output"]
+__all__ = ["AttachedStreams", "Logs", "Output", "last_line"]
 
 _TAIL_BYTES: Final = 1 << 16
+_LONGEST_LINE: Final = 200
+_ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, CSI: colours and the cursor
 
 
 class Output(Protocol):
@@ -92,6 +95,16 @@ class AttachedStreams:
     def tail(self, replica: str) -> bytes:  # noqa: ARG002
         """Return nothing."""
         return b""
+
+
+def last_line(tail: bytes) -> str | None:
+    """Return the last line with text in it of what a program wrote, printable and short; None if there is none."""
+    for line in reversed(tail.splitlines()):
+        words = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
+        if words and not words.startswith("--- "):  # as our own lines do
+            shown = "".join(one if one.isprintable() else "?" for one in words)
+            return shown if len(shown) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}..."
+    return None
 
 
 def _open(path: Path) -> int:

@@ -7,6 +7,7 @@ then leaves the terminal's session, in which it could pass for a shell that look
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -24,11 +25,14 @@ from gpusched.supervisor.spec import Start
 
 __all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner", "Wakeup"]
 
+_FINAL: Final = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOEXEC, errno.ENAMETOOLONG)
+
 
 class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
-    """A program could not be started; `message` names it and says why."""
+    """A program could not be started; `message` names it and says why. `final`: another try would end alike."""
 
     message: str
+    final: bool = False
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +115,7 @@ class Children:
             )
         except OSError as error:
             what = error.filename or spec.argv[0]
-            return SpawnError(message=f"{os.fsdecode(what)}: {error.strerror}")
+            return SpawnError(message=f"{os.fsdecode(what)}: {error.strerror}", final=error.errno in _FINAL)
         except (ValueError, subprocess.SubprocessError) as error:
             return SpawnError(message=f"{spec.argv[0]}: {error}")
         child.returncode = 0  # it is waited for here, not by Popen

@@ -43,10 +43,10 @@ def delay_s(backoff: Backoff, row: int) -> float:
 
 
 def exit_text(reason: ExitReason) -> str:
-    """Return an exit reason for people: `crashed with code 1`, `killed by SIGSEGV`, `ran out of memory …`."""
+    """Return an exit reason for people: `crashed with code 1: ValueError`, `killed by SIGSEGV`, `ran out of …`."""
     match reason.kind:
         case "crashed":
-            text = f"crashed with code {reason.code}"
+            text = f"crashed with code {reason.code}{f': {reason.message}' if reason.message else ''}"
         case "signalled":
             text = f"killed by {_signal_name(reason.signal)}"
         case "oom" if reason.signal is not None:

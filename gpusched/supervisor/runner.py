@@ -16,6 +16,7 @@ import msgspec
 from gpusched.contract import (
     LEARNER_LOST,
     LEARNER_OVER,
+    LEARNER_REFUSES,
     attempt_environment,
     child_environment,
     modules_to_preload,
@@ -49,7 +50,7 @@ from gpusched.supervisor.lease_files import give_back
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
 from gpusched.supervisor.oom import OomKills, find_counter, memory_that_ran_out, read_counter
 from gpusched.supervisor.orders import OverrunOrder, StopOrder, end_of, read_new
-from gpusched.supervisor.output import AttachedStreams, Logs, Output
+from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
 from gpusched.supervisor.own_daemon import daemon_of
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import AttachedChild, Children, Death, Spawner, SpawnError, Wakeup
@@ -89,7 +90,9 @@ class Runner:
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._network = spec.network
         elsewhere = isinstance(spec.network, Elsewhere)
-        self._learner_gone = [directory.path / name for name in (LEARNER_LOST, LEARNER_OVER) if elsewhere]
+        self._learner_gone = [
+            directory.path / name for name in (LEARNER_LOST, LEARNER_OVER, LEARNER_REFUSES) if elsewhere
+        ]
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -140,7 +143,8 @@ class Runner:
             self._recorder.set_note(preload.doing if preload.state is ZygoteState.LOADING else None)
 
     def _ended(self, replica: str, death: Death) -> Ended:
-        lacked = memory_that_ran_out(self._output.tail(replica)) if death.code else None
+        tail = self._output.tail(replica) if death.code else b""
+        lacked = memory_that_ran_out(tail)
         killed = death.signal == signal.SIGKILL and not death.ours and self._effects.oom.claim()
         return Ended(
             replica=replica,
@@ -148,7 +152,7 @@ class Runner:
             code=death.code,
             signal=death.signal,
             oom=killed or lacked is not None,
-            message="the host's memory" if lacked == "host" else None,
+            message=last_line(tail) if lacked is None else "the host's memory" if lacked == "host" else None,
         )
 
     def _advance(self) -> None:
@@ -170,10 +174,10 @@ class Runner:
 
         An actor that had reached the learner hears of the end as well, and ends by itself.
         """
-        lost, over = self._learner_gone
-        if os.path.lexists(lost) or os.path.lexists(over):
+        lost, over, refuses = map(os.path.lexists, self._learner_gone)
+        if lost or over or refuses:
             unheard = not any(map(self._has_reached, self._machine.replicas.values()))
-            self._tell(LearnerOver(now=self._now(), unheard=unheard, lost=not os.path.lexists(over)))
+            self._tell(LearnerOver(now=self._now(), unheard=unheard, lost=not over, refuses=refuses and not over))
 
     def _has_reached(self, run: ReplicaRun) -> bool:
         told = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)
@@ -236,7 +240,8 @@ class Runner:
                     os.close(descriptor)
         for one, result in zip(due, results, strict=True):
             if isinstance(result, SpawnError):
-                self._tell(SpawnFailed(replica=one.replica, message=result.message, now=self._now()))
+                failed = SpawnFailed(replica=one.replica, message=result.message, final=result.final, now=self._now())
+                self._tell(failed)
             else:
                 self._names[result] = one.replica
                 self._tell(Spawned(replica=one.replica, pid=result, now=self._now()))

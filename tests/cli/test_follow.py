@@ -51,11 +51,12 @@ def test_reports_that_cannot_be_drawn_do_not_end_the_job(command: Command, launc
 
 
 def test_a_reason_with_brackets_is_no_markup(command: Command, launch: Launch) -> None:
-    workload = Path(command.toy("for_ever.py"))
-    workload.write_text(workload.read_text().replace("{python}", "/no/[/bold]/such", 1))
+    workload = command.home / "workload.toml"
+    workload.write_text('name = "toy"\n[roles.part]\ncommand = ["sh", "-c", "echo /no/[/bold]/such; exit 1"]\n')
 
     terminal = launch(str(workload))
 
+    terminal.see("code 1: /no/[/bold]/such")
     terminal.see("toy-1 failed")
     assert terminal.process.wait(PATIENCE_S) == 1
     assert crashes(command) == []

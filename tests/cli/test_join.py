@@ -187,6 +187,8 @@ def test_a_key_that_is_revoked_lets_nobody_in(hosts: tuple[Host, Host]) -> None:
 
     assert revoked.returncode == 0
     assert joined.returncode == 1, output
+    assert "the learner does not let this host in: its key was revoked" in output
+    assert [one["restarts"] for one in two.command.job()["replicas"]] == [0], "another try would end alike"
     assert again.returncode == 2
     assert "does not let in the key 'lab2'" in json.loads(again.stdout)["error"]["message"]
     assert listed["lab2"]["revoked"] is not None

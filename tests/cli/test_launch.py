@@ -325,6 +325,64 @@ def test_a_workload_beside_the_ones_that_gpusched_brings_is_found_and_hides_none
     assert "--network" in snake.stdout
 
 
+def test_a_runtime_directory_that_others_can_enter_is_refused_before_anything_starts(command: Command) -> None:
+    (command.home / "run").mkdir(mode=0o755)
+    (command.home / "run").chmod(0o755)
+
+    told = command.run("launch", command.toy("for_ever.py"))
+
+    assert told.returncode == 5
+    assert told.stderr.startswith(f"gpusched: {command.home / 'run'} is open to other users\n")
+    assert "GPUSCHED_RUNTIME_DIR" in told.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_why_a_process_is_started_again_is_shown_by_the_last_line_that_it_wrote(command: Command) -> None:
+    script = "printf 'loading\\r\\033[31mno such \\007 data\\033[0m\\n\\n' >&2; exit 3"
+    workload = command.home / "workload.toml"
+    workload.write_text(
+        f"""name = "toy"
+[roles.learner]
+command = ["sh", "-c", {json.dumps(script)}]
+restart = {{ policy = "on-failure", max = 1 }}
+"""
+    )
+
+    told = command.run("launch", str(workload))
+
+    assert told.returncode == 1
+    assert told.stdout.count("(crashed with code 3: no such ? data)") == 2
+    assert "toy-1 failed" in told.stdout
+    assert command.job()["replicas"][0]["exit"]["message"] == "no such ? data"
+
+
+@pytest.mark.parametrize("way", [(), ("-d",), ("--dry-run",)], ids=["here", "queued", "dry-run"])
+def test_a_command_that_is_no_program_is_refused_before_anything_starts(way: tuple[str, ...], command: Command) -> None:
+    workload = command.home / "workload.toml"
+    workload.write_text('name = "toy"\n[roles.learner]\ncommand = ["nosuchprog", "--all"]\n')
+
+    told = command.run("launch", *way, str(workload))
+
+    assert told.returncode == 5
+    assert "'nosuchprog', the command of its role learner, is no program of this host" in told.stderr
+    assert str(workload) in told.stderr
+    assert not (command.state / "jobs").exists()
+
+
+def test_a_program_that_vanishes_before_its_start_is_not_tried_again(command: Command) -> None:
+    program = command.home / "once"
+    program.write_text(f"#!/bin/sh\nrm {program}\nexit 3\n")
+    program.chmod(0o700)
+    workload = command.home / "workload.toml"
+    workload.write_text(f'name = "toy"\n[roles.learner]\ncommand = ["{program}"]\n')
+
+    told = command.run("launch", str(workload))
+
+    assert told.returncode == 1
+    (learner,) = command.job()["replicas"]
+    assert (learner["exit"]["kind"], learner["restarts"]) == ("spawn-failed", 1)
+
+
 def test_nothing_is_left_in_the_runtime_directory(command: Command) -> None:
     runtime = command.home / "run"
     socket = TOYS / "leaves_a_socket.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.control.messages import Stop
+from gpusched.control.messages import ListJobs, Stop
 from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
@@ -165,6 +165,21 @@ def test_a_launch_in_the_foreground_is_found_shown_and_stopped(daemon: Daemon) -
     daemon.ask(Stop(ids=("toy-1",)))
     assert daemon.ended("toy-1")[0].state is JobState.CANCELLED
     assert launch.wait(timeout=PATIENCE_S) == 130
+
+
+def test_a_launch_that_is_found_before_its_supervisor_wrote_anything_has_the_time_that_it_ran(daemon: Daemon) -> None:
+    daemon.start()
+    launch = daemon.command.start("launch", daemon.command.toy("fails.py"), "--machine", "1x16GiB")
+    client = daemon.client()
+    while launch.poll() is None:  # the daemon looks for new directories each time
+        client.ask(ListJobs())
+    launch.communicate()
+
+    (job,) = daemon.ended("toy-1")
+
+    assert job.started is not None
+    assert job.ended is not None
+    assert job.created <= job.started <= job.ended
 
 
 def test_a_launch_that_came_and_went_without_the_daemon_is_listed(daemon: Daemon) -> None:

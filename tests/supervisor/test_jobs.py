@@ -70,7 +70,7 @@ def test_programs_that_cannot_start_say_why(host: Host, tmp_path: Path) -> None:
     assert told["missing"] == "no-such-program: No such file or directory"
     assert told["mode"] == f"{tmp_path}/plain: Permission denied"
     assert told["cwd"] == f"{tmp_path}/gone: No such file or directory"
-    assert {part.restarts for part in one.status.replicas} == {2}
+    assert {part.restarts for part in one.status.replicas} == {0}, "another try would end alike"
 
 
 def test_a_killed_actor_is_back_and_the_others_never_stopped(host: Host) -> None:
