@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from gpusched.errors import GpuschedError
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import descendants, halted, inherited
+from gpusched.supervisor.kernel import descendants, halted, inherited, start_time
+from gpusched.supervisor.orders import Order, PassedOnOrder, StopOrder, give
 from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Attached", "exit_code", "signals_kept"]
@@ -28,6 +30,7 @@ _PASSED_ON: Final = (
     signal.SIGWINCH,
     signal.SIGCONT,
 )
+_LEAVING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _KEPT: Final = (*_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD)
 _LOOK_EVERY_S: Final = 0.02
 _HALT_PATIENCE_S: Final = 0.3  # who ignores Ctrl-Z, as any program may, is not waited for longer
@@ -57,6 +60,7 @@ class Attached:
         self._directory, self._guard = directory, guard
         self._early: list[int] = []
         self._begun = False
+        self._interrupts = 0
         self._ignored = {number for number in _PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
 
     def wait(self) -> list[int]:
@@ -100,6 +104,21 @@ class Attached:
             _stop_ourselves()
         elif foreign or (by_kernel and not self._has_it(number)):
             self._early.append(number)
+        elif number == signal.SIGINT and by_kernel:
+            self._interrupted()
+
+    def _interrupted(self) -> None:
+        """Kill what is left of the command at a second Ctrl-C, if it has ended itself: it cannot decide any more."""
+        self._interrupts += 1
+        status = self._directory.read_status()
+        if status is not None and self._interrupts > 1:
+            pid = status.replicas[0].pid
+            if pid is not None and start_time(pid) is None:
+                self._order(status, StopOrder(message="stopped by a second Ctrl-C", kill=True))
+
+    def _order(self, status: JobStatus, order: Order) -> None:
+        with suppress(GpuschedError):  # it is over, or its disk is full
+            give(status, order)
 
     def _await_halt(self) -> None:
         """Let the command halt first: a shell takes its terminal back as soon as we have, and both would read it."""
@@ -132,6 +151,8 @@ class Attached:
             descriptor = os.pidfd_open(command.pid)
             try:
                 if self._is_ours(command.pid):
+                    if number in _LEAVING:  # before the signal: the supervisor is to know it when the command ends
+                        self._order(status, PassedOnOrder())
                     signal.pidfd_send_signal(descriptor, number)
             finally:
                 os.close(descriptor)

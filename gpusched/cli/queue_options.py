@@ -9,9 +9,24 @@ from gpusched.cli.daemon_link import complete_job
 from gpusched.cli.times import parse_moment, parse_span
 from gpusched.errors import UsageError
 
-__all__ = ["After", "At", "Detach", "Hold", "Name", "Priority", "QueueWish", "Requeue", "TimeLimit"]
+__all__ = [
+    "GRACE_S",
+    "After",
+    "At",
+    "Detach",
+    "Grace",
+    "Hold",
+    "Name",
+    "Priority",
+    "QueueWish",
+    "Requeue",
+    "TimeLimit",
+    "parse_grace",
+]
 
 _LONGEST_NAME: Final = 200
+GRACE_S: Final = 10.0
+_SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
 
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="Queue it with the daemon, print its id, and return at once.")
@@ -35,6 +50,13 @@ TimeLimit = Annotated[
     str | None,
     typer.Option(
         help="Stop it after so long: 90s, 15m, 2h, HH:MM:SS or 1-12:00:00. Short jobs may start earlier.",
+        metavar="SPAN",
+    ),
+]
+Grace = Annotated[
+    str | None,
+    typer.Option(
+        help="Once it is asked to end, it has so long to save its work, such as 90s or 5m. [default: 10s]",
         metavar="SPAN",
     ),
 ]
@@ -74,3 +96,13 @@ class QueueWish(NamedTuple):
     def limit_s(self) -> float | None:
         """Return `--time-limit` in seconds. Raises UsageError."""
         return None if self.time_limit is None else parse_span(self.time_limit, "--time-limit")
+
+
+def parse_grace(text: str | None) -> float:
+    """Return `--grace` in seconds, the default where it was not given. Raises UsageError."""
+    if text is None:
+        return GRACE_S
+    span = parse_span(text, "--grace")
+    if not _SHORTEST_GRACE_S <= span <= _LONGEST_GRACE_S:
+        raise UsageError(f"--grace: {text!r} is too {'short' if span < 1 else 'long'}", "give a span from 0.1s to 1h")
+    return span

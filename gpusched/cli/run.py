@@ -15,7 +15,19 @@ import typer
 from gpusched.cli.command_options import CommandWish, Fraction, Gpus, Machine, MemoryLimit, NumGpus, Processes
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.planning import ExcludeGpus
-from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
+from gpusched.cli.queue_options import (
+    After,
+    At,
+    Detach,
+    Grace,
+    Hold,
+    Name,
+    Priority,
+    QueueWish,
+    Requeue,
+    TimeLimit,
+    parse_grace,
+)
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
 from gpusched.settings import load_settings, places
 
@@ -49,6 +61,7 @@ def run(
     after: After = None,
     at: At = None,
     time_limit: TimeLimit = None,
+    grace: Grace = None,
     hold: Hold = False,
     requeue: Requeue = False,
     detach: Detach = False,
@@ -69,7 +82,7 @@ def run(
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
     wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine, processes)
     settings = load_settings(os.environ)
-    submission = command_submission(command, wish, queue, None if detach else this_process())
+    submission = command_submission(command, wish, queue, None if detach else this_process(), parse_grace(grace))
     if not queue.after:  # what goes before may still make the program
         _require_program(command[0])
     if detach:

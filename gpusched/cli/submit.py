@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpusched.cli.command_options import CommandWish
 from gpusched.cli.daemon_link import Link
-from gpusched.cli.queue_options import QueueWish
+from gpusched.cli.queue_options import GRACE_S, QueueWish
 from gpusched.contract import outside_environment
 from gpusched.engines.wish import Wish, visible_here, xla_variable
 from gpusched.errors import HostFault
@@ -53,17 +53,22 @@ def workload_submission(
 
 
 def command_submission(
-    command: Sequence[str], wish: CommandWish, queue: QueueWish, launcher: ProcessIdentity | None
+    command: Sequence[str],
+    wish: CommandWish,
+    queue: QueueWish,
+    launcher: ProcessIdentity | None,
+    grace_s: float = GRACE_S,
 ) -> Submission:
     """Return the submission of one command. With a `launcher`, that process starts it, in its own environment.
 
+    `grace_s` is how long its processes may take from SIGTERM to their end before they are killed.
     `python` is what `{python}` stands for in a workload's command: itself here, since a command is taken as it stands.
     Raises UsageError and HostFault.
     """
     need = wish.need()
     role = Role(name=_ROLE, command=tuple(command), restart=Restart(policy="never"))
     submission = Submission(
-        workload=Workload(name=_COMMANDS, roles=(role,), leader=_ROLE),
+        workload=Workload(name=_COMMANDS, roles=(role,), leader=_ROLE, stop_grace_s=grace_s),
         command=need,
         gpus=wish.gpus,
         exclude_gpus=wish.exclude_gpus,

@@ -13,6 +13,7 @@ __all__ = [
     "FinishJob",
     "GuardGone",
     "Instruction",
+    "Killed",
     "Move",
     "Overrun",
     "Record",
@@ -21,6 +22,7 @@ __all__ = [
     "SpawnFailed",
     "Spawned",
     "StopRequested",
+    "Strays",
     "Tick",
 ]
 
@@ -47,7 +49,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     `oom`: for want of memory. The kernel's killer sent the signal then, or the program said so before it exited with
     the code; `message` tells whose memory, if it was not the device's. Of any other end with a code, `message` is the
-    last line that the program wrote.
+    last line that the program wrote. `left`: other processes of the replica still run; the same comes again, without
+    it, when they have ended.
     """
 
     replica: str
@@ -56,6 +59,22 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     oom: bool = False
     message: str | None = None
+    left: bool = False
+
+
+class Strays(msgspec.Struct, frozen=True, kw_only=True):
+    """The `processes` of the job that belong to no replica any more, described; an empty text if there are none."""
+
+    processes: str
+    now: float
+
+
+class Killed(msgspec.Struct, frozen=True, kw_only=True):
+    """The `processes` of a replica that still ran when its grace was over have been killed; a description of them."""
+
+    replica: str
+    processes: str
+    now: float
 
 
 class Overrun(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,17 +131,18 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask the replica's processes to end, or end them if `kill`."""
+    """Ask the replica's processes to end, or end them if `kill`. `overdue`: because their grace is over."""
 
     replica: str
     pid: int
     kill: bool
+    overdue: bool = False
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a replica, or of the job itself (`subject` "job"), from one state to the next.
 
-    A warning is a step from a state to itself, with the `message`.
+    A warning is a step from a state to itself, with the `message`, as is a kill at the end of the grace.
     """
 
     now: float
@@ -141,10 +161,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Every replica has ended for good: say so, and end."""
+    """Every replica has ended for good, and what they left has ended or had its grace: say so, and end."""
 
     state: JobState
 
 
-Event = Spawned | SpawnFailed | Ended | Overrun | Tick | StopRequested | GuardGone | LearnerOver
+Event = Spawned | SpawnFailed | Ended | Strays | Killed | Overrun | Tick | StopRequested | GuardGone | LearnerOver
 Instruction = Spawn | Signal | Record | FinishJob

@@ -125,7 +125,7 @@ def _supervise(path: str, me: int, *, attached: bool) -> int:
 
     from gpusched.errors import GpuschedError
     from gpusched.model.status import JobState
-    from gpusched.supervisor.runner import supervise
+    from gpusched.supervisor.supervise import supervise
 
     try:
         return 0 if supervise(Path(path), me) is JobState.SUCCEEDED else 1

@@ -11,8 +11,12 @@ import time
 
 __all__ = [
     "GUARD_GONE",
+    "Process",
     "become_subreaper",
+    "below",
     "boot_id",
+    "boot_ticks",
+    "command_line",
     "descendants",
     "die_with",
     "halted",
@@ -101,23 +105,57 @@ def inherited() -> list[int]:
     return found
 
 
-def descendants(pid: int, spared: int | None = None) -> list[int]:
-    """Return the pids of all processes below `pid`, zombies left out, parents before their children.
+class Process:
+    """One process as /proc shows it: its pid, parent, process group and session; `start` in clock ticks since boot."""
+
+    __slots__ = ("group", "parent", "pid", "session", "start")
+
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
+        self.pid = pid
+        self.parent, self.group, self.session = (int(field) for field in fields[1:4])
+        self.start = int(fields[19])
+
+
+def below(pid: int, spared: int | None = None) -> list[Process]:
+    """Return all processes below `pid`, zombies left out, parents before their children.
 
     `spared` is left out as well, with all below it.
     """
-    children: dict[int, list[int]] = {}
+    children: dict[int, list[Process]] = {}
     dead = set()
     for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
         fields = _stat(int(entry)) if entry.isdigit() else None
         if fields is not None and int(entry) != spared:
-            children.setdefault(int(fields[1]), []).append(int(entry))
+            children.setdefault(int(fields[1]), []).append(Process(int(entry), fields))
             if fields[0] in (b"Z", b"X"):
                 dead.add(int(entry))
-    found = [pid]
-    for parent in found:
-        found += children.get(parent, [])
-    return [one for one in found[1:] if one not in dead]
+    found = list(children.get(pid, ()))
+    for one in found:
+        found += children.get(one.pid, ())
+    return [one for one in found if one.pid not in dead]
+
+
+def descendants(pid: int, spared: int | None = None) -> list[int]:
+    """Return the pids of `below`."""
+    return [one.pid for one in below(pid, spared)]
+
+
+def command_line(pid: int) -> str:
+    """Return the program of a process and its arguments; its name where it has none, an empty text if it is gone."""
+    for name in ("cmdline", "comm"):
+        try:
+            with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 (pathlib is heavy)
+                text = file.read(4096).replace(b"\0", b" ").strip()
+        except OSError:
+            continue
+        if text:
+            return text.decode(errors="replace")
+    return ""
+
+
+def boot_ticks() -> int:
+    """Return the present moment as Process.start has it: in clock ticks since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def halted(pids: list[int], group: int) -> bool:

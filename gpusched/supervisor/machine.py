@@ -16,6 +16,7 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Instruction,
+    Killed,
     LearnerOver,
     Move,
     Overrun,
@@ -25,6 +26,7 @@ from gpusched.supervisor.events import (
     Spawned,
     SpawnFailed,
     StopRequested,
+    Strays,
     Tick,
 )
 from gpusched.supervisor.moves import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
@@ -51,8 +53,8 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
     """What the machine knows of one replica. Times in seconds of the events' clock.
 
     `restarts` counts all of them, `row` those in a row, `walls` its ends for want of memory; `exit` is why the latest
-    process ended, None while one runs. `doom` is why it is being stopped though the job goes on. `warning`: what ails
-    it, and what to do about it.
+    process ended, None while one runs. `doom` is why it is being stopped though the job goes on, or how its process has
+    ended that left others. `warning`: what ails it, and what to do about it.
     """
 
     name: str
@@ -72,7 +74,11 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
 
 
 class Machine:
-    """The states of one job and its replicas. Only `handle` changes them; `message` says why the job ends."""
+    """The states of one job and its replicas. Only `handle` changes them; `message` says why the job ends.
+
+    A replica has ended when the last of its processes has. The job has when all replicas and all strays have: what left
+    its replica's session and has lost its parent. One grace holds for all of a stop.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -83,6 +89,9 @@ class Machine:
         self._outcome = JobState.LOST
         self._learner_over = False
         self._ends_at: float | None = None
+        self._kill_at: float | None = None
+        self._strays = ""
+        self._has_killed = False
         self._stories: dict[str, deque[Move]] = {}
         self._instructions: list[Instruction] = []
 
@@ -93,7 +102,7 @@ class Machine:
         if self.state is JobState.QUEUED or any(run.state is ReplicaState.PENDING for run in runs):
             return 0.0
         times = [time for run in runs for time in (run.retry_at, run.kill_at)]
-        return min((time for time in (*times, self._ends_at) if time is not None), default=None)
+        return min((time for time in (*times, self._ends_at, self._kill_at) if time is not None), default=None)
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in what happened and return what is to be done. Raises IllegalMove for what cannot have happened."""
@@ -106,13 +115,16 @@ class Machine:
                 reason = ExitReason(kind="spawn-failed", message=event.message)
                 self._gone(self.replicas[event.replica], Cause.SPAWN_FAILED, reason, event.now, final=event.final)
             case Ended():
-                self._gone(self.replicas[event.replica], Cause.ENDED, _reason(event), event.now)
+                self._ended(self.replicas[event.replica], event)
+            case Strays():
+                self._strays = event.processes
+            case Killed():
+                run = self.replicas[event.replica]
+                self._note_killed(run.name, run.state, event.processes, event.now, run.pid)
             case Overrun():
                 self._overrun(event)
-            case StopRequested():
-                self._end(JobState.CANCELLED, event.message, event.now, kill=event.kill)
-            case GuardGone():
-                self._end(JobState.LOST, event.message, event.now, kill=True)
+            case StopRequested() | GuardGone():
+                self._stop_all(event)
             case LearnerOver():
                 self._learner_is_over(event)
         self._judge(event.now)
@@ -135,7 +147,11 @@ class Machine:
                 starts += 1
                 self._start(run, now)
             elif run.kill_at is not None and now >= run.kill_at:
-                self._kill(run)
+                self._kill(run, overdue=True)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None  # at the end of the job, strays are killed
+            if self._strays:
+                self._note_killed(JOB, self.state, self._strays, now)
 
     def _start(self, run: ReplicaRun, now: float) -> None:
         if run.retry_at is not None:
@@ -152,6 +168,16 @@ class Machine:
             self._move(run, ReplicaState.RUNNING, Cause.SPAWNED, event.now)
         else:  # it was asked to stop while it was being started
             self._instructions.append(Signal(replica=run.name, pid=event.pid, kill=False))
+
+    def _ended(self, run: ReplicaRun, event: Ended) -> None:
+        """Take in the end of a replica's process; what it left has its grace before anything else has its place."""
+        if not event.left:
+            self._gone(run, Cause.ENDED, _reason(event), event.now)
+        elif run.pid is None:
+            raise self._illegal(run, Cause.ENDED)
+        elif run.state is ReplicaState.RUNNING:
+            run.doom = _reason(event)
+            self._ask(run, Cause.LEFT, event.now)
 
     def _gone(self, run: ReplicaRun, cause: Cause, reason: ExitReason, now: float, *, final: bool = False) -> None:
         if (run.pid is None) is (cause is Cause.ENDED):
@@ -214,10 +240,19 @@ class Machine:
         if run.pid is not None:
             self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=False))
 
-    def _kill(self, run: ReplicaRun) -> None:
+    def _kill(self, run: ReplicaRun, *, overdue: bool = False) -> None:
         if run.pid is not None:
             run.kill_at = None
-            self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=True))
+            self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=True, overdue=overdue))
+
+    def _note_killed(self, subject: str, state: str, processes: str, now: float, pid: int | None = None) -> None:
+        """Record what had to be killed; the job's message says the first of it."""
+        text = f"killed after its grace of {format_seconds(self._spec.stop_grace_s)}: {processes}"
+        self._record(Move(now=now, subject=subject, before=state, after=state, pid=pid, message=text))
+        if self.state is JobState.STOPPING and not self._has_killed:
+            self._has_killed = True
+            text = text if subject == JOB else f"{subject} was {text}"
+            self.message = f"{self.message}; {text}" if self.message else text
 
     def _move(self, run: ReplicaRun, after: ReplicaState, cause: Cause, now: float) -> None:
         if after not in REPLICA_MOVES.get((run.state, cause), ()):
@@ -239,6 +274,12 @@ class Machine:
         elif event.unheard:
             self._end(JobState.SUCCEEDED, None, event.now, kill=False)
 
+    def _stop_all(self, event: StopRequested | GuardGone) -> None:
+        if isinstance(event, GuardGone):
+            self._end(JobState.LOST, event.message, event.now, kill=True)
+        else:
+            self._end(JobState.CANCELLED, event.message, event.now, kill=event.kill)
+
     def _judge(self, now: float) -> None:
         runs = self.replicas.values()
         if self.state is JobState.STARTING and not any(run.state in _NOT_YET for run in runs):
@@ -247,7 +288,9 @@ class Machine:
             verdict = self._verdict()
             if verdict is not None:
                 self._end(*verdict, now, kill=False)
-        if self.state is JobState.STOPPING and all(run.state in REPLICA_TERMINAL for run in runs):
+        waits = self._strays and self._kill_at is not None
+        if self.state is JobState.STOPPING and not waits and all(run.state in REPLICA_TERMINAL for run in runs):
+            self._kill_at = None
             self._move_job(self._outcome, now)
             self._instructions.append(FinishJob(state=self._outcome))
 
@@ -285,11 +328,13 @@ class Machine:
             return
         if self.state is not JobState.STOPPING:
             self._outcome, self.message, self._ends_at = outcome, message, None
+            self._kill_at = now + self._spec.stop_grace_s
             self._move_job(JobState.STOPPING, now)
             for run in self.replicas.values():
                 if run.state not in REPLICA_TERMINAL:
                     self._stop(run, now)
         if kill:
+            self._kill_at = None
             for run in self.replicas.values():
                 if run.state is ReplicaState.STOPPING:
                     run.kill_at = now

@@ -3,6 +3,7 @@
     pending ─► starting ─► running ─► stopping ─► exited    stopped, however it died
                  │  ▲         │          ├──────► (as after a crash)   stopped because it overran its share
                  │  │         ├─────────────────► exited    completed
+                 │  │         ├──────► stopping           its process ended and left others: they are stopped first
                  ▼  │         ▼
                 backoff ◄── crashed, or could not start ──► failed    its restarts are used up
 
@@ -25,6 +26,7 @@ class Cause(StrEnum):
     SPAWNED = "spawned"
     SPAWN_FAILED = "spawn-failed"
     ENDED = "ended"
+    LEFT = "left"
     STOP = "stop"
     OVERRUN = "overrun"
 
@@ -36,6 +38,7 @@ REPLICA_MOVES: Final[dict[tuple[ReplicaState, Cause], frozenset[ReplicaState]]] 
     (ReplicaState.STARTING, Cause.SPAWN_FAILED): frozenset({ReplicaState.BACKOFF, ReplicaState.FAILED}),
     (ReplicaState.STARTING, Cause.STOP): frozenset({ReplicaState.STOPPING}),
     (ReplicaState.RUNNING, Cause.ENDED): frozenset({ReplicaState.EXITED, ReplicaState.BACKOFF, ReplicaState.FAILED}),
+    (ReplicaState.RUNNING, Cause.LEFT): frozenset({ReplicaState.STOPPING}),
     (ReplicaState.RUNNING, Cause.STOP): frozenset({ReplicaState.STOPPING}),
     (ReplicaState.RUNNING, Cause.OVERRUN): frozenset({ReplicaState.STOPPING}),
     (ReplicaState.STOPPING, Cause.SPAWN_FAILED): frozenset({ReplicaState.EXITED}),

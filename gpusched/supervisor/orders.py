@@ -2,6 +2,7 @@
 
     {"order":"stop","message":"stopped by anna","kill":false}
     {"order":"overrun","replica":"actor.3","pid":123,"message":"uses 2100 of its 1500 MiB","restart":true}
+    {"order":"passed-on"}
 
 Lines are only ever appended, and a line that is no order harms no other.
 """
@@ -21,7 +22,7 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.regular_files import open_regular
 from gpusched.supervisor.jobdir import JobDirectory, is_alive
 
-__all__ = ["Order", "OverrunOrder", "StopOrder", "end_of", "give", "read_new"]
+__all__ = ["Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
 
 _CHUNK: Final = 1 << 16  # bytes read at once, and more than any order has
 _MOST_UNREAD: Final = 1 << 20  # bytes; what stands before the last of them is passed over
@@ -48,7 +49,11 @@ class OverrunOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order",
     restart: bool = False
 
 
-Order = StopOrder | OverrunOrder
+class PassedOnOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="passed-on"):
+    """The launcher of an attached command passes a signal on to the command itself, and to nothing that it started."""
+
+
+Order = StopOrder | OverrunOrder | PassedOnOrder
 
 _decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 

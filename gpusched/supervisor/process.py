@@ -1,7 +1,8 @@
-"""Processes of this host: start one, signal its group, learn how it ended, sleep until something happens.
+"""Processes of this host: start one, signal its session, learn how it ended.
 
-It must not know states or restarts. Every replica leads a session and a process group of its own, so that one signal
-reaches all that it forks; only what calls setsid itself flees from that, and the end of the job finds it (kernel.py).
+It must not know states or restarts. Every replica leads a session and a process group, so that one signal reaches all
+that it forks. It has ended when its own process and all others of its session have. What calls setsid leaves it: its
+parent is to end it, as torchrun does with its children; if the parent is gone, it is a stray, of the job as a whole.
 An attached command joins the group of whoever started it instead, so that a terminal treats both as one; this process
 then leaves the terminal's session, in which it could pass for a shell that looks after halted jobs.
 """
@@ -9,21 +10,28 @@ then leaves the terminal's session, in which it could pass for a shell that look
 import contextlib
 import errno
 import os
-import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
-from types import FrameType
 from typing import Final, Protocol
 
 import msgspec
 
-from gpusched.model.job import ProcessIdentity
-from gpusched.supervisor.kernel import GUARD_GONE, descendants, die_with, inherited, start_time
+from gpusched.supervisor.kernel import Process, below, boot_ticks, command_line, die_with, inherited
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.spec import Start
 
-__all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner", "Wakeup"]
+__all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner"]
+
+_KILL_PATIENCE_S: Final = 5.0
+"""After that, what SIGKILL has not ended holds up its replica no longer; the end of the job tries again."""
+
+_TO_GROUPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""What a terminal or a person sends to whole groups; a shell ends with 128 + the number after its command did."""
+
+_MOST_DESCRIBED: Final = 3
+_LONGEST_COMMAND: Final = 100
 
 _FINAL: Final = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOEXEC, errno.ENAMETOOLONG)
 
@@ -36,12 +44,16 @@ class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """How a child ended: with `code`, or by `signal`; `ours` if it was SIGKILL and came from here."""
+    """How a child ended: with `code`, or by `signal`; `ours` if it was SIGKILL and came from here.
+
+    `left` describes what else of its session still runs: with any left, the same comes again once all have ended.
+    """
 
     pid: int
     code: int | None = None
     signal: int | None = None
     ours: bool = False
+    left: str = ""
 
 
 class Spawner(Protocol):
@@ -50,11 +62,23 @@ class Spawner(Protocol):
     def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
         """Start programs and return, for each, its pid or why it could not be started."""
 
-    def send(self, pid: int, number: int) -> None:
-        """Send a signal to a child that has not been reaped, and to what it started."""
+    def ask(self, pid: int, *, alone: bool) -> None:
+        """Send SIGTERM to the session of a child, unless all of it has had a signal that asks for the same.
+
+        `alone`: what may have ended the child itself was a signal to it alone.
+        """
+
+    def kill(self, pid: int) -> str:
+        """Send SIGKILL to the session of a child; return a description of the processes that got it."""
 
     def deaths(self) -> list[Death]:
-        """Return the children that ended since the last call, having killed what was left of their groups."""
+        """Return the children that ended since the last call: once when they did, once when their session has."""
+
+    def ask_strays(self) -> str:
+        """Send SIGTERM, once, to what belongs to no child any more; return a description of what is left of that."""
+
+    def strays(self) -> str:
+        """Return a description of the processes that belong to no child any more, an empty text if there are none."""
 
 
 class Children:
@@ -62,14 +86,18 @@ class Children:
 
     Single-threaded is what makes `preexec_fn` safe: no other thread can hold a lock at the fork. And it is the only way
     to set the death signal before the program runs without putting another program in between. A replica is forked by
-    the zygote of `preload` where that can be; whichever way it was started, it is a child of this process.
+    the zygote of `preload` where that can be; whichever way it was started, it is a child of this process. `spared`
+    names a process that is none of the job's, with all below it.
     """
 
-    def __init__(self, preload: Preload | None = None) -> None:
-        self._preload = preload
+    def __init__(self, preload: Preload | None = None, spared: Callable[[], int | None] = lambda: None) -> None:
+        self._preload, self._spared = preload, spared
         self._passed: list[int] = []
         self._running: set[int] = set()
-        self._killed: set[int] = set()
+        self._left: dict[int, Death] = {}
+        self._killed: dict[int, float] = {}
+        self._asked: set[tuple[int, int]] = set()
+        self._sweep_began: int | None = None
 
     def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
         """Start each `spec.argv` in its `spec.cwd` as the leader of a session; return its pid or why there is none.
@@ -122,30 +150,110 @@ class Children:
         self._running.add(child.pid)
         return child.pid
 
-    def send(self, pid: int, number: int) -> None:
-        """Send a signal to the child `pid` and what it started; nothing if it was reaped, or may not be signalled."""
-        if pid in self._running:
-            if number == signal.SIGKILL:
-                self._killed.add(pid)
-            self._send(pid, number)
+    def ask(self, pid: int, *, alone: bool) -> None:  # noqa: ARG002 (no terminal signals its group)
+        """Send SIGTERM to all of the session of the child `pid`, or to what is left of it."""
+        if pid in self._running or pid in self._left:
+            self._ask(self._session(pid, self._below()))
 
-    def _send(self, pid: int, number: int) -> None:
-        _signal_group(pid, number)
+    def kill(self, pid: int) -> str:
+        """Send SIGKILL to all of the session of the child `pid`; return a description of the processes that got it."""
+        if pid not in self._running and pid not in self._left:
+            return ""
+        self._killed.setdefault(pid, time.monotonic())
+        session = self._session(pid, self._below())
+        text = _described(session)  # of a process that is being killed no command can be read
+        self._signal(session, signal.SIGKILL)
+        return text
 
     def deaths(self) -> list[Death]:
-        """Return the children that ended since the last call, having killed what was left of their groups.
+        """Return the children that ended since the last call, and those of whose session the last has ended.
 
         Orphans that this subreaper adopted are reaped as well, and not told.
         """
+        fresh = self._reap()
+        if not fresh and not self._left:
+            return []
+        processes, told = self._below(), []
+        for death in (*fresh, *self._left.values()):
+            session = self._session(death.pid, processes)
+            if not session or self._is_given_up(death.pid):
+                self._left.pop(death.pid, None)
+                self._killed.pop(death.pid, None)
+                told.append(death)
+            elif death.pid not in self._left:
+                self._left[death.pid] = death
+                told.append(msgspec.structs.replace(death, left=_described(session)))
+            elif death.pid in self._killed:  # what was forked in the moment of the first
+                self._signal(session, signal.SIGKILL)
+        return told
+
+    def strays(self) -> str:
+        """Return a description of the processes that belong to no child any more, an empty text if there are none."""
+        return _described(self._strays(self._below()))
+
+    def ask_strays(self) -> str:
+        """Send SIGTERM to each session of strays, once; return a description of all strays.
+
+        Not to what still has a parent below this process: that is the one to end it. And not to what began after the
+        first call: it may be saving what the others were asked to save.
+        """
+        if self._sweep_began is None:
+            self._sweep_began = boot_ticks()
+        strays = self._strays(self._below())
+        for root in strays:
+            known = (root.pid, root.start) in self._asked
+            if root.parent == os.getpid() and not known and root.start < self._sweep_began:
+                self._ask([one for one in strays if one.session == root.session])
+        return _described(strays)
+
+    def _below(self) -> list[Process]:
+        return below(os.getpid(), self._spared())
+
+    def _sessions(self, pid: int) -> set[int]:
+        """Return the sessions whose processes are the child `pid` and what it started, as far as they are below us."""
+        return {pid}
+
+    def _session(self, pid: int, processes: Iterable[Process]) -> list[Process]:
+        sessions = self._sessions(pid)
+        return [one for one in processes if one.session in sessions]
+
+    def _strays(self, processes: Iterable[Process]) -> list[Process]:
+        """Return what is neither of a child's session nor below such a process, parents first."""
+        children = {*self._running, *self._left}
+        sessions = {session for pid in children for session in self._sessions(pid)}
+        if self._preload is not None and self._preload.pid is not None:
+            sessions.add(self._preload.pid)
+        known, strays = set(children), []
+        for one in processes:
+            if one.session in sessions or one.parent in known:
+                known.add(one.pid)
+            else:
+                strays.append(one)
+        return strays
+
+    def _ask(self, processes: Sequence[Process]) -> None:
+        self._asked.update((one.pid, one.start) for one in processes)
+        self._signal(processes, signal.SIGTERM)
+        self._signal(processes, signal.SIGCONT)  # what is halted would not hear it
+
+    def _signal(self, processes: Iterable[Process], number: int) -> None:
+        """Signal whole groups: so it reaches what is forked at this moment, too."""
+        for group in {one.group for one in processes}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left in it, or nothing of ours
+                os.killpg(group, number)
+
+    def _is_given_up(self, pid: int) -> bool:
+        return pid in self._killed and time.monotonic() - self._killed[pid] > _KILL_PATIENCE_S
+
+    def _reap(self) -> list[Death]:
+        """Wait for all that has ended, and return how children of ours did."""
         found = []
         while (info := _ended_child()) is not None:
             pid, by_code = info.si_pid, info.si_code == os.CLD_EXITED
             if pid in self._running:
-                _signal_group(pid, signal.SIGKILL)  # before reaping: until then the number is not given anew
                 code, number = (info.si_status, None) if by_code else (None, info.si_status)
                 found.append(Death(pid=pid, code=code, signal=number, ours=pid in self._killed))
                 self._running.discard(pid)
-                self._killed.discard(pid)
             elif self._preload is not None and pid == self._preload.pid:
                 self._preload.ended(f"with code {info.si_status}" if by_code else f"by signal {info.si_status}")
             os.waitpid(pid, 0)
@@ -155,8 +263,8 @@ class Children:
 class AttachedChild(Children):
     """The one command of a job that behaves as if `launcher` had started it: it is in the launcher's process group.
 
-    What the terminal sends to the group (Ctrl-C, Ctrl-Z) reaches it without us. What it starts may have groups of its
-    own, as a shell's jobs have, and the launcher is in its group: so signals from here go to each process of the job.
+    What the terminal sends to the group (Ctrl-C, Ctrl-Z) reaches it without us. The launcher, and what stands beside it
+    in a pipe, are in its group and session: so signals from here go to each process by itself.
     Signals that were ignored where the job was started (by nohup, or in the background of a script) stay so, and what
     was open there beyond the streams is the command's, but for the numbers that the streams have here.
     """
@@ -164,8 +272,9 @@ class AttachedChild(Children):
     _INHERITED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
     def __init__(self, launcher: int, spared: Callable[[], int | None] = lambda: None) -> None:
-        super().__init__()
-        self._launcher, self._spared = launcher, spared
+        super().__init__(spared=spared)
+        self._launcher = launcher
+        self._own_session = os.getsid(0)
         self._passed = inherited()
         self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
 
@@ -188,61 +297,23 @@ class AttachedChild(Children):
             os.setsid()
         return [pid]
 
-    def _send(self, pid: int, number: int) -> None:  # noqa: ARG002 (all below this process is the command's)
-        for one in descendants(os.getpid(), self._spared()):
+    def ask(self, pid: int, *, alone: bool) -> None:
+        """Send SIGTERM to the command and its session, but not after a signal of the terminal, which all of it has had.
+
+        A second one would abort what the first one has it save.
+        """
+        death = self._left.get(pid)
+        if alone or death is None or not _by_group_signal(death):
+            super().ask(pid, alone=alone)
+
+    def _sessions(self, pid: int) -> set[int]:
+        """Return the session that the command was started in, and the one that it leads if it has left that."""
+        return {self._own_session, pid}
+
+    def _signal(self, processes: Iterable[Process], number: int) -> None:
+        for one in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(one, number)
-                if number == signal.SIGTERM:
-                    os.kill(one, signal.SIGCONT)  # what Ctrl-Z has halted would not hear it
-
-
-class Wakeup:
-    """Sleep that ends early when a signal comes or the launcher ends. Signals do nothing else than to set a flag.
-
-    `stops` counts SIGTERM and SIGINT. SIGHUP does nothing, by a handler: what is ignored would stay so in replicas.
-    The handled signals are unblocked at the end, so that none that came earlier is lost.
-    """
-
-    _COUNTED: Final = (signal.SIGTERM, signal.SIGINT)
-    _WAKING: Final = (signal.SIGCHLD, signal.SIGHUP, GUARD_GONE)
-
-    def __init__(self, launcher: ProcessIdentity | None) -> None:
-        self.stops = 0
-        self._launcher = launcher
-        self._selector = selectors.DefaultSelector()
-        self._inner, outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(self._inner, selectors.EVENT_READ)
-        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
-        for number in self._COUNTED:
-            signal.signal(number, self._count)
-        for number in self._WAKING:
-            signal.signal(number, lambda _number, _frame: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*self._COUNTED, *self._WAKING))
-        if launcher is not None:
-            with contextlib.suppress(OSError):  # gone, or a kernel before 5.3: then sleeping only lasts longer
-                self._selector.register(os.pidfd_open(launcher.pid), selectors.EVENT_READ)
-
-    def sleep(self, seconds: float, also: int | None = None) -> None:
-        """Return after `seconds`, or as soon as there was a signal, the launcher ended, or `also` can be read from."""
-        if also is not None:
-            self._selector.register(also, selectors.EVENT_READ)
-        for key, _ in self._selector.select(seconds):
-            if key.fd == self._inner:
-                with contextlib.suppress(BlockingIOError):
-                    while os.read(self._inner, 4096):
-                        pass
-            elif key.fd != also:  # a pidfd stays readable for ever
-                self._selector.unregister(key.fd)
-                os.close(key.fd)
-        if also is not None:
-            self._selector.unregister(also)
-
-    def launcher_gone(self) -> bool:
-        """Return whether the process that this job must not outlive has ended."""
-        return self._launcher is not None and start_time(self._launcher.pid) != self._launcher.start
-
-    def _count(self, _number: int, _frame: FrameType | None) -> None:
-        self.stops += 1
+                os.kill(one.pid, number)
 
 
 def _preparation(cpus: tuple[int, ...], ignored: Iterable[int]) -> Callable[[], None]:
@@ -268,6 +339,17 @@ def _ended_child() -> os.waitid_result | None:
         return None
 
 
-def _signal_group(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it, or nobody of ours
-        os.killpg(group, number)
+def _by_group_signal(death: Death) -> bool:
+    return death.signal in _TO_GROUPS or (death.code or 0) - 128 in _TO_GROUPS  # the code is what a shell ends with
+
+
+def _described(processes: Sequence[Process]) -> str:
+    """Return pids and commands for a log: `4711 (python train.py), 4712 (sh) and 3 more`."""
+    words = [f"{one.pid} ({_command(one.pid)})" for one in processes[:_MOST_DESCRIBED]]
+    more = f" and {len(processes) - len(words)} more" if len(processes) > len(words) else ""
+    return f"{', '.join(words)}{more}"
+
+
+def _command(pid: int) -> str:
+    text = "".join(letter if letter.isprintable() else "?" for letter in command_line(pid))
+    return text if len(text) <= _LONGEST_COMMAND else f"{text[: _LONGEST_COMMAND - 3]}..."

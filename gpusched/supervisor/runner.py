@@ -6,9 +6,7 @@ It holds no rule of its own: what to do is the machine's answer to what happened
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,18 +17,16 @@ from gpusched.contract import (
     LEARNER_REFUSES,
     attempt_environment,
     child_environment,
-    modules_to_preload,
     ready_name,
 )
-from gpusched.errors import HostFault
 from gpusched.model.job import Elsewhere
-from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.events import (
     Ended,
     Event,
     FinishJob,
     GuardGone,
+    Killed,
     LearnerOver,
     Move,
     Overrun,
@@ -40,27 +36,28 @@ from gpusched.supervisor.events import (
     Spawned,
     SpawnFailed,
     StopRequested,
+    Strays,
     Tick,
 )
-from gpusched.supervisor.fork_request import command_of
 from gpusched.supervisor.hosts import remove_keys_of_start
 from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import become_subreaper, kill_descendants
-from gpusched.supervisor.lease_files import give_back
+from gpusched.supervisor.kernel import kill_descendants
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
-from gpusched.supervisor.oom import OomKills, find_counter, memory_that_ran_out, read_counter
-from gpusched.supervisor.orders import OverrunOrder, StopOrder, end_of, read_new
+from gpusched.supervisor.oom import OomKills, memory_that_ran_out
+from gpusched.supervisor.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
 from gpusched.supervisor.own_daemon import daemon_of
 from gpusched.supervisor.preload import Preload, ZygoteState
-from gpusched.supervisor.process import AttachedChild, Children, Death, Spawner, SpawnError, Wakeup
-from gpusched.supervisor.record import BootClock, Clock, Recorder
+from gpusched.supervisor.process import Death, Spawner, SpawnError
+from gpusched.supervisor.record import Clock, Recorder
 from gpusched.supervisor.spec import JobSpec, Start
+from gpusched.supervisor.wakeup import Wakeup
 
-__all__ = ["Effects", "Runner", "supervise"]
+__all__ = ["Effects", "Runner"]
 
 _LONGEST_SLEEP_S: Final = 5.0  # what the OOM counter is sampled by; else nothing happens in an idle job
 _SWEEP_PATIENCE_S: Final = 5.0
+_POLL_S: Final = 0.5  # the end of a process whose parent is not this one wakes nobody
 _LAST_SAVE_PATIENCE_S: Final = 10.0
 _STARTS_PER_TURN: Final = 8  # so that a stop request never waits for all that have waited for the zygote
 
@@ -98,6 +95,8 @@ class Runner:
         self._recorder = Recorder(directory, spec, effects.clock)
         self._output: Output = AttachedStreams() if spec.attached else Logs(directory, self._recorder.trouble)
         self._names: dict[int, str] = {}
+        self._left: dict[int, Ended] = {}
+        self._passed_on = False
         self._signals: list[Signal] = []
         self._spawns: list[Spawn] = []
         self._finished: JobState | None = None
@@ -127,8 +126,11 @@ class Runner:
     def _reap(self) -> None:
         if self._learner_gone:
             self._look_for_the_learner()
-        for death in self._effects.spawner.deaths():
-            self._tell(self._ended(self._names.pop(death.pid), death))
+        deaths = self._effects.spawner.deaths()
+        if deaths:  # first: a job whose last replica has ended may have to wait for them
+            self._tell(Strays(processes=self._effects.spawner.strays(), now=self._now()))
+        for death in deaths:
+            self._tell(self._ended(death))
         if self._now() >= self._next_sample:
             self._effects.oom.sample()
             self._recorder.restore()
@@ -142,7 +144,18 @@ class Runner:
                 self._recorder.remark("zygote", step, words)
             self._recorder.set_note(preload.doing if preload.state is ZygoteState.LOADING else None)
 
-    def _ended(self, replica: str, death: Death) -> Ended:
+    def _ended(self, death: Death) -> Ended:
+        """Return the end of a replica's process, which is judged when it ends, or later that of all that it left."""
+        ended = self._left.pop(death.pid, None)
+        if ended is None:
+            ended = self._judged(self._names[death.pid], death)
+        if death.left:
+            self._left[death.pid] = ended
+        else:
+            del self._names[death.pid]
+        return msgspec.structs.replace(ended, left=bool(death.left), now=self._now())
+
+    def _judged(self, replica: str, death: Death) -> Ended:
         tail = self._output.tail(replica) if death.code else b""
         lacked = memory_that_ran_out(tail)
         killed = death.signal == signal.SIGKILL and not death.ours and self._effects.oom.claim()
@@ -190,6 +203,8 @@ class Runner:
             match order:
                 case StopOrder():
                     self._tell(StopRequested(now=self._now(), message=order.message, kill=order.kill))
+                case PassedOnOrder():
+                    self._passed_on = True
                 case OverrunOrder():
                     self._tell(
                         Overrun(
@@ -207,9 +222,16 @@ class Runner:
             self._recorder.say(problem)
 
     def _signal(self) -> None:
-        for one in self._signals:
-            self._effects.spawner.send(one.pid, signal.SIGKILL if one.kill else signal.SIGTERM)
-        self._signals.clear()
+        signals, self._signals = self._signals, []
+        for one in signals:
+            if not one.kill:
+                self._effects.spawner.ask(one.pid, alone=self._passed_on)
+                continue
+            killed = self._effects.spawner.kill(one.pid)
+            if killed and one.overdue:
+                self._tell(Killed(replica=one.replica, processes=killed, now=self._now()))
+        if self._machine.state is JobState.STOPPING:
+            self._tell(Strays(processes=self._effects.spawner.ask_strays(), now=self._now()))
 
     def _spawn(self) -> None:
         """Start what may start now. What is to be stopped again before it was started has no process to be stopped."""
@@ -268,7 +290,8 @@ class Runner:
         if self._signals or not all(map(self._is_held_back, self._spawns)):
             return 0.0
         times = [time for time in (self._machine.deadline, self._recorder.due) if time is not None]
-        return max(0.0, min([*times, self._now() + _LONGEST_SLEEP_S]) - self._now())
+        polls = self._left or self._machine.state is JobState.STOPPING
+        return max(0.0, min([*times, self._now() + (_POLL_S if polls else _LONGEST_SLEEP_S)]) - self._now())
 
     def _finish(self, state: JobState) -> JobState:
         """Kill what fled from its group, clear up, and save the last word, for a while even if the disk is full."""
@@ -304,56 +327,22 @@ class Runner:
 
     def _record(self, move: Move) -> None:
         self._recorder.note(move)
-        if move.subject == JOB:
-            return
         if move.message is not None:
             self._recorder.say(f"{move.subject}: {move.message}")
-            self._output.say(move.subject, move.message)
+            self._say(move, move.message)
+        if move.subject == JOB:
+            return
         if move.after in REPLICA_TERMINAL:
             try:
                 self._effects.give_back(move.subject)
             except (OSError, msgspec.MsgspecError) as error:
                 self._recorder.trouble(f"the share of {move.subject} is held until the job ends: {error}")
 
-
-def supervise(path: Path, guard: int) -> JobState:
-    """Run the job in the directory `path` to its end, as a child of the process `guard`. Raises HostFault."""
-    become_subreaper()
-    directory = JobDirectory(path)
-    spec = directory.read_spec()
-    counter = find_counter()
-    preload = _preload(spec)
-    spawner = _spawner(directory, spec, preload)
-    wakeup = Wakeup(spec.launcher)
-    if preload is not None:  # now that there are handlers: like a replica it inherits no signal that is ignored
-        preload.start(os.environ, directory.tmp, _forkable(spec)[0].cwd, directory.log("zygote"))
-    effects = Effects(
-        spawner=spawner,
-        wakeup=wakeup,
-        clock=BootClock(),
-        oom=OomKills(lambda: read_counter(counter)),
-        environ=dict(os.environ),
-        guard_gone=lambda: os.getppid() != guard,
-        give_back=lambda replica: give_back(directory.path / "lease", replica),
-        preload=preload,
-    )
-    return Runner(directory, spec, effects).run()
-
-
-def _preload(spec: JobSpec) -> Preload | None:
-    """Return what imports what all replicas need, if there is something, and a replica that a fork can stand for."""
-    modules = modules_to_preload(spec.preload, os.environ)
-    return None if spec.attached or not modules or not _forkable(spec) else Preload(modules)
-
-
-def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
-    return [one for one in spec.replicas if command_of(one.argv, sys.executable)]
-
-
-def _spawner(directory: JobDirectory, spec: JobSpec, preload: Preload | None) -> Spawner:
-    """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
-    if not spec.attached:
-        return Children(preload)
-    if spec.launcher is None:
-        raise HostFault(f"{spec.id} is attached to nobody: its spec names no launcher", "start the command anew")
-    return AttachedChild(spec.launcher.pid, lambda: daemon_of(str(directory.path)))
+    def _say(self, move: Move, message: str) -> None:
+        """Put a message into the log of whom it is about: why the job ends, into those of all that still run."""
+        if move.subject != JOB:
+            self._output.say(move.subject, message)
+        elif move.after == JobState.STOPPING:
+            for run in self._machine.replicas.values():
+                if run.pid is not None:
+                    self._output.say(run.name, message)

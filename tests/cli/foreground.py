@@ -20,11 +20,13 @@ def python(text: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def running(command: Command, *words: str, stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
+def running(
+    command: Command, *words: str, stdin: int | None = None, process_group: int | None = None
+) -> Iterator["subprocess.Popen[str]"]:
     """The command in the background, with its streams in pipes."""
-    pipe = subprocess.PIPE
+    pipe, argv = subprocess.PIPE, [*GPUSCHED, *words]
     with subprocess.Popen(
-        [*GPUSCHED, *words], stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=command.env
+        argv, stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=command.env, process_group=process_group
     ) as process:
         try:
             yield process

@@ -11,6 +11,7 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Instruction,
+    Killed,
     LearnerOver,
     Overrun,
     Record,
@@ -19,6 +20,7 @@ from gpusched.supervisor.events import (
     Spawned,
     SpawnFailed,
     StopRequested,
+    Strays,
     Tick,
 )
 from gpusched.supervisor.machine import IllegalMove, Machine
@@ -279,7 +281,7 @@ def test_a_stop_asks_first_and_kills_after_the_grace() -> None:
     machine.handle(Ended(replica="part.0", signal=15, now=5.1))
     assert asked(machine.handle(Tick(now=5.29))) == []
     assert machine.deadline == pytest.approx(5.3)
-    assert asked(machine.handle(Tick(now=5.31))) == [Signal(replica="part.1", pid=101, kill=True)]
+    assert asked(machine.handle(Tick(now=5.31))) == [Signal(replica="part.1", pid=101, kill=True, overdue=True)]
     assert asked(machine.handle(Tick(now=9.0))) == []
     assert asked(machine.handle(Ended(replica="part.1", signal=9, now=9.0))) == [FinishJob(state=JobState.CANCELLED)]
     assert {run.exit for run in machine.replicas.values()} == {ExitReason(kind="stopped")}
@@ -377,7 +379,7 @@ def test_an_overrun_stops_the_replica_and_starts_it_anew() -> None:
     machine = running(SNAKE)
     assert asked(machine.handle(overrun())) == [Signal(replica="actor.0", pid=100, kill=False)]
     assert state(machine, "actor.0") is ReplicaState.STOPPING
-    assert asked(machine.handle(Tick(now=1.31))) == [Signal(replica="actor.0", pid=100, kill=True)]
+    assert asked(machine.handle(Tick(now=1.31))) == [Signal(replica="actor.0", pid=100, kill=True, overdue=True)]
     machine.handle(Ended(replica="actor.0", signal=9, now=1.32))
     run = machine.replicas["actor.0"]
     assert (run.state, run.warning) == (ReplicaState.BACKOFF, None)
@@ -415,7 +417,7 @@ def test_a_stop_of_the_job_overtakes_an_overrun() -> None:
     machine = running(job(replica("actor.0")))
     machine.handle(overrun())
     assert asked(machine.handle(StopRequested(now=1.2, message="enough"))) == []
-    assert asked(machine.handle(Tick(now=1.3))) == [Signal(replica="actor.0", pid=100, kill=True)]
+    assert asked(machine.handle(Tick(now=1.3))) == [Signal(replica="actor.0", pid=100, kill=True, overdue=True)]
     told = asked(machine.handle(Ended(replica="actor.0", signal=9, now=1.3)))
     assert told == [FinishJob(state=JobState.CANCELLED)]
     assert machine.replicas["actor.0"].exit == ExitReason(kind="stopped")
@@ -449,7 +451,7 @@ def test_the_time_limit_stops_the_job_and_fails_it() -> None:
     assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=False) for rank in (0, 1)]
     assert machine.deadline == pytest.approx(7200.3)
     told = asked(machine.handle(Tick(now=7200.31)))
-    assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=True) for rank in (0, 1)]
+    assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=True, overdue=True) for rank in (0, 1)]
     machine.handle(Ended(replica="part.0", signal=9, now=7200.4))
     assert asked(machine.handle(Ended(replica="part.1", signal=9, now=7200.4))) == [FinishJob(state=JobState.FAILED)]
     assert machine.message == "its time limit of 2 h 0 min is over"
@@ -468,3 +470,78 @@ def test_an_attached_command_is_never_started_again() -> None:
     machine = running(msgspec.structs.replace(job(replica("command.0"), restarts=5), attached=True))
     assert asked(machine.handle(Ended(replica="command.0", code=3, now=1.0))) == [FinishJob(state=JobState.FAILED)]
     assert machine.replicas["command.0"].exit == ExitReason(kind="crashed", code=3)
+
+
+def test_a_replica_whose_process_left_others_is_stopped_before_it_is_started_again() -> None:
+    machine = running(job(replica("actor.0")))
+    told = asked(machine.handle(Ended(replica="actor.0", code=3, left=True, now=1.0)))
+    assert told == [Signal(replica="actor.0", pid=100, kill=False)]
+    assert state(machine, "actor.0") is ReplicaState.STOPPING
+    assert machine.deadline == pytest.approx(1.3)
+
+    assert asked(machine.handle(Ended(replica="actor.0", code=3, now=1.1))) == []
+
+    assert state(machine, "actor.0") is ReplicaState.BACKOFF
+    assert machine.replicas["actor.0"].exit == ExitReason(kind="crashed", code=3)
+
+
+def test_what_a_process_leaves_at_a_stop_is_not_asked_a_second_time() -> None:
+    machine = running(job(replica("actor.0")))
+    machine.handle(StopRequested(now=1.0, message="enough"))
+
+    assert asked(machine.handle(Ended(replica="actor.0", signal=15, left=True, now=1.1))) == []
+    assert asked(machine.handle(Tick(now=1.31))) == [Signal(replica="actor.0", pid=100, kill=True, overdue=True)]
+    machine.handle(Killed(replica="actor.0", processes="7 (sh)", now=1.31))
+
+    assert asked(machine.handle(Ended(replica="actor.0", signal=15, now=1.4))) == [FinishJob(state=JobState.CANCELLED)]
+    assert machine.message == "enough; actor.0 was killed after its grace of 0.3 s: 7 (sh)"
+
+
+def test_the_message_names_the_first_that_had_to_be_killed_not_all() -> None:
+    machine = running(ARRAY)
+    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(Tick(now=1.31))
+    for rank in (0, 1):
+        machine.handle(Killed(replica=f"part.{rank}", processes=f"{rank} (sh)", now=1.31))
+
+    assert machine.message == "enough; part.0 was killed after its grace of 0.3 s: 0 (sh)"
+
+
+def test_a_job_whose_replica_leaves_others_at_a_stop_is_not_started_again() -> None:
+    machine = running(job(replica("actor.0")))
+    machine.handle(Ended(replica="actor.0", code=3, left=True, now=1.0))
+    machine.handle(StopRequested(now=1.1, message="enough"))
+
+    assert asked(machine.handle(Ended(replica="actor.0", code=3, now=1.2))) == [FinishJob(state=JobState.CANCELLED)]
+
+
+def test_a_job_waits_for_strays_until_they_are_gone() -> None:
+    machine = running(job(replica("actor.0")))
+    machine.handle(Strays(processes="7 (redis)", now=1.0))
+    assert asked(machine.handle(Ended(replica="actor.0", code=0, now=1.0))) == []
+    assert machine.state is JobState.STOPPING
+    assert machine.deadline == pytest.approx(1.3)
+
+    assert asked(machine.handle(Strays(processes="", now=1.2))) == [FinishJob(state=JobState.SUCCEEDED)]
+    assert machine.message is None
+
+
+def test_a_job_waits_for_strays_no_longer_than_its_grace() -> None:
+    machine = running(job(replica("actor.0")))
+    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(Strays(processes="7 (redis)", now=1.2))
+    assert asked(machine.handle(Ended(replica="actor.0", signal=15, now=1.2))) == []
+
+    assert asked(machine.handle(Tick(now=1.31))) == [FinishJob(state=JobState.CANCELLED)]
+    assert machine.message == "enough; killed after its grace of 0.3 s: 7 (redis)"
+
+
+def test_a_request_to_kill_does_not_wait_for_strays() -> None:
+    machine = running(job(replica("actor.0")))
+    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(Strays(processes="7 (redis)", now=1.0))
+    machine.handle(Ended(replica="actor.0", signal=15, now=1.0))
+
+    told = asked(machine.handle(StopRequested(now=1.1, message="now", kill=True)))
+
+    assert (told, machine.message) == ([FinishJob(state=JobState.CANCELLED)], "enough")

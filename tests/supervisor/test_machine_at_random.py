@@ -19,6 +19,7 @@ from gpusched.supervisor.events import (
     Spawned,
     SpawnFailed,
     StopRequested,
+    Strays,
     Tick,
 )
 from gpusched.supervisor.machine import JOB, Machine
@@ -49,6 +50,7 @@ class AnyJob(RuleBasedStateMachine):
         self.now, self.next_pid = 0.0, 1
         self.asked: list[str] = []
         self.living: dict[str, int] = {}
+        self.headless: dict[str, int] = {}
         self.started: dict[str, float] = {}
         self.row: dict[str, int] = {}
         self.finished: list[JobState] = []
@@ -77,7 +79,21 @@ class AnyJob(RuleBasedStateMachine):
         for name in killed:
             self.die(name, None, 9)
 
+    @precondition(lambda self: self.living)
+    @rule(data=st.data(), code=st.sampled_from([0, 1]))
+    def a_process_ends_and_leaves_others(self, data: st.DataObject, code: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.living)))
+        if name not in self.headless:
+            self.headless[name] = code
+            self.tell(Ended(replica=name, code=code, left=True, now=self.now))
+
+    @rule(processes=st.sampled_from(["", "7 (redis)"]))
+    def strays_come_and_go(self, processes: str) -> None:
+        self.tell(Strays(processes=processes, now=self.now))
+
     def die(self, name: str, code: int | None, signal: int | None, *, oom: bool = False) -> None:
+        if name in self.headless:
+            code, signal, oom = self.headless.pop(name), None, False
         if self.living.pop(name, None) is None:
             return  # it was killed while its own end was being told
         if self.now - self.started[name] >= self.spec.backoff.stable_s:
@@ -124,6 +140,7 @@ class AnyJob(RuleBasedStateMachine):
     def a_process_exits(self, data: st.DataObject, code: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.living)))
         leaders = [run for run in self.machine.replicas.values() if run.role == self.spec.leader]
+        code = self.headless.get(name, code)
         self.die(name, code, None)
         if code == 0 and len(leaders) == 1 and leaders[0].name == name:
             assert self.machine.state in {JobState.STOPPING, *JOB_TERMINAL}, "the leader's end is the job's"

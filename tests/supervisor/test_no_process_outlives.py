@@ -91,7 +91,7 @@ def test_kill_of_the_launcher_stops_the_job_that_it_shows(host: Host) -> None:
     one.wait_gone()
     status = one.status
     assert status.state is JobState.CANCELLED
-    assert status.message == "stopped because the launch that shows it is gone"
+    assert str(status.message).startswith("stopped because the launch that shows it is gone; stubborn.0 was killed")
 
 
 def test_a_detached_job_outlives_its_launcher(host: Host) -> None:

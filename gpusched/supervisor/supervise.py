@@ -1,0 +1,71 @@
+"""A supervisor is put together: what its runner needs of this host, for the job in a directory."""
+
+import os
+import sys
+from pathlib import Path
+
+from gpusched.contract import modules_to_preload
+from gpusched.errors import HostFault
+from gpusched.model.plan import ReplicaSpec
+from gpusched.model.status import JobState
+from gpusched.supervisor.fork_request import command_of
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.kernel import become_subreaper
+from gpusched.supervisor.lease_files import give_back
+from gpusched.supervisor.oom import OomKills, find_counter, read_counter
+from gpusched.supervisor.own_daemon import daemon_of
+from gpusched.supervisor.preload import Preload
+from gpusched.supervisor.process import AttachedChild, Children, Spawner
+from gpusched.supervisor.record import BootClock
+from gpusched.supervisor.runner import Effects, Runner
+from gpusched.supervisor.spec import JobSpec
+from gpusched.supervisor.wakeup import Wakeup
+
+__all__ = ["supervise"]
+
+
+def supervise(path: Path, guard: int) -> JobState:
+    """Run the job in the directory `path` to its end, as a child of the process `guard`. Raises HostFault."""
+    become_subreaper()
+    directory = JobDirectory(path)
+    spec = directory.read_spec()
+    counter = find_counter()
+    preload = _preload(spec)
+    spawner = _spawner(directory, spec, preload)
+    wakeup = Wakeup(spec.launcher)
+    if preload is not None:  # now that there are handlers: like a replica it inherits no signal that is ignored
+        preload.start(os.environ, directory.tmp, _forkable(spec)[0].cwd, directory.log("zygote"))
+    effects = Effects(
+        spawner=spawner,
+        wakeup=wakeup,
+        clock=BootClock(),
+        oom=OomKills(lambda: read_counter(counter)),
+        environ=dict(os.environ),
+        guard_gone=lambda: os.getppid() != guard,
+        give_back=lambda replica: give_back(directory.path / "lease", replica),
+        preload=preload,
+    )
+    return Runner(directory, spec, effects).run()
+
+
+def _preload(spec: JobSpec) -> Preload | None:
+    """Return what imports what all replicas need, if there is something, and a replica that a fork can stand for."""
+    modules = modules_to_preload(spec.preload, os.environ)
+    return None if spec.attached or not modules or not _forkable(spec) else Preload(modules)
+
+
+def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
+    return [one for one in spec.replicas if command_of(one.argv, sys.executable)]
+
+
+def _spawner(directory: JobDirectory, spec: JobSpec, preload: Preload | None) -> Spawner:
+    """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
+
+    def spared() -> int | None:
+        return daemon_of(str(directory.path))
+
+    if not spec.attached:
+        return Children(preload, spared)
+    if spec.launcher is None:
+        raise HostFault(f"{spec.id} is attached to nobody: its spec names no launcher", "start the command anew")
+    return AttachedChild(spec.launcher.pid, spared)
