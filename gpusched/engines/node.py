@@ -104,6 +104,7 @@ def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
             learner_memory=group.learner_memory,
             actor_memory=group.actor_memory,
             policy=group.policy,
+            fixed=True,
         ),
         network=network,
         part=Part(

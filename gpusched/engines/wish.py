@@ -18,7 +18,10 @@ __all__ = ["Wish", "visible_here", "without_drained", "xla_variable"]
 
 
 class Wish(NamedTuple):
-    """What a person typed, as it was typed; `least_procs`: a launch that takes actors of other hosts may have none."""
+    """What a person typed, as it was typed; `least_procs`: a launch that takes actors of other hosts may have none.
+
+    `fixed`: the workload's own numbers are those of a larger job's part, whatever this host has.
+    """
 
     procs: str | None = None
     machine: str | None = None
@@ -29,6 +32,7 @@ class Wish(NamedTuple):
     policy: str = "balanced"
     least_procs: int = 1
     visible: VisibleDevices | None = None
+    fixed: bool = False
 
     def plan(self, workload: Workload, settings: Settings) -> Plan:
         """Return the plan for `workload`, beside what is leased on this host if it is for this host.
@@ -58,7 +62,9 @@ class Wish(NamedTuple):
         """Return what the workload asks for with what was typed. Raises UsageError."""
         from gpusched.planner import request_for
 
-        return request_for(workload, self.procs, self.learner_memory, self.actor_memory, self.least_procs)
+        return request_for(
+            workload, self.procs, self.learner_memory, self.actor_memory, self.least_procs, fixed=self.fixed
+        )
 
     def plan_now(self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings) -> Plan:
         """Return what plan_beside does for a launch, which has a way out of NotNow: the queue."""

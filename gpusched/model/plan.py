@@ -12,7 +12,8 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`count` replicas of a role, each with `memory` on one device, or with whole `devices`, or without a device.
 
     `threads` None: their part of the CPUs, `least_threads` or more if there are so many. `light`: they hardly use one,
-    so the others share the CPUs as if these were not there.
+    so the others share the CPUs as if these were not there. `usual`: a person has typed no number, so that of replicas
+    that would have a device there is at most one for each CPU where there is none.
     """
 
     name: str
@@ -22,6 +23,7 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     least_threads: int = 1
     light: bool = False
+    usual: bool = False
 
     @property
     def on_device(self) -> bool:

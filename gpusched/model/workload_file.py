@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, get_args
 
@@ -14,6 +15,7 @@ __all__ = ["parse_workload"]
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_PLACEHOLDER: Final = re.compile(r"(?<![{$])\{([A-Za-z_]\w*)\}(?!\})")
 _POLICIES: Final = {policy: policy for policy in get_args(RestartPolicy)}
 _MOST_THREADS: Final = 1024
 _MOST_REPLICAS: Final = 100_000
@@ -96,9 +98,7 @@ def _role(name: str, table: "_Table") -> Role:
             "", "is not a name for a role", "use lower-case letters, digits, - and _, such as [roles.actor]"
         )
     table.only("command", "count", "memory", "devices", "restart", "threads")
-    command = table.texts("command")
-    if not command:
-        raise table.error("command", "is missing or empty", 'add command = ["{python}", "-m", "my.module"]')
+    command = _command(table)
     threads, least_threads = _threads(table)
     return Role(
         name=name,
@@ -110,6 +110,20 @@ def _role(name: str, table: "_Table") -> Role:
         threads=threads,
         least_threads=least_threads,
     )
+
+
+def _command(table: "_Table") -> tuple[str, ...]:
+    """Return a role's command. What stands in braces is a placeholder, but for a shell's `${NAME}`."""
+    command = table.texts("command")
+    if not command:
+        raise table.error("command", "is missing or empty", 'add command = ["{python}", "-m", "my.module"]')
+    unknown = (name for word in command for name in _PLACEHOLDER.findall(word) if name != "python")
+    for name in unknown:
+        near = "did you mean {python}? " if get_close_matches(name.lower(), ["python"]) else ""
+        ours = "" if near else "what a replica knows is in its environment, such as $GPUSCHED_RANK; "
+        as_it_stands = f"for the text itself double the braces: {{{{{name}}}}}"
+        raise table.error("command", f"has {{{name}}}, which stands for nothing", f"{near}{ours}{as_it_stands}")
+    return command
 
 
 def _memory(table: "_Table") -> Memory:

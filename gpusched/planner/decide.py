@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.planner.budget import Budget, budgets, left_out
-from gpusched.planner.explain import Decision, warnings, why, why_without_devices
+from gpusched.planner.explain import Decision, fewer_than_usual, warnings, why, why_without_devices
 from gpusched.planner.fit import Division, Rules, division, giving_way, needs, with_count
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policy import Policy, policy_named
@@ -149,10 +151,20 @@ def _most_for_cpus(request: Request, role: str, cpus: int) -> int:
     return max(1, cpus - sum(each.count for each in request.roles if each.name != role))
 
 
+def _one_for_each_cpu(request: Request, cpus: int) -> Request:
+    """Return the request with at most so many replicas of a role that would have a device and whose number is usual."""
+    roles = (
+        replace(role, count=min(role.count, max(1, cpus))) if role.usual and (role.on_device or role.light) else role
+        for role in request.roles
+    )
+    return replace(request, roles=tuple(roles))
+
+
 def _without_devices(request: Request, inventory: Inventory, rules: Rules, maximise: str | None) -> Plan:
     """Plan for a host without a GPU: no replica has a device or a limit, and only the CPUs bound how many there are."""
     if maximise is not None:
         request = with_count(request, maximise, _most_for_cpus(request, maximise, len(inventory.cpus)))
+    usual, request = request, _one_for_each_cpu(request, len(inventory.cpus))
     replicas = replicas_without_devices(request, inventory.cpus)
     return Plan(
         inventory=inventory,
@@ -161,5 +173,5 @@ def _without_devices(request: Request, inventory: Inventory, rules: Rules, maxim
         devices=(),
         replicas=replicas,
         why=why_without_devices(request, inventory, maximise, hidden=bool(rules.notes)),
-        warnings=(*rules.notes, *warnings(inventory, (), replicas)),
+        warnings=(*rules.notes, *fewer_than_usual(usual, request), *warnings(inventory, (), replicas)),
     )

@@ -3,7 +3,9 @@
 It must not read an environment: Python's path, the directory and the variables of a job are arguments.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from gpusched import contract
 from gpusched.model.plan import Plan, Replica, ReplicaSpec
@@ -11,6 +13,8 @@ from gpusched.model.workload import Workload
 from gpusched.units import FRACTION_ONE
 
 __all__ = ["document", "replica_specs"]
+
+_IN_BRACES: Final = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{python\}")
 
 Identity = Callable[[Replica], Mapping[str, str]]
 
@@ -23,7 +27,7 @@ def replica_specs(
     `identity` gives what only the launched job knows (see contract.identity_environment); `env` is a difference to the
     environment that the processes are started in. `xla_variable`: see contract.xla_fraction_variable.
     """
-    argv = {role.name: tuple(word.replace("{python}", python) for word in role.command) for role in workload.roles}
+    argv = {role.name: tuple(_filled(word, python) for word in role.command) for role in workload.roles}
     return tuple(
         ReplicaSpec(
             replica=replica,
@@ -33,6 +37,16 @@ def replica_specs(
         )
         for replica in plan.replicas
     )
+
+
+def _filled(word: str, python: str) -> str:
+    """Return a word of a workload's command with `{python}` filled in, and `{{name}}` as `{name}`.
+
+    With `{python}` itself for `python` the word stays as it is: that of a command that was typed.
+    """
+    if python == "{python}":
+        return word
+    return _IN_BRACES.sub(lambda found: python if found[1] is None else f"{{{found[1]}}}", word)
 
 
 def document(plan: Plan, xla_variable: str) -> dict[str, object]:

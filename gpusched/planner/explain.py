@@ -12,7 +12,7 @@ from gpusched.planner.solve import most_counted
 from gpusched.planner.words import alone_lines, foreign_lines, gpus, listed, number, percent, plural, whole_line
 from gpusched.units import fraction_of
 
-__all__ = ["Decision", "warnings", "why", "why_without_devices"]
+__all__ = ["Decision", "fewer_than_usual", "warnings", "why", "why_without_devices"]
 
 _MOST_LINES = 8
 
@@ -63,6 +63,14 @@ def why_without_devices(
 
 def _one_for_each_cpu(count: int, role: str) -> str:
     return f"{number(count, role)}: one process for each CPU, the other roles' processes counted, at least 1"
+
+
+def fewer_than_usual(usual: Request, request: Request) -> Iterator[str]:
+    """Yield a line for each role of which there are fewer than the workload's own number, for want of a device."""
+    for before, role in zip(usual.roles, request.roles, strict=True):
+        if role.count < before.count:
+            few = f"{role.count} of the usual {number(before.count, role.name)}"
+            yield f"{few}: without a GPU one for each CPU; another number: --procs"
 
 
 def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence[Replica]) -> tuple[str, ...]:

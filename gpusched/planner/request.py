@@ -21,16 +21,21 @@ def request_for(
     learner_memory: str | None = None,
     actor_memory: str | None = None,
     least_procs: int = 1,
+    *,
+    fixed: bool = False,
 ) -> Request:
     """Return what `workload` asks for, with the counted role's number and both memories replaced by what was typed.
 
     `procs` is a number from `least_procs` on, or `max`: then the planner finds it (see `plan`, maximise). The amounts
-    replace a role's minimum, and its share if it asked for one. Raises UsageError.
+    replace a role's minimum, and its share if it asked for one. `fixed`: the workload's own numbers stand, too, as if
+    they had been typed. Raises UsageError.
     """
     roles = {role.name: _asked(role) for role in workload.roles}
     if procs is not None and procs != "max":
         name = counted_role(workload)
         roles[name] = replace(roles[name], count=_procs(procs, least_procs))
+    if procs is None and not fixed:
+        roles = {name: replace(role, usual=_is_counted(workload, name)) for name, role in roles.items()}
     if learner_memory is not None:
         name = _learner(workload)
         roles[name] = _with_memory(roles[name], learner_memory, "--learner-memory")
@@ -56,6 +61,14 @@ def counted_role(workload: Workload) -> str:
     raise UsageError(
         f"workload {workload.name}: it is not clear which role --procs and --actor-memory mean; {told}", hint
     )
+
+
+def _is_counted(workload: Workload, name: str) -> bool:
+    """Return whether `--procs` would count this role."""
+    try:
+        return name != workload.leader and counted_role(workload) == name
+    except UsageError:
+        return False
 
 
 def _learner(workload: Workload) -> str:

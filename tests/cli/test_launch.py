@@ -83,7 +83,7 @@ def test_ctrl_c_stops_the_job_and_says_where_the_logs_are(command: Command) -> N
 
 @pytest.mark.parametrize("victim", ["launcher", "supervisor", "everything at once"])
 def test_no_process_outlives_the_death_of(victim: str, command: Command) -> None:
-    launcher = command.start("launch", command.toy("for_ever.py", actors=4))
+    launcher = command.start("launch", command.toy("for_ever.py", actors=4), "--procs", "4")
     until(lambda: everything_runs(command), "all replicas run")
     supervisor = command.job()["supervisor_pid"]
 
@@ -100,7 +100,7 @@ def test_no_process_outlives_the_death_of(victim: str, command: Command) -> None
 
 
 def test_a_killed_actor_comes_back_and_the_others_go_on(command: Command) -> None:
-    launcher = command.start("launch", command.toy("for_ever.py", actors=3))
+    launcher = command.start("launch", command.toy("for_ever.py", actors=3), "--procs", "3")
     until(lambda: everything_runs(command), "all replicas run")
     before = {replica["name"]: replica["pid"] for replica in command.job()["replicas"]}
 

@@ -169,6 +169,16 @@ MISTAKES = {
     "settings is a number": (ROLE + "[job]\nsettings = 4", "job.settings is 4", 'settings = "..."'),
     "grace is negative": (ROLE + "[job]\nstop_grace = -1", "job.stop_grace is -1", "from 0.1 to 3600"),
     "grace is NaN": (ROLE + "[job]\nstop_grace = nan", "job.stop_grace is nan", "from 0.1 to 3600"),
+    "a slip in a placeholder": (
+        '[roles.a]\ncommand = ["{pyton}", "x.py"]',
+        "roles.a.command has {pyton}, which stands for nothing",
+        "did you mean {python}?",
+    ),
+    "an unknown placeholder": (
+        '[roles.a]\ncommand = ["sh", "-c", "echo ${HOME} {rank}"]',
+        "roles.a.command has {rank}",
+        "double the braces: {{rank}}",
+    ),
     "listen is a word": (ROLE + '[job]\nlisten = "no"', "job.listen is 'no'", "true or false"),
     "listen with an unknown key": (
         ROLE + "[job]\nlisten = { when = 1 }",

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from gpusched.cli.workloads import load_workload
 from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.plan import Request, RoleRequest
-from gpusched.planner import Rules, plan
+from gpusched.planner import Rules, plan, request_for
 from gpusched.probe.base import read_inventory
 from tests.planner.building import ask, assert_sound, home, host, limits, simple
 
@@ -289,3 +290,18 @@ def test_one_actor_is_spoken_of_as_one() -> None:
         "actor: 100 / 1 = 100 MiB on GPU 0, 99 MiB limit + 1 MiB context",
         "no actor can have more: with 100 MiB each none of 1 actor would fit",
     )
+
+
+@pytest.mark.parametrize(("cpus", "count"), [(2, 2), (1, 1), (64, 32)])
+def test_without_a_gpu_there_are_at_most_as_many_usual_actors_as_cpus(cpus: int, count: int) -> None:
+    workload = load_workload("snake")
+    found = plan(request_for(workload), host(cpus=cpus))
+    assert sum(replica.role == "actor" for replica in found.replicas) == count
+    assert any("of the usual 32 actors" in line for line in found.warnings) == (count < 32)
+    for typed in (request_for(workload, "32"), request_for(workload, fixed=True)):
+        assert len(plan(typed, host(cpus=cpus)).replicas) == 33
+    assert len(plan(request_for(workload), host(16_160, 16_160, 16_160, 16_160, cpus=cpus)).replicas) == 33
+
+
+def test_a_role_that_never_had_a_device_keeps_its_number_without_a_gpu() -> None:
+    assert len(plan(request_for(load_workload("averaging")), host(cpus=1)).replicas) == 5

@@ -17,7 +17,11 @@ WORKLOAD = parse_workload(
         "name": "test",
         "roles": {
             "learner": {"command": ["{python}", "-m", "learn"], "memory": {"min": "2GiB", "share": 0.75}},
-            "actor": {"command": ["{python}", "act.py", "{python}!"], "count": 2, "memory": {"min": "512MiB"}},
+            "actor": {
+                "command": ["{python}", "act.py", "{python}!", "{{rank}}", "${HOME}"],
+                "count": 2,
+                "memory": {"min": "512MiB"},
+            },
         },
     },
     Path("workload.toml"),
@@ -37,7 +41,7 @@ def test_specs_hold_command_place_limits_and_identity() -> None:
     )
     assert [spec.replica.name for spec in specs] == ["learner.0", "actor.0", "actor.1"]
     assert specs[0].argv == ("/opt/python", "-m", "learn")
-    assert specs[1].argv == ("/opt/python", "act.py", "/opt/python!")
+    assert specs[1].argv == ("/opt/python", "act.py", "/opt/python!", "{rank}", "${HOME}")
     assert {spec.cwd for spec in specs} == {"/data"}
     actor = specs[1]
     assert actor.env["GPUSCHED_REPLICA"] == "actor.0"
