@@ -4,7 +4,6 @@ It must not read anything. Without colours or without Unicode the bars are made 
 """
 
 import sys
-import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -14,7 +13,7 @@ import msgspec
 from gpusched.cli.memory_parts import Part, cell_widths, memory_parts
 from gpusched.cli.paint import Text, colours_of, painted, width_of
 from gpusched.cli.snapshot import Snapshot
-from gpusched.cli.status_tables import JOB_COLOURS, job_table, process_table
+from gpusched.cli.status_tables import JOB_COLOURS, job_table, process_table, wrapped
 from gpusched.model.device import Device
 from gpusched.units import format_mib
 
@@ -36,28 +35,40 @@ _HOT_C, _WARM_C = 90, 80
 
 
 class _Paper(msgspec.Struct, frozen=True):
-    """What there is to draw on: columns, and whether it can show more than ASCII, and colours."""
+    """What there is to draw on: columns, and whether it can show more than ASCII, and colours.
+
+    A pipe is not `bounded`: what is drawn keeps to `width` there, and no text is cut.
+    """
 
     width: int
     unicode: bool
     colour: bool
+    bounded: bool = True
+
+    @property
+    def room(self) -> int | None:
+        """How long a line of text may be, None for any length."""
+        return self.width if self.bounded else None
 
 
 def print_status(snapshot: Snapshot, *, unicode: bool) -> None:
     """Print the snapshot for people: in colour and as wide as the terminal, or plain text where there is none."""
-    for line in _painted(snapshot, width_of(sys.stdout, _WIDTH_OF_A_PIPE), unicode=unicode):
+    width = width_of(sys.stdout, 0)
+    paper = _Paper(width or _WIDTH_OF_A_PIPE, unicode, colours_of(sys.stdout) > 0, bounded=width > 0)
+    for line in _painted(snapshot, paper):
         print(line)
 
 
 def status_lines(snapshot: Snapshot, width: int, *, unicode: bool) -> list[str]:
     """Return the snapshot as the lines of a terminal that has `width` columns, with its escape sequences."""
-    return list(_painted(snapshot, width, unicode=unicode))
+    return list(_painted(snapshot, _Paper(width, unicode, colours_of(sys.stdout) > 0)))
 
 
-def _painted(snapshot: Snapshot, width: int, *, unicode: bool) -> Iterator[str]:
+def _painted(snapshot: Snapshot, paper: _Paper) -> Iterator[str]:
     colours = colours_of(sys.stdout)
-    for line in _parts(snapshot, _Paper(width, unicode, colours > 0)):
-        line.truncate(width)
+    for line in _parts(snapshot, paper):
+        if paper.room is not None:
+            line.truncate(paper.room)
         yield painted(line.pieces, colours)
 
 
@@ -65,11 +76,12 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
     yield _header(snapshot, paper)
     devices = snapshot.inventory.devices
     if snapshot.inventory.problem is not None:
-        yield Text(f"problem: {snapshot.inventory.problem}", style="bold red")
+        yield from wrapped(f"problem: {snapshot.inventory.problem}", paper.room, style="bold red")
     if not devices:
-        yield Text("no GPU on this host: jobs run on its CPUs", style="dim")
+        yield from wrapped("no GPU on this host: jobs run on its CPUs", paper.room, style="dim")
         for machine in sorted({job.machine for job in snapshot.jobs if job.simulated}):
-            yield Text(f"the simulated devices are shown by: gpusched status --machine {machine}", style="dim")
+            hint = f"the simulated devices are shown by: gpusched status --machine {machine}"
+            yield from wrapped(hint, paper.room, style="dim")
     blocks = len(devices) <= _MOST_BLOCKS
     for device in devices:
         if blocks:
@@ -78,12 +90,12 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         else:
             yield _line(device, snapshot, paper)
     yield Text("")
-    yield from job_table(snapshot, paper.width)
+    yield from job_table(snapshot, paper.room)
     if snapshot.queue_problem is not None:
-        yield Text(f"of jobs that wait little is known: {snapshot.queue_problem}", style="bold red")
+        yield from wrapped(f"of jobs that wait little is known: {snapshot.queue_problem}", paper.room, style="bold red")
     if devices:
         yield Text("")
-        yield from process_table(snapshot, paper.width)
+        yield from process_table(snapshot, paper.room)
 
 
 def _header(snapshot: Snapshot, paper: _Paper) -> Text:
@@ -117,8 +129,7 @@ def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         if flags:
             yield Text.assemble("   ", flags)
     if device.problem is not None:
-        for line in textwrap.wrap(f"{device.health}: {device.problem}", max(paper.width - 3, 20)):
-            yield Text(f"   {line}", style="bold red")
+        yield from wrapped(f"{device.health}: {device.problem}", paper.room, style="bold red", indent="   ")
     parts = memory_parts(device, snapshot)
     amount = Text(f"  {_used_of_total(device, parts):>19}")
     if parts:

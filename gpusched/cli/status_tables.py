@@ -1,5 +1,6 @@
 """The two tables of `status`: the processes on the devices, and the jobs. It must not read anything."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -13,7 +14,7 @@ from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 
-__all__ = ["JOB_COLOURS", "job_table", "process_table"]
+__all__ = ["JOB_COLOURS", "job_table", "process_table", "wrapped"]
 
 JOB_COLOURS: Final = (
     "green",
@@ -35,11 +36,13 @@ _STATE_COLOURS: Final = {
 }
 _LONGEST_NAME: Final = 12
 _MOST_WAITING: Final = 10
-_LEAST_LAST_COLUMN: Final = 30
+_JOB_TITLES: Final = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">TIME", "PROGRESS")
+_FIRST_TO_GO: Final = ("COUNTS", ">RUNNING")
+_LEAST_NAME: Final = 8
 
 
-def process_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
-    """Yield the lines of the table of processes, with each one's use against its share; `width` in columns."""
+def process_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
+    """Yield the lines of the table of processes, with each one's use against its share; `width` in columns or None."""
     rows = [_cells(row, snapshot) for row in _process_rows(snapshot)]
     if not rows:
         yield Text("no process uses a device", style="dim")
@@ -47,28 +50,40 @@ def process_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
     yield from _lines(("GPU", ">PID", "USER", "TYPE", "JOB", "REPLICA", ">USED / SHARE", "COMMAND"), rows, width)
 
 
-def job_table(snapshot: Snapshot, width: int) -> Iterator[Text]:
-    """Yield the lines of the table of jobs. Where it is narrow, progress stands below its job."""
+def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
+    """Yield the lines of the table of jobs, for `width` columns or, with None, as long as they are.
+
+    Where that is narrow, the columns go that matter least, and progress that has no room stands below its job, whole.
+    """
     if not snapshot.jobs:
         yield Text("no jobs", style="dim")
         return
     waiting = [number for number, job in enumerate(snapshot.jobs) if job.state is JobState.QUEUED]
     left_out = frozenset(waiting[_MOST_WAITING:])
     shown = [(number, job) for number, job in enumerate(snapshot.jobs) if number not in left_out]
-    rows = [_job_row(number, job, snapshot) for number, job in shown]
-    titles = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">TIME", "PROGRESS")
+    titles, rows = _fitting(_JOB_TITLES, [_job_row(number, job, snapshot) for number, job in shown], width)
     taken = sum(_widths(titles, rows)[:-1]) + 2 * (len(titles) - 1)
-    below = width - taken < min(_LEAST_LAST_COLUMN, max(row[-1].cell_len for row in rows))
-    head, *lines = _lines(titles[:-1], [row[:-1] for row in rows], width) if below else _lines(titles, rows, width)
+    room = None if width is None else width - taken
+    below = [room is not None and row[-1].cell_len > room for row in rows]
+    cells = [[*row[:-1], Text("")] if under else row for row, under in zip(rows, below, strict=True)]
+    kept = any(row[-1].plain not in ("", "-") for row in cells)
+    head, *lines = _lines(titles if kept or not any(below) else [*titles[:-1], ""], cells, width)
     yield head
-    for line, row, (number, job) in zip(lines, rows, shown, strict=True):
+    for line, row, under, (number, job) in zip(lines, rows, below, shown, strict=True):
         yield line
-        if below and row[-1].plain != "-":
-            yield Text.assemble("   ", row[-1])
+        if under and row[-1].plain != "-":
+            yield from wrapped(row[-1].plain, width, indent="   ")
         for told in network_lines(job):
             yield Text(f"   {told}", style="dim")
         if left_out and number == waiting[_MOST_WAITING - 1]:
             yield Text(f"and {len(left_out)} more that wait: gpusched ps --why", style="dim")
+
+
+def wrapped(text: str, width: int | None, *, style: str = "", indent: str = "") -> Iterator[Text]:
+    """Yield a text in lines of at most `width` columns, or in one line with None."""
+    lines = [text] if width is None else textwrap.wrap(text, max(width - len(indent), 20), break_on_hyphens=False)
+    for line in lines:
+        yield Text(f"{indent}{line}", style=style)
 
 
 class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +187,34 @@ def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
     ]
 
 
+def _fitting(
+    titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None
+) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
+    """Return the columns that have room beside an empty last one; after those that may go, the first one is cut."""
+    for leaves in _FIRST_TO_GO if width is not None else ():
+        if _taken(titles, rows) <= (width or 0):
+            break
+        at = titles.index(leaves)
+        titles = [*titles[:at], *titles[at + 1 :]]
+        rows = [[*row[:at], *row[at + 1 :]] for row in rows]
+    over = 0 if width is None else _taken(titles, rows) - width
+    if over > 0:
+        name = max(max(row[0].cell_len for row in rows) - over, _LEAST_NAME)
+        rows = [[_cut(row[0], name), *row[1:]] for row in rows]
+    return titles, rows
+
+
+def _taken(titles: Sequence[str], rows: Sequence[Sequence[Text]]) -> int:
+    """Return how many columns of a terminal all but the last column of a table take."""
+    return sum(_widths(titles, rows)[:-1]) + 2 * (len(titles) - 2)
+
+
+def _cut(text: Text, width: int) -> Text:
+    shown = text.copy()
+    shown.truncate(width)
+    return shown
+
+
 def _time(job: JobStatus, now: float) -> str:
     """Return how long the job has run."""
     if job.state is JobState.QUEUED:
@@ -189,10 +232,10 @@ def _progress(job: JobStatus) -> str:
     return job.note or ready_words(job) or "-"
 
 
-def _lines(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> Iterator[Text]:
+def _lines(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None) -> Iterator[Text]:
     """Set cells in columns as wide as their contents; > aligns to the right, else the last one gets what is left."""
     widths = _widths(titles, rows)
-    if not titles[-1].startswith(">"):
+    if width is not None and not titles[-1].startswith(">"):
         widths[-1] = max(width - sum(widths[:-1]) - 2 * (len(widths) - 1), 0)
     head = [Text(title.removeprefix(">"), style="dim") for title in titles]
     for row in (head, *rows):

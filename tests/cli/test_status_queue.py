@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from gpusched.cli.render_status import status_lines
 from gpusched.cli.snapshot import Snapshot
@@ -76,6 +77,31 @@ def test_a_daemon_that_hangs_costs_a_second_and_is_told_of(busy: Command) -> Non
     assert told.returncode == 0
     assert "run-1" in told.stdout
     assert "of jobs that wait little is known: the daemon (process " in told.stdout
+
+
+def test_in_a_pipe_nothing_is_cut_and_no_column_is_left_out(busy: Command) -> None:
+    lines = busy.run("status").stdout.splitlines()
+    why = json.loads(busy.run("ps", "run-2", "--json").stdout)["jobs"][0]["why"]
+
+    head = next(line for line in lines if line.startswith("JOB"))
+    assert head.split() == ["JOB", "STATE", "COUNTS", "RUNNING", "RESTARTS", "TIME", "PROGRESS"]
+    assert any(line.startswith("run-2 ") and why.partition(" since ")[0] in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_in_a_terminal_what_a_job_waits_for_is_wrapped_and_restarts_and_time_stay(width: int) -> None:
+    why = "needs 1583 MiB × 10 (actor); " + ", ".join(f"GPU {gpu} has 634 of 15837 MiB free" for gpu in range(4))
+    queued = replace(_job(1, JobState.QUEUED), why=why)
+    running = replace(_job(2, JobState.RUNNING), counts=(3, 10, 10, 10), machine="p3.8xlarge", simulated=True)
+    inventory = Inventory(host="here", source="cpu", devices=(), cpus=(0,))
+    snapshot = Snapshot(inventory=inventory, jobs=(running, queued), leases=(), holders={}, time=time.time())
+
+    lines = status_lines(snapshot, width, unicode=True)
+
+    assert max(map(len, lines)) <= width
+    head = next(line for line in lines if line.startswith("JOB"))
+    assert head.split()[-2:] == ["RESTARTS", "TIME"] or head.split()[-3:-1] == ["RESTARTS", "TIME"]
+    assert why in " ".join(line.strip() for line in lines)
 
 
 def test_of_a_long_queue_the_first_are_shown_and_the_others_counted() -> None:
