@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 
 from gpusched.engines.wish import Wish, xla_variable
@@ -50,11 +51,13 @@ def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json:
 
 def _plan(wish: Wish, workload: Workload, settings: Settings) -> Plan:
     """Return the plan that a launch would follow, beside what others hold: also of a machine that is not here."""
+    from gpusched.supervisor.known_leases import running_leases
     from gpusched.supervisor.lease_files import lease_directory
     from gpusched.supervisor.lease_processes import current_leases
 
     inventory, saved = wish.look(settings)
-    leases = current_leases(lease_directory(settings, simulated=inventory.simulated), inventory)
+    directory = lease_directory(settings, simulated=inventory.simulated)
+    leases = current_leases(directory, inventory, partial(running_leases, settings.state_dir))
     return wish.plan_now((*saved, *leases), workload, inventory, settings)
 
 

@@ -14,6 +14,7 @@ from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.store import Store
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Book"]
@@ -70,6 +71,10 @@ class Book:
         unsaved = [] if skip else list(reversed(self._over.values()))
         saved = self._store.ended(limit, skip) if limit else []
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
+
+    def held(self) -> tuple[Lease, ...]:
+        """Return what the jobs that have been started and live took when they started."""
+        return tuple(lease for job in self.live.values() if job.state is not JobState.QUEUED for lease in job.leases)
 
     def last_number(self, workload: str) -> int:
         """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""

@@ -4,6 +4,7 @@ What is true lies in the job's directory and in the locks of its guard; the func
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,12 @@ from gpusched.daemon.view import current_status, read_current, told
 from gpusched.daemon.watch import guard_of
 from gpusched.errors import HostFault, NotFound
 from gpusched.files import remove_tree
+from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.hosts import with_joined
 from gpusched.supervisor.jobdir import JobDirectory, is_alive, last_lines, last_progress, lost
 from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.known_leases import of_job
 from gpusched.supervisor.nodes import with_nodes
 from gpusched.supervisor.orders import StopOrder, give
 from gpusched.supervisor.start import guard_alive, has_begun, stop
@@ -49,10 +52,12 @@ _LONGEST_PAUSE_S: Final = 300.0
 _STABLE_S: Final = 60.0
 
 
-def begin(parts: Parts, job: Job) -> None:
-    """Note that a job is prepared; it is spawned once that is on disk."""
+def begin(parts: Parts, job: Job, leases: Sequence[Lease]) -> None:
+    """Note that a job is prepared and has taken `leases`; it is spawned once that is on disk."""
     started = time.time()
-    parts.book.change(msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None), "starting")
+    held = of_job(leases, Path(job.run_dir), started)
+    starting = msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None, leases=held)
+    parts.book.change(starting, "starting")
     parts.book.attempt(Attempt(job=job.id, number=job.attempt, started=started))
     parts.prepared.append(job.id)
 
@@ -187,7 +192,8 @@ def queue_again(parts: Parts, job: Job, message: str) -> None:
     if job.stop_asked:
         cancel(parts, job, "stopped before it had started")
         return
-    parts.book.change(msgspec.structs.replace(job, state=JobState.QUEUED, started=None), "queued again", message)
+    waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=())
+    parts.book.change(waits, "queued again", message)
     parts.changed()
 
 
@@ -287,7 +293,7 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     started = job.started or status.started  # of a job that was found before its supervisor wrote anything
     last = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started)
     over = msgspec.structs.replace(
-        job, state=status.state, started=started, ended=end, message=status.message, last=last
+        job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
     )
     parts.book.change(over, str(status.state), status.message or "")
     parts.forget(job.id)
@@ -306,7 +312,7 @@ def _again(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     parts.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)
     message = f"attempt {job.attempt} ended {status.state}: {status.message or 'nobody knows why'}"
     waits = msgspec.structs.replace(
-        job, state=JobState.QUEUED, attempt=job.attempt + 1, started=None, message=message, last=None
+        job, state=JobState.QUEUED, attempt=job.attempt + 1, started=None, message=message, leases=(), last=None
     )
     parts.book.change(waits, "queued again", message)
     parts.changed()

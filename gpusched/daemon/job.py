@@ -3,6 +3,7 @@
 import msgspec
 
 from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus
 
 __all__ = ["Attempt", "Job"]
@@ -13,7 +14,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     `submission` is None for a job that a `launch` in the foreground started by itself and that was found running.
     `attempt` counts the starts of the whole job. `stop_asked`: a person asked for its end, so that its end is no loss.
-    `last` is its last status, once it has ended; before, the status lies in `run_dir`.
+    `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
+    it has ended; before, the status lies in `run_dir`.
     """
 
     id: str
@@ -27,6 +29,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     ended: float | None = None
     message: str | None = None
+    leases: tuple[Lease, ...] = ()
     last: JobStatus | None = None
 
 

@@ -21,7 +21,8 @@ from gpusched.model.job import Submission
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
 from gpusched.supervisor.kernel import start_time
-from gpusched.supervisor.lease_files import LeaseDirectory
+from gpusched.supervisor.known_leases import with_known
+from gpusched.supervisor.lease_files import LeaseDirectory, leases_of_plan
 from gpusched.supervisor.lease_processes import current_leases
 
 __all__ = ["Queue"]
@@ -191,17 +192,20 @@ class Queue:
         machines = {job.submission.machine for job in waiting if job.submission}
         grounds: dict[str | None, Ground] = {}
         directories: dict[bool, LeaseDirectory] = {}
+        known = self._parts.book.held()
         with ExitStack() as locks:
             for simulated in sorted({machine is not None for machine in machines}):
                 directories[simulated] = self._parts.leases(simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
-                grounds[None] = Ground(inventory=host, leases=current_leases(directories[False], host))
+                grounds[None] = Ground(inventory=host, leases=current_leases(directories[False], host, lambda _: known))
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason
                     inventory, saved = self._parts.devices.machine(str(machine))
-                    grounds[machine] = Ground(inventory=inventory, leases=(*saved, *described))
+                    here = {device.uuid for device in inventory.devices}
+                    leases = with_known(described, known, here)
+                    grounds[machine] = Ground(inventory=inventory, leases=(*saved, *leases))
             yield grounds, directories
 
     def _running(self) -> list[Running]:
@@ -238,7 +242,7 @@ class Queue:
             self._parts.faults.pop((job.id, _PREPARATION), None)
             self._parts.why.pop(job.id, None)
             self._parts.hindrances.pop(job.id, None)
-            begin(self._parts, job)
+            begin(self._parts, job, leases_of_plan(start.plan, job.id))
 
     def _put_off(self, job: Job, why: str, now: float) -> None:
         self._parts.not_before[job.id] = now + _TRY_AGAIN_S

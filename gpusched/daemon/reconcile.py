@@ -26,6 +26,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.parts import Parts
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, read_job
+from gpusched.supervisor.known_leases import leases_of_spec
 from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Adoption", "reconcile"]
@@ -128,6 +129,7 @@ class Adoption:
             )
             self._parts.book.adopt(over)
             return
+        job = msgspec.structs.replace(job, leases=leases_of_spec(directory, status.started or status.created))
         self._parts.book.adopt(job)
         note_attempt(self._parts, job, status)
         adopt_running(self._parts, job, status, now)

@@ -67,7 +67,7 @@ class Sentry:
 
     def _look_at_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
         try:
-            leases = current_leases(self._parts.leases(False), inventory)
+            leases = current_leases(self._parts.leases(False), inventory, lambda _: self._parts.book.held())
         except HostFault as error:
             self._parts.problems["leases"] = str(error)
             return

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -100,6 +101,7 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
     """
     from gpusched.control.place import private_directory
     from gpusched.planner import numbered_from
+    from gpusched.supervisor.known_leases import running_leases
     from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
     from gpusched.supervisor.lease_processes import current_leases
 
@@ -107,7 +109,7 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
     inventory, saved = asked.wish.look(settings)
     leases = lease_directory(settings, simulated=inventory.simulated)
     with leases.locked(_PLANNING_PATIENCE_S):
-        held = (*saved, *current_leases(leases, inventory))
+        held = (*saved, *current_leases(leases, inventory, partial(running_leases, settings.state_dir)))
         plan = asked.wish.plan_now(held, asked.workload, inventory, settings)
         if asked.part is not None:
             plan = numbered_from(plan, asked.part.first)

@@ -1,6 +1,7 @@
 """What a person typed of a plan, and the way from it to a plan for this host or for another."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -41,10 +42,12 @@ class Wish(NamedTuple):
         """
         inventory, leases = self.look(settings)
         if self.machine is None:
+            from gpusched.supervisor.known_leases import running_leases
             from gpusched.supervisor.lease_files import lease_directory
             from gpusched.supervisor.lease_processes import current_leases
 
-            leases = current_leases(lease_directory(settings, simulated=False), inventory)
+            directory = lease_directory(settings, simulated=False)
+            leases = current_leases(directory, inventory, partial(running_leases, settings.state_dir))
         return self.plan_beside(leases, workload, inventory, settings)
 
     def look(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:

@@ -25,13 +25,13 @@ from gpusched.errors import HostFault
 from gpusched.filelock import held, lock
 from gpusched.files import make_private
 from gpusched.model.lease import Lease
-from gpusched.model.plan import Plan
+from gpusched.model.plan import Plan, Replica
 from gpusched.regular_files import open_regular
 from gpusched.settings import Settings
 from gpusched.supervisor.grant import COMMITTER, ENDING, PID_AT, PID_WIDTH, UNFINISHED, LockHeldError, lock_directory
 from gpusched.supervisor.kernel import owner
 
-__all__ = ["Hold", "LeaseDirectory", "give_back", "lease_directory", "leases_of_plan"]
+__all__ = ["Hold", "LeaseDirectory", "give_back", "lease_directory", "leases_of_plan", "leases_of_replicas"]
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_LINES: Final = 10_000
@@ -192,9 +192,14 @@ def lease_directory(settings: Settings, *, simulated: bool) -> LeaseDirectory:
 
 def leases_of_plan(plan: Plan, job: str) -> tuple[Lease, ...]:
     """Return what the replicas of a plan are to hold: one lease for every device of every replica."""
+    return leases_of_replicas(plan.replicas, job)
+
+
+def leases_of_replicas(replicas: Iterable[Replica], job: str) -> tuple[Lease, ...]:
+    """Return what planned replicas are to hold: one lease for every device of every replica."""
     return tuple(
         Lease(device_uuid=uuid, share_mib=share, job=job, replica=replica.name, whole=replica.whole)
-        for replica in plan.replicas
+        for replica in replicas
         for uuid, share in (
             (replica.device_uuid, replica.share_mib),
             *((more.device_uuid, more.share_mib) for more in replica.further),

@@ -4,7 +4,7 @@ A process that uses a lease is not foreign: what it holds is counted once, as th
 """
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
 from gpusched.supervisor.jobdir import read_job
 from gpusched.supervisor.kernel import owner, parent
+from gpusched.supervisor.known_leases import with_known
 from gpusched.supervisor.lease_files import LeaseDirectory
 
 __all__ = ["current_leases", "with_processes"]
@@ -22,12 +23,17 @@ __all__ = ["current_leases", "with_processes"]
 _MOST_ANCESTORS: Final = 64
 
 
-def current_leases(directory: LeaseDirectory, inventory: Inventory) -> tuple[Lease, ...]:
+def current_leases(
+    directory: LeaseDirectory, inventory: Inventory, known: Callable[[Sequence[Lease]], Iterable[Lease]] = lambda _: ()
+) -> tuple[Lease, ...]:
     """Return what to plan beside on `inventory`: the leases that are held now, with the processes that use them.
 
+    `known` gives, beside what the files tell, what our own running jobs took when they started (known_leases.py).
     Raises HostFault.
     """
     leases = directory.read()
+    if inventory.devices:
+        leases = with_known(leases, known(leases), {device.uuid for device in inventory.devices})
     if inventory.simulated or not inventory.devices:
         return leases
     ours = sorted({lease.run_dir for lease in leases if lease.user is None})
