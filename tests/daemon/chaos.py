@@ -24,13 +24,12 @@ from typing import Any, Final
 from gpusched.errors import GpuschedError
 from tests.cli.command import Command, until
 from tests.patience import PATIENCE_S
-from tests.soak.processes import Process, daemon_pid, read_process
+from tests.soak.processes import Process, daemon_pid, read_process, shares
 
 __all__ = ["Chaos"]
 
 DEVICES: Final = 2
 PLANNABLE_MIB: Final = 15837  # of a 16160 MiB device of the stand-in library, less 2 % of headroom
-CONTEXT_MIB: Final = 450
 NEEDS: Final = (
     ("--num-gpus", "0"),
     ("--memory", "2GiB"),
@@ -197,16 +196,9 @@ class Chaos:
 
     def look(self) -> None:
         """No device may be promised twice to processes that live at the same moment."""
-        held: dict[str, dict[tuple[str, str], tuple[int, int]]] = {}
-        for pid in self.command.running():
-            env = one.environ if (one := _process(pid)) else {}
-            device, limit = env.get("CUDA_VISIBLE_DEVICES"), env.get("GPUSCHED_MEMORY_LIMIT_MIB")
-            if device and limit:
-                for uuid in device.split(","):
-                    replica = (env["GPUSCHED_JOB"], env["GPUSCHED_REPLICA"])
-                    held.setdefault(uuid, {})[replica] = (int(limit) + CONTEXT_MIB, pid)
-        for device, shares in held.items():
-            alive = {name: share for name, (share, pid) in shares.items() if Path(f"/proc/{pid}").exists()}
+        seen = [one for pid in self.command.running() if (one := _process(pid))]
+        for device, held in shares(seen).items():
+            alive = {name: share for name, (share, pid) in held.items() if Path(f"/proc/{pid}").exists()}
             assert sum(alive.values()) <= PLANNABLE_MIB, f"{device} is over-committed: {alive}"
 
     def finish(self) -> None:

@@ -24,6 +24,7 @@ KINDS: Final = {
     "changing pids": 1, "deaf": 2, "stays": 4, "loud": 2, "odd files": 2, "stands in the way": 1,
     "replaces its status": 1,
 }  # fmt: skip
+HARM_THEMSELVES: Final = ("replaces its status", "stands in the way")
 SMALL: Final = 5_000_000
 
 
@@ -113,6 +114,8 @@ class Life:
     def _submit(self, kind: str, need: str, options: dict[str, str | bool]) -> Job:
         script, ends = SCRIPTS.get(kind, SCRIPTS["quick"])
         job = self.stage.jobs.new(kind, ends=ends, detached=True)
+        if kind in HARM_THEMSELVES:
+            job.excused.add("harms itself")
         options = {"priority": str(self.random.randrange(3)), **options}
         if ends is None:
             options["time-limit"] = f"{self.random.randint(3, 12)}s"

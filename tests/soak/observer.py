@@ -16,7 +16,7 @@ from tests.soak.host import Host
 from tests.soak.jobs import ENDED, Job, Jobs
 from tests.soak.journal import Journal
 from tests.soak.leases import overcommitted, read_held
-from tests.soak.processes import Process, processes
+from tests.soak.processes import Process, processes, shares
 
 __all__ = ["Observer"]
 
@@ -45,9 +45,9 @@ class Observer:
         """No share is held twice; a share that is over-committed at two readings in a row was so in between."""
         for folder, most in ((self.host.leases, PLANNABLE_MIB), (self.host.state / "simulated-leases", SIMULATED_MIB)):
             self.journal.checks["no share is held twice"] += 1
-            for device, shares in overcommitted(read_held(folder), most):
-                if set(shares) <= read_held(folder):
-                    self._once("no share is held twice", f"{device}: {shares}")
+            for device, held in overcommitted(read_held(folder), most):
+                if set(held) <= read_held(folder):
+                    self._once("no share is held twice", f"{device}: {held}")
 
     def check_leases_are_free(self) -> None:
         """A job that has ended holds nothing."""
@@ -81,7 +81,20 @@ class Observer:
                     "no supervisor or guard outlives its job", f"{name}: {guards[name].pid} {guards[name].command}"
                 )
         self._check_zombies(seen)
+        self._check_shares(seen)
         return seen
+
+    def _check_shares(self, seen: list[Process]) -> None:
+        """What the processes were granted fits, too, whatever became of the lease files; guards that live hold it."""
+        for device, held in shares(seen).items():
+            alive = {name: mib for name, (mib, pid) in held.items() if self._is_undisturbed(name[0]) and _is_there(pid)}
+            most = PLANNABLE_MIB if device.startswith("GPU-cafe") else SIMULATED_MIB
+            if sum(alive.values()) > most:
+                self._once("no share is held twice", f"{device} is promised to processes: {alive}")
+
+    def _is_undisturbed(self, job_id: str) -> bool:
+        job = self.jobs.by_id.get(job_id)
+        return job is not None and not job.excused
 
     def _check_zombies(self, seen: list[Process]) -> None:
         ours = {one.pid: one for one in seen if one.role}
@@ -253,6 +266,10 @@ class Observer:
         if key not in self._reported:
             self._reported.add(key)
             self.journal.violation(invariant, details)
+
+
+def _is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def _lives(process: Process) -> bool:

@@ -2,11 +2,14 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-__all__ = ["Process", "daemon_pid", "processes", "read_process"]
+__all__ = ["CONTEXT_MIB", "Process", "daemon_pid", "processes", "read_process", "shares"]
+
+CONTEXT_MIB: Final = 450
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,18 @@ def daemon_pid(state: Path) -> int:
         if one.state not in ("Z", "X") and one.role == "daemon":
             return one.pid
     return 0
+
+
+def shares(seen: Iterable[Process]) -> dict[str, dict[tuple[str, str], tuple[int, int]]]:
+    """By device and (job, replica): the share in MiB that a process's environment grants it, and a pid of it."""
+    found: dict[str, dict[tuple[str, str], tuple[int, int]]] = {}
+    for one in seen:
+        devices, limit = one.environ.get("CUDA_VISIBLE_DEVICES"), one.environ.get("GPUSCHED_MEMORY_LIMIT_MIB")
+        if devices and limit:
+            replica = one.environ["GPUSCHED_JOB"], one.environ["GPUSCHED_REPLICA"]
+            for device in devices.split(","):
+                found.setdefault(device, {})[replica] = int(limit) + CONTEXT_MIB, one.pid
+    return found
 
 
 def read_process(pid: int) -> Process:
