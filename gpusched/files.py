@@ -42,8 +42,8 @@ def overwrite_file(path: Path, content: bytes) -> bool:
     return True
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` beside `path`, on disk, and then put it in its place; mode 0600. Raises OSError.
+def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Write `content` beside `path`, on disk if `synced`, and then put it in its place; mode 0600. Raises OSError.
 
     What a writer that was killed has left beside it goes, pipes and links too; a directory in its place is moved aside.
     """
@@ -54,7 +54,8 @@ def replace_file(path: Path, content: bytes) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(descriptor)
+        if synced:
+            os.fsync(descriptor)
     try:
         temporary.replace(path)
     except IsADirectoryError:

@@ -19,7 +19,7 @@ __all__ = ["NOT_STARTED", "has_jobs", "has_queue", "job_names", "jobs_on_disk", 
 NOT_STARTED: Final = "it has not started, and no daemon answers: gpusched daemon start"
 _DATABASE: Final = "gpusched.db"
 _JOBS: Final = "jobs"
-_SPEC, _PREPARED = "spec.json", "logs"
+_SPEC, _STATUS, _PREPARED = "spec.json", "status.json", "logs"
 
 
 def has_queue(settings: Settings) -> bool:
@@ -50,7 +50,7 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
 
     if ids:
         return tuple(_job(settings, job_id) for job_id in ids)
-    found = (*list_jobs(settings.state_dir), *waiting_on_disk(settings))
+    found = (*list_jobs(settings.state_dir), *_never_started(settings))
     live = [job for job in found if job.state not in JOB_TERMINAL]
     over = [job for job in found if job.state in JOB_TERMINAL]
     live.sort(key=lambda job: (job.created, job.id))
@@ -60,10 +60,17 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
 
 def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:
     """Return the jobs that wait in a queue of which no daemon tells: all that is known is their ids and their age."""
+    from gpusched.model.status import JobState
+
+    return tuple(job for job in _never_started(settings) if job.state is JobState.QUEUED)
+
+
+def _never_started(settings: Settings) -> tuple["JobStatus", ...]:
+    """Return the jobs that wait, and those that ended before they had started, of which the daemon left a status."""
     if not has_queue(settings):
         return ()
     paths = [settings.state_dir / _JOBS / name for name in job_names(settings)]
-    return tuple(_waiting(path) for path in paths if not any((path / part).exists() for part in (_SPEC, _PREPARED)))
+    return tuple(_shown(path) for path in paths if not any((path / part).exists() for part in (_SPEC, _PREPARED)))
 
 
 def _job(settings: Settings, job_id: str) -> "JobStatus":
@@ -72,7 +79,13 @@ def _job(settings: Settings, job_id: str) -> "JobStatus":
     if job_id not in job_names(settings):
         raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
     path = settings.state_dir / _JOBS / job_id
-    return read_job(path) if (path / _SPEC).exists() else _waiting(path)
+    return read_job(path) if (path / _SPEC).exists() else _shown(path)
+
+
+def _shown(path: Path) -> "JobStatus":
+    from gpusched.supervisor.jobdir import read_job
+
+    return read_job(path) if (path / _STATUS).exists() else _waiting(path)
 
 
 def _waiting(path: Path) -> "JobStatus":

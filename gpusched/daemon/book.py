@@ -12,6 +12,7 @@ import msgspec
 
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.store import Store
+from gpusched.daemon.view import leave_status
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
@@ -128,6 +129,8 @@ class Book:
             return self._failed(error, now)
         self._added.clear()
         self._changes.clear()
+        for job in self._over.values():
+            leave_status(job)
         self._over.clear()
         if self.problem is not None:
             _LOG.warning("the database can be written again")

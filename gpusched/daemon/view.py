@@ -1,5 +1,6 @@
 """What others are told of a job: what the daemon knows, joined with what its supervisor wrote."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.hosts import with_network
 from gpusched.supervisor.jobdir import JobDirectory, last_progress, seen_whole
 
-__all__ = ["current_status", "read_current", "told"]
+__all__ = ["current_status", "leave_status", "read_current", "told"]
 
 _WORKED_ON: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
@@ -29,6 +30,13 @@ def read_current(job: Job) -> JobStatus | None:
     status = JobDirectory(Path(job.run_dir)).read_status()
     mine = status is not None and status.attempt == job.attempt and status.supervisor_pid is not None
     return status if mine else None
+
+
+def leave_status(job: Job) -> None:
+    """Leave the end of a job in its directory if no supervisor did: without a daemon it would seem to wait."""
+    if job.last is not None and current_status(job) is None:
+        with suppress(OSError):  # such as a full disk: the database has it
+            JobDirectory(Path(job.run_dir)).leave_status(job.last)
 
 
 def told(job: Job, why: str | None = None) -> JobStatus:

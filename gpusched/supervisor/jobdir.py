@@ -117,6 +117,10 @@ class JobDirectory:
         """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError."""
         replace_file(self.status, msgspec.json.encode(status))
 
+    def leave_status(self, status: JobStatus) -> None:
+        """Write the end of a job that nothing runs of, for readers without a daemon; not synced. Raises OSError."""
+        replace_file(self.status, msgspec.json.encode(status), synced=False)
+
     def overwrite_status(self, status: JobStatus) -> bool:
         """Write `status` over the old one, if that leaves room for it; return whether it did. Raises OSError."""
         return overwrite_file(self.status, msgspec.json.encode(status))

@@ -155,3 +155,16 @@ def test_run_starts_a_daemon_where_there_is_none(option: tuple[str, ...], comman
     assert told.returncode == 0, told.stderr
     assert told.stdout == ("run-1\n" if option else "hello\n")
     assert command.run("wait", "run-1").stdout.startswith("run-1 succeeded")
+
+
+def test_a_job_that_was_cancelled_before_it_started_is_not_shown_to_wait_without_a_daemon(command: Command) -> None:
+    stopped = queue(command, "--hold", "--num-gpus", "0", "--name", "mine", "--", "true")
+    after = queue(command, "--after", stopped, "--num-gpus", "0", "--", "true")
+    assert command.run("stop", stopped).returncode == 0
+    assert command.run("wait", after).returncode == 1
+    os.kill(command.daemon(), signal.SIGKILL)
+
+    listed = json.loads(command.run("ps", "--all", "--json").stdout)["jobs"]
+    assert {job["id"]: job["state"] for job in listed} == {stopped: "cancelled", after: "cancelled"}
+    assert command.run("ps", stopped).stdout.count("cancelled") == 1
+    assert json.loads(command.run("status", "--json").stdout)["jobs"] == []
