@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from gpusched import contract
+from gpusched.cli.active_python import active_python
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.queue_options import QueueWish
 from gpusched.cli.screen import can_redraw
@@ -82,7 +83,13 @@ def require_no_queue(queue: QueueWish, what: str) -> None:
 
 
 def require_modules(workload: Workload) -> None:
-    """Say what to install before 33 processes say it in their logs. Raises HostFault."""
+    """Say what to install before 33 processes say it in their logs, if they run by gpusched's own interpreter.
+
+    Raises HostFault.
+    """
+    active = active_python(os.environ)
+    if active is not None and any(active in role.command for role in workload.roles):
+        return
     for wanted in contract.modules_to_preload(workload.preload, os.environ):
         if not _is_installed(wanted):
             hint = f"install what provides the module {wanted}"

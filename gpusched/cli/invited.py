@@ -3,11 +3,13 @@
 What comes over the network is the name, the settings and what to compare; never a command, and never a path.
 """
 
+import os
 import sys
 from typing import Final
 
 from msgspec.structs import replace
 
+from gpusched.cli.active_python import with_active_python
 from gpusched.cli.text import printable
 from gpusched.cli.workload_options import Configured, configured_as
 from gpusched.cli.workloads import load_named_workload, load_workload
@@ -32,7 +34,7 @@ def workload_for(told: Invitation, named: str | None, *, different: bool) -> Con
     found = differences(told, invitation(told.job, workload.name, workload.path, told.options.encode()))
     if found:
         _tell(found, different=different)
-    workload, options = configured_as(workload, told.options)
+    workload, options = configured_as(with_active_python(workload, os.environ).workload, told.options)
     require_open(workload)
     return Configured(_actors_of(workload), options)
 

@@ -1,11 +1,13 @@
 """`gpusched launch`: plan a workload, start its processes under a supervisor, and follow them to the end."""
 
 import os
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpusched.cli.active_python import with_active_python
 from gpusched.cli.cluster import (
     Address,
     ClusterWish,
@@ -107,7 +109,8 @@ def launch(
 
     queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
-    named = load_workload(workload)
+    picked = with_active_python(load_workload(workload), os.environ)
+    named = picked.workload
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     least, visible = 1 if listen is None else 0, visible_here(os.environ, machine)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, least, visible)
@@ -122,6 +125,8 @@ def launch(
         group = fitted_if_there(group, cluster) if dry_run else fitted(group, cluster, now=not detach)
         _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
         return
+    if (notice := picked.notice()) is not None and not as_json:
+        print(f"gpusched: {notice}", file=sys.stderr)
     require_modules(loaded)
     if not queue.after:  # what goes before may still make the programs
         require_programs(loaded)

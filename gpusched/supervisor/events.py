@@ -49,8 +49,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     `oom`: for want of memory. The kernel's killer sent the signal then, or the program said so before it exited with
     the code; `message` tells whose memory, if it was not the device's. Of any other end with a code, `message` is the
-    last line that the program wrote. `left`: other processes of the replica still run; the same comes again, without
-    it, when they have ended.
+    last line that the program wrote, or which module it lacked. `left`: other processes of the replica still run; the
+    same comes again, without it, when they have ended.
     """
 
     replica: str

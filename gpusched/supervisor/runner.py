@@ -43,6 +43,7 @@ from gpusched.supervisor.hosts import remove_keys_of_start
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import kill_descendants
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
+from gpusched.supervisor.missing_module import missing_module
 from gpusched.supervisor.oom import OomKills, memory_that_ran_out
 from gpusched.supervisor.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
@@ -158,6 +159,7 @@ class Runner:
     def _judged(self, replica: str, death: Death) -> Ended:
         tail = self._output.tail(replica) if death.code else b""
         lacked = memory_that_ran_out(tail)
+        why = missing_module(tail, self._specs[replica].argv[0]) or last_line(tail)
         killed = death.signal == signal.SIGKILL and not death.ours and self._effects.oom.claim()
         return Ended(
             replica=replica,
@@ -165,7 +167,7 @@ class Runner:
             code=death.code,
             signal=death.signal,
             oom=killed or lacked is not None,
-            message=last_line(tail) if lacked is None else "the host's memory" if lacked == "host" else None,
+            message=why if lacked is None else "the host's memory" if lacked == "host" else None,
         )
 
     def _advance(self) -> None:

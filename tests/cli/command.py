@@ -23,7 +23,11 @@ class Command:
         self._gpusched = [*within, sys.executable, "-m", "gpusched"]
         self.home = home
         self.state = home / "state"
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
+        self.env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("GPUSCHED_", "XDG_", "VIRTUAL_ENV", "CONDA_"))
+        }
         for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):  # a person's, which would choose devices for a test
             self.env.pop(name, None)
         self.env |= {"GPUSCHED_STATE_DIR": str(self.state), "GPUSCHED_RUNTIME_DIR": str(home / "run")}
