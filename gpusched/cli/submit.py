@@ -17,6 +17,7 @@ from gpusched.errors import HostFault
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import Settings, places
+from gpusched.supervisor.attributes import current_attributes
 
 __all__ = ["command_submission", "submit_detached", "workload_submission"]
 
@@ -117,6 +118,7 @@ def _print_taken(text: str, name: str) -> None:
 def _queued(submission: Submission, queue: QueueWish) -> Submission:
     return replace(
         submission,
+        attributes=current_attributes() if submission.launcher is None else None,
         name=queue.label(),
         priority=queue.priority,
         after=queue.after,

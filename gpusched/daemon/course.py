@@ -50,6 +50,8 @@ _MOST_FAILED_STARTS: Final = 3
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
 _STABLE_S: Final = 60.0
+_FORCED: Final = "stopped by gpusched stop --kill; its supervisor did not obey and was killed"
+_KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
 
 def begin(parts: Parts, job: Job, leases: Sequence[Lease]) -> None:
@@ -135,6 +137,8 @@ def ended(parts: Parts, job: Job, now: float) -> None:
         rebooted = status.boot_id != boot_id()
         why = "the host was booted again while it ran" if rebooted else _gone(status)
         status = lost(status, why, time.time())
+    if status.state is JobState.LOST and job.id in parts.forced:
+        status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
     status = msgspec.structs.replace(with_nodes(with_joined(status)), progress=last_progress(directory.progress))
     _finish(parts, job, status, now)
 
@@ -151,6 +155,8 @@ def order_stop(parts: Parts, job: Job, message: str, *, kill: bool) -> str:
     status = known_status(parts, job)
     if status is None:
         return f"{job.id} stops as soon as it has started"
+    if kill:
+        parts.kill_by[job.id] = time.monotonic() + _KILL_PATIENCE_S
     try:
         give(status, StopOrder(message=message, kill=kill))
     except NotFound:

@@ -18,6 +18,7 @@ import zmq
 
 from gpusched.control.messages import Answer, Submitted
 from gpusched.daemon.course import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
+from gpusched.daemon.force import force_kills
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.parts import Parts
@@ -148,6 +149,7 @@ class Loop:
         now = time.monotonic()
         look_at_starts(self._parts, now)
         look_at_running(self._parts, now)
+        force_kills(self._parts, now)
         if now >= self._adoption.due():
             self._adoption.look()
 

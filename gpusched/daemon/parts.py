@@ -30,7 +30,8 @@ class Parts:
     spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
     the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait, `hindrances` what kept
     them from it when their turn had come. `arrivals` are the times of the latest submissions. `faults`:
-    internal errors, by job and step.
+    internal errors, by job and step. `kill_by`: until when a supervisor may take to kill its job; `forced`: jobs whose
+    supervisor was killed for that, with pid and start of the guard.
     """
 
     settings: Settings
@@ -52,6 +53,8 @@ class Parts:
     problems: dict[str, str] = field(default_factory=dict)
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=A_FLOOD))
+    kill_by: dict[str, float] = field(default_factory=dict)
+    forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     over: bool = False
     look_at_queue: bool = True
 
@@ -82,7 +85,7 @@ class Parts:
         self.watch.forget(job_id)
         self.waiting.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
-        for one in (*kept, self.losses, self.not_before):
+        for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):
             one.pop(job_id, None)
         for fault in [key for key in self.faults if key[0] == job_id]:
             del self.faults[fault]

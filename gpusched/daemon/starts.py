@@ -85,6 +85,7 @@ class Starts:
             time_limit_s=asked.time_limit_s,
             attempt=job.attempt,
             network=asked.network,
+            attributes=asked.attributes,
             created=job.created,
         )
         hold = leases.commit(job.id, leases_of_plan(plan, job.id), directory.path)

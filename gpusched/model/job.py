@@ -16,6 +16,7 @@ __all__ = [
     "Member",
     "Network",
     "Part",
+    "ProcessAttributes",
     "ProcessIdentity",
     "Spread",
     "Submission",
@@ -37,6 +38,18 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
     start: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class ProcessAttributes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process inherits beside its environment: `umask`, `nice` value, the `cpus` that it may run on.
+
+    `limits` are resource limits by name, as in NOFILE: soft and hard, -1 for none (getrlimit(2)).
+    """
+
+    umask: Annotated[int, msgspec.Meta(ge=0, le=0o777)]
+    nice: Annotated[int, msgspec.Meta(ge=-20, le=19)]
+    cpus: Annotated[tuple[int, ...], msgspec.Meta(max_length=65536)]
+    limits: Annotated[dict[str, tuple[int, int]], msgspec.Meta(max_length=100)]
 
 
 class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +161,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn by lot by who submits, the same each time
     that it submits the same job, whose answer may have been lost; empty where it submits once.
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
+    `attributes`: what its processes would have inherited of who asked; None: what they inherit of who starts them.
     """
 
     workload: Workload
@@ -175,3 +189,4 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     launcher: ProcessIdentity | None = None
     network: Network | None = None
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    attributes: ProcessAttributes | None = None

@@ -1,5 +1,9 @@
-"""`python -m gpusched.supervisor [--attached] [--environment] JOBDIR NONCE`: run one attempt of a job (guard.py)."""
+"""`python -m gpusched.supervisor [--attached=IN,OUT,ERR] [--environment] JOBDIR NONCE`: see guard.py.
 
+IN, OUT and ERR are open descriptors, the streams of an attached command.
+"""
+
+import re
 import sys
 
 from gpusched.interpreter import own_modules_first
@@ -9,7 +13,9 @@ from gpusched.supervisor.guard import guard  # noqa: E402 (after the line above)
 
 options = {word for word in sys.argv[1:] if word.startswith("--")}
 operands = [word for word in sys.argv[1:] if word not in options]
-if len(operands) != 2 or not options <= {"--attached", "--environment"}:  # noqa: PLR2004
-    print("usage: python -m gpusched.supervisor [--attached] [--environment] JOBDIR NONCE", file=sys.stderr)
+attached = [found for word in options if (found := re.fullmatch(r"--attached=(\d+),(\d+),(\d+)", word))]
+if len(operands) != 2 or options - {found[0] for found in attached} - {"--environment"}:  # noqa: PLR2004
+    print("usage: python -m gpusched.supervisor [--attached=IN,OUT,ERR] [--environment] JOBDIR NONCE", file=sys.stderr)
     sys.exit(2)
-sys.exit(guard(*operands, attached="--attached" in options, environment="--environment" in options))
+streams = (int(attached[0][1]), int(attached[0][2]), int(attached[0][3])) if attached else None
+sys.exit(guard(*operands, streams=streams, environment="--environment" in options))

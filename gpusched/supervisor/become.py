@@ -20,6 +20,7 @@ import msgspec
 
 from gpusched.frameworks import limit_memory
 from gpusched.frameworks.forking import renew_after_fork
+from gpusched.supervisor.attributes import apply_attributes
 from gpusched.supervisor.fork_request import Command, ForkRequest, command_of
 from gpusched.supervisor.kernel import die_with
 from gpusched.supervisor.shown import show_as
@@ -94,6 +95,8 @@ def _settle(request: ForkRequest, command: Command, argv: list[str]) -> None:
     if request.cpus:
         with contextlib.suppress(OSError):  # a CPU taken away in this moment must not fail the start
             os.sched_setaffinity(0, request.cpus)
+    if request.attributes is not None:
+        apply_attributes(request.attributes)
     os.environb.clear()
     os.environb.update(dict(request.env))
     with contextlib.suppress(OSError, ValueError):  # ps then shows the zygote's words

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpusched import contract
 from gpusched.errors import UsageError
-from gpusched.model.job import Listening, Network, Part, ProcessIdentity
+from gpusched.model.job import Listening, Network, Part, ProcessAttributes, ProcessIdentity
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
 from gpusched.planner import replica_specs
@@ -39,6 +39,7 @@ def job_spec(
     attempt: int = 0,
     network: Network | None = None,
     part: Part | None = None,
+    attributes: ProcessAttributes | None = None,
 ) -> JobSpec:
     """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
 
@@ -66,6 +67,7 @@ def job_spec(
         preload=() if attached else workload.preload,
         created=created,
         network=network,
+        attributes=attributes,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from gpusched.model.job import ProcessAttributes
+
 __all__ = [
     "DESCRIPTORS",
     "LAST",
@@ -50,6 +52,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The replica that a fork is to become, in bytes as the kernel has them. `cpus` are those it runs on, none for all.
 
     `threads` is how many it computes with, `parent` the pid of the supervisor, without which it must not run.
+    `attributes` as of JobSpec.
     """
 
     argv: tuple[bytes, ...]
@@ -58,6 +61,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...]
     threads: int
     parent: int
+    attributes: ProcessAttributes | None = None
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True):

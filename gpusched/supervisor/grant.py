@@ -19,7 +19,6 @@ __all__ = [
     "GUARD",
     "PID_AT",
     "PID_WIDTH",
-    "STREAMS",
     "UNFINISHED",
     "GrantError",
     "LockHeldError",
@@ -32,8 +31,6 @@ GUARD = 1
 PID_AT = len('{"guard":')
 """Where in a lease file the guard's pid stands, PID_WIDTH bytes wide."""
 PID_WIDTH = 10
-STREAMS = (3, 4, 5)
-"""Where an attached job's guard and supervisor have the stdin, stdout and stderr of the command."""
 ENDING = ".lease"
 UNFINISHED = ".new"
 

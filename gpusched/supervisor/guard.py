@@ -9,13 +9,14 @@ what replicas forked stays. The guard keeps to what the interpreter has loaded: 
 before it has to.
 """
 
+import contextlib
 import os
 import signal
 import sys
 
 from gpusched.filelock import lock
 from gpusched.regular_files import open_regular, read_regular
-from gpusched.supervisor.grant import STREAMS, GrantError, LockHeldError, take_over
+from gpusched.supervisor.grant import GrantError, LockHeldError, take_over
 from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
 from gpusched.supervisor.own_daemon import daemon_of
 
@@ -34,13 +35,14 @@ _MOST_NONCE = 200
 _MOST_ENVIRONMENT = 64 << 20
 
 
-def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = False) -> int:
+def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None, environment: bool = False) -> int:
     """Run the attempt `nonce` of the job in the directory `path` in a child process; return 0 if the job succeeded.
 
-    It leads a session of its own afterwards, where it may (setsid(2)), and so it is out of reach of a terminal; if
-    `attached` only a process group. With `environment` the job's is what the file `environ` in the directory holds.
+    It leads a session of its own afterwards, and so it is out of reach of a terminal. `streams` are descriptors for an
+    attached command, None for a job that is not attached. With `environment` the job's is what the file `environ` in
+    the directory holds.
     """
-    _stand_apart(attached=attached)
+    _stand_apart(streams)
     try:
         turn = _claim(path, nonce)
         lease = take_over(f"{path}/lease", _LOCK_PATIENCE_S)
@@ -57,9 +59,10 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
     me = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
-        return _supervise(path, me, attached=attached)
-    if attached:
-        for descriptor in (*STREAMS, *inherited()):  # who reads the command's output waits for an end
+        return _supervise(path, me, streams)
+    if streams is not None:
+        _leave_session(supervisor)
+        for descriptor in {*streams, *inherited()}:  # who reads the command's output waits for an end
             os.close(descriptor)
     status = _watch(supervisor)
     daemon = daemon_of(path)
@@ -72,18 +75,45 @@ def guard(path: str, nonce: str, *, attached: bool = False, environment: bool = 
     return 0 if status == 0 else 1
 
 
-def _stand_apart(*, attached: bool) -> None:
+def _stand_apart(streams: tuple[int, int, int] | None) -> None:
     """Leave the caller's group, and keep nothing open that it had open, since somebody may wait for its end.
 
     What it had beyond its streams is for an attached command, such as what a shell calls /dev/fd/63.
     """
-    for descriptor in STREAMS if attached else inherited():
-        if attached:
-            os.set_inheritable(descriptor, False)
-        else:
+    for descriptor in inherited() if streams is None else streams:
+        if streams is None:
             os.close(descriptor)
+        else:
+            os.set_inheritable(descriptor, False)
     if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0) if attached else os.setsid()
+        os.setsid() if streams is None else os.setpgid(0, 0)
+
+
+def _leave_session(supervisor: int) -> None:
+    """Leave the caller's session, in which the `supervisor` has to start the command before it leaves it as well.
+
+    If the supervisor is killed, this process becomes the command's parent. In the command's session, but not in its
+    group, it would be what keeps that group from being orphaned; its end, or the command's, would then have the kernel
+    send SIGHUP and SIGCONT to the whole group, if any process of it is stopped (exit(3p), "orphaned process group").
+    Who leads a group cannot leave the session, nor while any process is in that group. So both go to a group that a
+    third process leads, for a moment, in which the supervisor stays.
+    """
+    reader, writer = os.pipe()
+    leader = os.fork()
+    if leader == 0:
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    try:
+        os.setpgid(leader, leader)
+        with contextlib.suppress(OSError):  # it has just ended, or has left the session already
+            os.setpgid(supervisor, leader)
+        os.setpgid(0, leader)
+        os.setsid()
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(leader, 0)
 
 
 def _claim(path: str, nonce: str) -> int:
@@ -117,8 +147,8 @@ def _drop(lease: str) -> None:
         print(error, file=sys.stderr)
 
 
-def _supervise(path: str, me: int, *, attached: bool) -> int:
-    if not attached:  # who leads a group cannot leave the session, as the supervisor of an attached command does
+def _supervise(path: str, me: int, streams: tuple[int, int, int] | None) -> int:
+    if streams is None:  # who leads a group cannot leave the session, as the supervisor of an attached command does
         os.setpgid(0, 0)  # a signal to the guard's group reaches the supervisor once: from the guard
     set_death_signal(GUARD_GONE)
     from pathlib import Path
@@ -128,23 +158,36 @@ def _supervise(path: str, me: int, *, attached: bool) -> int:
     from gpusched.supervisor.supervise import supervise
 
     try:
-        return 0 if supervise(Path(path), me) is JobState.SUCCEEDED else 1
+        return 0 if supervise(Path(path), me, streams) is JobState.SUCCEEDED else 1
     except GpuschedError as error:
         print(error, file=sys.stderr)
         return error.exit_code
 
 
 def _watch(supervisor: int) -> int:
-    """Pass on requests to stop until the supervisor has ended; return its wait status."""
+    """Pass on requests to stop until the supervisor has ended; return its wait status.
+
+    One that is halted goes on at once: a job that does `kill -STOP $PPID` must not be able to outlast a stop.
+    """
+    told = False
     while True:
         number = signal.sigwait(_WATCHED)
         if number in _FORWARDED:
             os.kill(supervisor, signal.SIGTERM)
         pid = -1
         while pid:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == supervisor:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            if pid != supervisor:
+                continue
+            if not os.WIFSTOPPED(status):
                 return status
+            os.kill(supervisor, signal.SIGCONT)
+            if not told:
+                told = True
+                how = f"by signal {os.WSTOPSIG(status)}"
+                print(
+                    f"the supervisor, process {supervisor}, was halted {how}: it goes on", file=sys.stderr, flush=True
+                )
 
 
 def _last_word(path: str, supervisor: int, status: int) -> None:

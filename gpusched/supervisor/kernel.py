@@ -25,6 +25,7 @@ __all__ = [
     "parent",
     "set_death_signal",
     "start_time",
+    "wake",
 ]
 
 GUARD_GONE = signal.SIGUSR1
@@ -156,6 +157,16 @@ def command_line(pid: int) -> str:
 def boot_ticks() -> int:
     """Return the present moment as Process.start has it: in clock ticks since boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def wake(supervisor: int) -> None:
+    """Have a supervisor and the guard above it go on, if they are halted, as by `kill -STOP $PPID` in a job."""
+    for pid in (parent(supervisor), supervisor):
+        if pid is not None and pid > 1:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except (ProcessLookupError, PermissionError):
+                continue
 
 
 def halted(pids: list[int], group: int) -> bool:

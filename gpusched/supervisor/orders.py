@@ -21,6 +21,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.regular_files import open_regular
 from gpusched.supervisor.jobdir import JobDirectory, is_alive
+from gpusched.supervisor.kernel import wake
 
 __all__ = ["Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
 
@@ -79,6 +80,7 @@ def give(job: JobStatus, order: Order) -> None:
             os.close(descriptor)
         if pid is not None:
             os.kill(pid, signal.SIGHUP)
+            wake(pid)
     except ProcessLookupError:
         raise NotFound(f"{job.id} has just ended", "see `gpusched ps`") from None
     except OSError as error:

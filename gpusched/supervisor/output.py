@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gpusched.regular_files import open_regular, read_tail
-from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.spec import Streams
 
@@ -85,9 +84,12 @@ class Logs:
 class AttachedStreams:
     """The streams of whoever started the one command of the job. What it writes there is not seen here."""
 
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
     def streams(self, replica: str, attempt: int, unix: float) -> Streams:  # noqa: ARG002 (there is one start only)
         """Return the descriptors that the guard was started with."""
-        return STREAMS
+        return self._streams
 
     def say(self, replica: str, text: str) -> None:
         """Say nothing: it is the command's place."""

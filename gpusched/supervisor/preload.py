@@ -22,6 +22,7 @@ import msgspec
 from gpusched.contract import child_environment, threads
 from gpusched.model.plan import ReplicaSpec
 from gpusched.regular_files import open_regular
+from gpusched.supervisor.attributes import cpus_of_replica
 from gpusched.supervisor.fork_request import (
     LAST,
     MORE,
@@ -78,7 +79,6 @@ class Preload:
         self._control: socket.socket | None = None
         self._settled: dict[str, str] = {}
         self._started = 0.0
-        self._usable: set[int] = set()
         self._steps: list[tuple[str, str]] = []
         self._end_is_told = False
 
@@ -88,7 +88,6 @@ class Preload:
         self._settled = settles_at_start(env)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._started = time.monotonic()
-        self._usable = os.sched_getaffinity(0)
         me, number = os.getpid(), str(theirs.fileno())
         try:
             with theirs, os.fdopen(open_regular(log, _APPEND), "ab") as output:
@@ -173,9 +172,10 @@ class Preload:
             argv=tuple(map(os.fsencode, start.spec.argv)),
             env=as_bytes(start.env),
             cwd=os.fsencode(start.spec.cwd),
-            cpus=tuple(sorted(self._usable.intersection(start.spec.replica.cpus))),
+            cpus=tuple(sorted(cpus_of_replica(start.spec.replica.cpus, start.attributes))),
             threads=threads(start.env),
             parent=os.getpid(),
+            attributes=start.attributes,
         )
 
     def _ask(self, starts: Sequence[Start], gates: Sequence[int]) -> ZygoteMessage | None:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gpusched.supervisor.attributes import apply_attributes, cpus_of_replica
 from gpusched.supervisor.kernel import Process, below, boot_ticks, command_line, die_with, inherited
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.spec import Start
@@ -139,7 +140,7 @@ class Children:
                 pass_fds=self._passed,
                 start_new_session=start_new_session,
                 process_group=group,
-                preexec_fn=_preparation(spec.replica.cpus, ignored),  # noqa: PLW1509 (see the class)
+                preexec_fn=_preparation(start, ignored),  # noqa: PLW1509 (see the class)
             )
         except OSError as error:
             what = error.filename or spec.argv[0]
@@ -316,16 +317,18 @@ class AttachedChild(Children):
                 os.kill(one.pid, number)
 
 
-def _preparation(cpus: tuple[int, ...], ignored: Iterable[int]) -> Callable[[], None]:
+def _preparation(start: Start, ignored: Iterable[int]) -> Callable[[], None]:
     """Return what the child does between fork and exec; everything it needs is at hand before the fork."""
-    supervisor = os.getpid()
-    usable = set(cpus) & os.sched_getaffinity(0)
+    supervisor, attributes = os.getpid(), start.attributes
+    cpus = cpus_of_replica(start.spec.replica.cpus, attributes)
 
     def prepare() -> None:
         die_with(supervisor)
-        if usable:
+        if cpus:
             with contextlib.suppress(OSError):  # a CPU taken away in this moment must not fail the start
-                os.sched_setaffinity(0, usable)
+                os.sched_setaffinity(0, cpus)
+        if attributes is not None:
+            apply_attributes(attributes)
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
 

@@ -21,6 +21,7 @@ from gpusched.contract import (
 )
 from gpusched.model.job import Elsewhere
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
+from gpusched.supervisor.attributes import what_is_not_allowed
 from gpusched.supervisor.events import (
     Ended,
     Event,
@@ -51,7 +52,7 @@ from gpusched.supervisor.own_daemon import daemon_of
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import Death, Spawner, SpawnError
 from gpusched.supervisor.record import Clock, Recorder
-from gpusched.supervisor.spec import JobSpec, Start
+from gpusched.supervisor.spec import JobSpec, Start, Streams
 from gpusched.supervisor.wakeup import Wakeup
 
 __all__ = ["Effects", "Runner"]
@@ -67,7 +68,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     """What the runner does to the world, and what it hears of it.
 
     `environ` is what replicas inherit. `give_back` hands in the share of a replica that has ended for good. `preload`
-    is what the spawner forks replicas from, if the job has it.
+    is what the spawner forks replicas from, if the job has it. `streams` are the attached command's, None for others.
     """
 
     spawner: Spawner
@@ -78,6 +79,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     guard_gone: Callable[[], bool]
     give_back: Callable[[str], None]
     preload: Preload | None = None
+    streams: Streams | None = None
 
 
 class Runner:
@@ -86,7 +88,8 @@ class Runner:
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
-        self._network = spec.network
+        self._network, self._attributes = spec.network, spec.attributes
+        self._not_allowed = what_is_not_allowed(spec.attributes)
         elsewhere = isinstance(spec.network, Elsewhere)
         self._learner_gone = [
             directory.path / name for name in (LEARNER_LOST, LEARNER_OVER, LEARNER_REFUSES) if elsewhere
@@ -94,7 +97,8 @@ class Runner:
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
-        self._output: Output = AttachedStreams() if spec.attached else Logs(directory, self._recorder.trouble)
+        streams, trouble = effects.streams, self._recorder.trouble
+        self._output: Output = Logs(directory, trouble) if streams is None else AttachedStreams(streams)
         self._names: dict[int, str] = {}
         self._left: dict[int, Ended] = {}
         self._passed_on = False
@@ -278,10 +282,14 @@ class Runner:
             attempt_environment(attempt),
             {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
         )
+        streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
+        for text in self._not_allowed:
+            self._output.say(one.replica, text)
         return Start(
             spec=spec,
             env=env,
-            streams=self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now())),
+            streams=streams,
+            attributes=self._attributes,
         )
 
     def _save(self) -> None:

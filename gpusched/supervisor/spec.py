@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpusched.model.job import Network, ProcessIdentity
+from gpusched.model.job import Network, ProcessAttributes, ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.workload import Restart
 
@@ -34,7 +34,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     replicas' `env` is a difference to the environment that the supervisor is started in, and holds no secret: spec.json
     is kept. `preload` are the modules that a zygote imports once for all replicas; none: each imports for itself.
     `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.
-    `network`: how it reaches other hosts, None for a job that stays on its own.
+    `network`: how it reaches other hosts, None for a job that stays on its own. `attributes` are those of its
+    processes; None: what they inherit.
     """
 
     id: str
@@ -54,11 +55,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     preload: tuple[str, ...] = ()
     created: float = 0.0
     network: Network | None = None
+    attributes: ProcessAttributes | None = None
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of a replica, now: its whole environment, and the streams that it gets."""
+    """One start of a replica, now: its whole environment, the streams that it gets, and what else it inherits."""
 
     spec: ReplicaSpec
     env: Mapping[str, str]
     streams: Streams
+    attributes: ProcessAttributes | None = None

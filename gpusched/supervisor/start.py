@@ -4,13 +4,14 @@ An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a
 prepared it can call it off as long as no guard has taken it; so a guard that comes late starts nothing.
 """
 
+import fcntl
 import os
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 import msgspec
@@ -21,10 +22,9 @@ from gpusched.interpreter import own_command
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.regular_files import NotRegularError, open_regular, read_regular
-from gpusched.supervisor.grant import STREAMS
 from gpusched.supervisor.guard import BEGUN
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
-from gpusched.supervisor.kernel import start_time
+from gpusched.supervisor.kernel import start_time, wake
 from gpusched.supervisor.spec import JobSpec
 
 __all__ = [
@@ -84,17 +84,16 @@ def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, at
     replicas alone; `attached`, it stays in the caller's session, in a process group of its own, and gets the caller's
     three streams. Raises HostFault.
     """
-    path, options = str(directory.path), ["--attached"] if attached else []
-    log_flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+    path, log_flags = str(directory.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
     apart = {"setpgroup": 0} if attached else {"setsid": True}  # from the first moment on: Ctrl-C is not for the guard
-    with _mapped(directory):
+    with _mapped(directory), _copied_streams() if attached else nullcontext(()) as streams:
         os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # which tells why not
+        options = [f"--attached={','.join(map(str, streams))}"] if attached else []
         return os.posix_spawn(
             sys.executable,
             own_command("gpusched.supervisor", *options, path, nonce),
             environ,
             file_actions=[
-                *(_streams() if attached else ()),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(directory.supervisor_log), log_flags, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
@@ -181,23 +180,35 @@ def stop(job: JobStatus) -> None:
         raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
     try:
         os.kill(pid, signal.SIGTERM)
+        wake(pid)
     except ProcessLookupError:
         raise NotFound(f"{job.id} has just ended", "see `gpusched status`") from None
     except PermissionError:
         raise HostFault(f"{job.id} belongs to another user", "ask its owner to stop it") from None
 
 
-def _streams() -> list[tuple[int, ...] | tuple[int, int, str, int, int]]:
-    """Return what gives a child this process's streams as STREAMS; /dev/null for one that is closed."""
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
-    for stream, descriptor in enumerate(STREAMS):
-        try:
-            os.fstat(stream)
-        except OSError:
-            actions.append((os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0))
-        else:
-            actions.append((os.POSIX_SPAWN_DUP2, stream, descriptor))
-    return actions
+@contextmanager
+def _copied_streams() -> Iterator[tuple[int, ...]]:
+    """Yield copies of the three streams, /dev/null for one that is closed, under numbers that nothing here has.
+
+    A child inherits them: what the caller's shell has opened as 3, 4 and so on is the command's.
+    """
+    copies: list[int] = []
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        copies += (fcntl.fcntl(stream if _is_open(stream) else nothing, fcntl.F_DUPFD, 3) for stream in range(3))
+        yield tuple(copies)
+    finally:
+        for descriptor in (nothing, *copies):
+            os.close(descriptor)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -18,14 +18,17 @@ from gpusched.supervisor.preload import Preload
 from gpusched.supervisor.process import AttachedChild, Children, Spawner
 from gpusched.supervisor.record import BootClock
 from gpusched.supervisor.runner import Effects, Runner
-from gpusched.supervisor.spec import JobSpec
+from gpusched.supervisor.spec import JobSpec, Streams
 from gpusched.supervisor.wakeup import Wakeup
 
 __all__ = ["supervise"]
 
 
-def supervise(path: Path, guard: int) -> JobState:
-    """Run the job in the directory `path` to its end, as a child of the process `guard`. Raises HostFault."""
+def supervise(path: Path, guard: int, streams: Streams | None) -> JobState:
+    """Run the job in the directory `path` to its end, as a child of the process `guard`. Raises HostFault.
+
+    `streams` are those of an attached job's command, None for a job that is not attached.
+    """
     become_subreaper()
     directory = JobDirectory(path)
     spec = directory.read_spec()
@@ -44,6 +47,7 @@ def supervise(path: Path, guard: int) -> JobState:
         guard_gone=lambda: os.getppid() != guard,
         give_back=lambda replica: give_back(directory.path / "lease", replica),
         preload=preload,
+        streams=streams,
     )
     return Runner(directory, spec, effects).run()
 

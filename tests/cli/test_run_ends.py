@@ -138,6 +138,29 @@ def test_a_descriptor_beyond_the_streams_is_the_commands_alone(command: Command)
     assert process.returncode == 0
 
 
+def test_descriptors_that_the_shell_has_opened_are_the_commands_with_their_numbers(command: Command) -> None:
+    opened = " ".join(f"{number}>{command.home}/{number}" for number in range(3, 10))
+    echoes = "; ".join(f"echo {number} >&{number}" for number in range(3, 10))
+    typed = f"{' '.join((*GPUSCHED, *FREE))} -- sh -c '{echoes}' {opened}"
+    told = subprocess.run(["bash", "-c", typed], env=command.env, capture_output=True, text=True, check=False)
+
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert [(command.home / str(number)).read_text() for number in range(3, 10)] == [f"{n}\n" for n in range(3, 10)]
+
+
+def test_a_command_has_no_descriptor_of_ours(command: Command) -> None:
+    told = command.run(*FREE, "--", "sh", "-c", "ls /proc/$$/fd")
+
+    assert told.stdout.split() == ["0", "1", "2"]
+
+
+def test_a_stream_that_is_closed_is_dev_null_for_the_command(command: Command) -> None:
+    typed = f"{' '.join((*GPUSCHED, *FREE))} -- sh -c 'readlink /proc/$$/fd/0' <&-"
+    told = subprocess.run(["bash", "-c", typed], env=command.env, capture_output=True, text=True, check=False)
+
+    assert (told.returncode, told.stdout, told.stderr) == (0, "/dev/null\n", "")
+
+
 def test_a_full_disk_under_stderr_costs_no_place_in_the_queue(command: Command) -> None:
     argv = [*GPUSCHED, "run", "--num-gpus", "0", "--hold", "--", "echo", "up"]
     with Path("/dev/full").open("w") as full:
@@ -166,14 +189,31 @@ def test_kill_9_of_guard_and_supervisor_is_told_as_what_it_is(command: Command) 
         pid = pid_of_command(command)
         one = supervisor(command)
         guard = guard_of(one)
-        os.kill(one, signal.SIGSTOP)  # so that it says no last word
-        os.kill(guard, signal.SIGKILL)
+        os.kill(guard, signal.SIGSTOP)  # so that it says no last word for the supervisor
         os.kill(one, signal.SIGKILL)
+        os.kill(guard, signal.SIGKILL)
         _, told = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 128 + signal.SIGKILL
     assert told == "gpusched: run-1: its guard and its supervisor were killed\n"
     gone(pid)
+
+
+def test_kill_9_of_the_supervisor_signals_nothing_else_in_the_callers_group(command: Command) -> None:
+    """The kernel hangs up on a group that becomes orphaned by the end of a process, if one of the group is halted."""
+    told, halted = command.home / "told", command.home / "halted"
+    script = f"""
+        trap 'echo HUP >> {told}' HUP
+        sleep 1000 & echo $! > {halted}; kill -STOP $!
+        {" ".join((*GPUSCHED, *FREE))} -- sleep 1000
+        echo $? >> {told}
+    """
+    with subprocess.Popen(["bash", "-c", script], env=command.env, start_new_session=True) as caller:
+        os.kill(supervisor(command), signal.SIGKILL)
+        caller.wait(PATIENCE_S)
+
+    assert told.read_text() == f"{128 + signal.SIGKILL}\n"
+    assert Path(f"/proc/{halted.read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_signal_that_no_command_could_have_is_not_forgotten(tmp_path: Path) -> None:
