@@ -15,6 +15,7 @@ from gpusched.control.place import control_socket, private_directory
 from gpusched.daemon.book import Book
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.loop import Loop, Signals
+from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.open_files import raise_limit, under_limit
 from gpusched.daemon.parts import Parts
@@ -86,7 +87,9 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         own = Lock(settings.state_dir)
         stack.callback(own.release)
         _shorten(settings.state_dir / "daemon.log")
-        book = Book(Store.open(settings.state_dir / "gpusched.db"))
+        database = settings.state_dir / "gpusched.db"
+        without = jobs_without_database(database, settings.state_dir / "jobs")
+        book = Book(Store.open(database))
         stack.callback(book.close)
         probe, events = NvmlProbe(), NvmlEvents()
         stack.callback(events.close)
@@ -103,6 +106,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
             starts=Starts(settings, under_limit(raise_limit(), starter(environ))),
             leases=partial(_leases, settings),
         )
+        call_lost(parts, without)
         loop = Loop(parts, server, signals, Sentry(parts, events), Notifier(environ), own.is_own)
         loop.begin()
         tell.ready()

@@ -1,0 +1,80 @@
+"""Jobs that wait, of which the database alone knows what they are to run; and what becomes of them without it.
+
+Each job that was accepted has a directory, with nothing in it before its first start (docs/decisions/0008). So a
+database that has gone, or was cut to nothing, is told from one that has never been.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.job import Job
+from gpusched.daemon.parts import Parts
+from gpusched.daemon.view import told
+from gpusched.errors import HostFault
+from gpusched.model.status import JobState
+
+__all__ = ["call_lost", "jobs_without_database"]
+
+_LOG: Final = logging.getLogger(__name__)
+_MADE_S: Final = 1.0
+"""How long a launch in the foreground may need for the first thing in the directory that it has made."""
+
+_NAMED: Final = 3
+_GONE: Final = "the database was removed that knew what it was to run: submit it again"
+
+
+def jobs_without_database(database: Path, jobs: Path) -> list[str]:
+    """Return the jobs that have waited in a database that is gone; none if it is there.
+
+    Raises HostFault for one that is empty and should not be, as after a file system was repaired: nobody did that on
+    purpose, and there may be a copy.
+    """
+    try:
+        if database.stat().st_size:
+            return []
+    except FileNotFoundError:
+        return _unstarted(jobs)
+    except OSError:  # opening it will fail as well, and have the words for it
+        return []
+    waiting = _unstarted(jobs)
+    if waiting:
+        names = ", ".join(waiting[:_NAMED]) + (f" and {len(waiting) - _NAMED} more" * (len(waiting) > _NAMED))
+        raise HostFault(
+            f"{database} is empty, and what {names} {'is' if len(waiting) == 1 else 'are'} to run stood there alone",
+            f"put a copy in its place; or move it elsewhere, and a new one is made, in which {names} "
+            f"{'is' if len(waiting) == 1 else 'are'} lost; running jobs go on meanwhile",
+        )
+    return []
+
+
+def call_lost(parts: Parts, names: Sequence[str]) -> None:
+    """Have the new database know the jobs that waited in the one before as lost."""
+    for name in names:
+        path = parts.settings.state_dir / "jobs" / name
+        when = path.stat().st_mtime if path.exists() else time.time()
+        job = Job(id=name, run_dir=str(path), created=when, state=JobState.LOST, ended=time.time(), message=_GONE)
+        parts.book.adopt(msgspec.structs.replace(job, last=told(job)))
+        _LOG.warning("%s is lost: %s", name, _GONE)
+
+
+def _unstarted(jobs: Path) -> list[str]:
+    try:
+        with os.scandir(jobs) as entries:
+            return sorted(entry.name for entry in entries if entry.name.isprintable() and _is_unstarted(entry))
+    except OSError:
+        return []
+
+
+def _is_unstarted(entry: "os.DirEntry[str]") -> bool:
+    try:
+        old = abs(time.time() - entry.stat(follow_symlinks=False).st_mtime) > _MADE_S
+        with os.scandir(entry.path) as content:
+            return old and next(content, None) is None
+    except OSError:
+        return False
