@@ -24,7 +24,7 @@ import msgspec
 from gpusched.errors import HostFault, UsageError
 from gpusched.units import parse_fraction, parse_mib
 
-__all__ = ["ENGINES", "PLACES", "Settings", "load_settings", "places", "sessionless_runtime_dir"]
+__all__ = ["ENGINES", "PLACES", "Settings", "load_settings", "places", "sessionless_runtime_dir", "toml_message"]
 
 PLACES: Final = ("GPUSCHED_CONFIG", "GPUSCHED_STATE_DIR", "GPUSCHED_RUNTIME_DIR", "GPUSCHED_LEASE_DIR")
 """The variables that name gpusched's directories, and its configuration file."""
@@ -137,7 +137,13 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: {error}", wrong) from None
+        raise UsageError(f"{path}: {toml_message(text, error)}", wrong) from None
+
+
+def toml_message(text: str, error: Exception) -> str:
+    """Return what is wrong with a TOML `text`, with a line also where tomllib names only the end of the document."""
+    line = len(text.rstrip().splitlines()) or 1
+    return str(error).replace("(at end of document)", f"(at line {line}, the end of the document)")
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -21,25 +21,25 @@ FRACTION_ONE: Final = 10_000
 
 _LARGEST_MIB: Final = 1 << 30  # 1 PiB: far above any host, far below where sums could surprise
 _LARGEST_COUNT: Final = 1_000_000
-_MEMORY: Final = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGT]i?B)")
-_BYTES: Final[dict[str, int]] = {
-    **{f"{prefix}iB": 1 << (10 * power) for power, prefix in enumerate("KMGT", start=1)},
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", start=1)},
-}
+_MEMORY: Final = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([kmgt])(i?b?)", re.ASCII | re.IGNORECASE)
+_POWERS: Final = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def parse_mib(text: object, what: str = "memory") -> int:
-    """Read an amount of memory such as `2GiB`, `512MiB` or `1.5 GiB` as whole MiB, rounded down.
+    """Read an amount of memory such as `2GiB`, `512MiB`, `1.5 GiB` or `6G` as whole MiB, rounded down.
+
+    K, M, G and T are powers of 1024, as to Slurm and Docker, with iB or i behind them, or alone; KB, MB, GB and TB are
+    powers of 1000. Capitals or not is the same.
 
     Raises UsageError, naming `what`, for anything else: no unit, zero, negative, NaN, an unknown unit, over 1 PiB.
     """
-    hint = "give a positive number and a unit, such as 512MiB or 2GiB"
+    hint = "give a positive number and a unit, such as 512MiB, 2GiB or 6G"
     match = _MEMORY.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise UsageError(f"{what}: {text!r} is not an amount of memory", hint)
-    whole, decimals, unit = match.groups()
-    decimals = decimals or ""
-    mib = int(whole + decimals) * _BYTES[unit] // int(10 ** len(decimals)) // (1 << 20)
+    whole, decimals, prefix, rest = match.groups()
+    decimals, base = decimals or "", 1000 if rest.upper() == "B" else 1024
+    mib = int(whole + decimals) * int(base ** _POWERS[prefix.upper()]) // int(10 ** len(decimals)) // (1 << 20)
     if not 0 < mib <= _LARGEST_MIB:
         raise UsageError(f"{what}: {text!r} is {'less than 1 MiB' if mib == 0 else 'more than 1 PiB'}", hint)
     return mib

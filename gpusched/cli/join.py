@@ -12,7 +12,7 @@ import typer
 from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
 from gpusched.cli.options import Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
-from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
+from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.text import printable
 from gpusched.cli.workloads import complete_workload
 from gpusched.engines.local import Asked
@@ -70,6 +70,7 @@ def join(
     name: Name = None,
     priority: Priority = 0,
     after: After = None,
+    after_any: AfterAny = None,
     at: At = None,
     time_limit: TimeLimit = None,
     hold: Hold = False,
@@ -85,7 +86,7 @@ def join(
 
     Example: gpusched join tcp://10.0.0.1:5555 --key join.key --procs 16
     """
-    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
+    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     if not detach:
         require_no_queue(queue, "a join")
     patience_s = _whole_seconds(patience)

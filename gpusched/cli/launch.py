@@ -25,7 +25,7 @@ from gpusched.cli.cluster import (
 )
 from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
-from gpusched.cli.queue_options import After, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
+from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.engines.base import LOCAL
@@ -79,6 +79,7 @@ def launch(
     name: Name = None,
     priority: Priority = 0,
     after: After = None,
+    after_any: AfterAny = None,
     at: At = None,
     time_limit: TimeLimit = None,
     hold: Hold = False,
@@ -107,7 +108,7 @@ def launch(
     """
     from gpusched.supervisor.expand_job import require_short_socket
 
-    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
+    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     picked = with_active_python(load_workload(workload), os.environ)
     named = picked.workload
@@ -128,7 +129,7 @@ def launch(
     if (notice := picked.notice()) is not None and not as_json:
         print(f"gpusched: {notice}", file=sys.stderr)
     require_modules(loaded)
-    if not queue.after:  # what goes before may still make the programs
+    if not queue.follows:  # what goes before may still make the programs
         require_programs(loaded)
     require_short_socket(loaded, settings)
     network = _listening(loaded, listen, insecure=insecure, at_once=not detach)

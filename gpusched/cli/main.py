@@ -39,6 +39,19 @@ COMMANDS: Final = {
     "daemon": "Run, start, stop and look at the process that holds the queue.",
     "doctor": "Say what is wrong with this host, and what to type.",
 }
+_MEANT: Final = {
+    "help": "gpusched COMMAND --help tells of one command",
+    **dict.fromkeys(("kill", "cancel", "scancel", "terminate"), "to end a job: gpusched stop JOB, at once with --kill"),
+    **dict.fromkeys(("queue", "squeue", "list", "ls", "jobs"), "to list jobs: gpusched ps; why they wait: --why"),
+    **dict.fromkeys(("rm", "remove", "delete", "prune", "clean"), "to take a job out of the queue: gpusched stop JOB"),
+    **dict.fromkeys(("submit", "sbatch", "enqueue"), "to queue a command: gpusched run -d -- COMMAND"),
+    **dict.fromkeys(("exec", "srun"), "to run a command: gpusched run -- COMMAND"),
+    **dict.fromkeys(("start", "train"), "to start a workload: gpusched launch WORKLOAD"),
+    **dict.fromkeys(("log", "tail"), "to read what a job wrote: gpusched logs JOB"),
+    **dict.fromkeys(("top", "info", "nvidia-smi", "gpus"), "to see devices and jobs: gpusched status"),
+}
+"""What other schedulers call a command, and which one of ours is meant."""
+
 _COMPLETES: Final = "_GPUSCHED_COMPLETE"
 """Where a shell asks for completion: as typer calls it."""
 
@@ -98,6 +111,8 @@ def _understood(error: Exception, arguments: Sequence[str]) -> GpuschedError:
     if _is_of_typer(error, "TyperException"):
         named = _named(arguments)
         hint = f"see gpusched{f' {named}' if named in COMMANDS else ''} --help"
+        if named not in COMMANDS and (meant := _MEANT.get(named or "")):
+            hint = f"{meant}; {hint}"
         return UsageError(_message(error), hint if getattr(error, "exit_code", 0) == UsageError.exit_code else "")
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILS:
         return HostFault(f"the output cannot be written: {error.strerror}", "see where it was to go")

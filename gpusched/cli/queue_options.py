@@ -12,6 +12,7 @@ from gpusched.errors import UsageError
 __all__ = [
     "GRACE_S",
     "After",
+    "AfterAny",
     "At",
     "Detach",
     "Grace",
@@ -39,6 +40,15 @@ After = Annotated[
     list[str] | None,
     typer.Option(
         help="Start once this job has succeeded; may be given several times.",
+        metavar="JOB",
+        autocompletion=complete_job,
+    ),
+]
+AfterAny = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--after-any",
+        help="Start once this job has ended, however it did; may be given several times.",
         metavar="JOB",
         autocompletion=complete_job,
     ),
@@ -74,6 +84,12 @@ class QueueWish(NamedTuple):
     time_limit: str | None = None
     hold: bool = False
     requeue: bool = False
+    after_any: tuple[str, ...] = ()
+
+    @property
+    def follows(self) -> bool:
+        """Whether jobs go before it."""
+        return bool(self.after or self.after_any)
 
     def given(self) -> list[str]:
         """Return the options that were used, such as `--time-limit`."""

@@ -1,6 +1,7 @@
 """`gpusched run`: any command under the leases, the limits and the queue, as if it stood there without us."""
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -17,6 +18,7 @@ from gpusched.cli.daemon_link import Link
 from gpusched.cli.planning import ExcludeGpus
 from gpusched.cli.queue_options import (
     After,
+    AfterAny,
     At,
     Detach,
     Grace,
@@ -59,6 +61,7 @@ def run(
     name: Name = None,
     priority: Priority = 0,
     after: After = None,
+    after_any: AfterAny = None,
     at: At = None,
     time_limit: TimeLimit = None,
     grace: Grace = None,
@@ -76,14 +79,14 @@ def run(
     from gpusched.cli.submit import command_submission, submit_detached
     from gpusched.supervisor.start import this_process
 
-    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue)
+    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     if not detach and (as_json or requeue):
         option = "--json" if as_json else "--requeue"
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
     wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine, processes)
     settings = load_settings(os.environ)
     submission = command_submission(command, wish, queue, None if detach else this_process(), parse_grace(grace))
-    if not queue.after:  # what goes before may still make the program
+    if not queue.follows:  # what goes before may still make the program
         _require_program(command[0])
     if detach:
         submit_detached(submission, settings, as_json=as_json)
@@ -196,9 +199,15 @@ def _require_program(program: str) -> None:
     """End as a shell does where there is no such program: with 127, or 126 where it cannot be executed."""
     if shutil.which(program) is not None:
         return
+    from gpusched.cli.text import printable
+
     there = "/" in program and Path(program).exists()
     why = "it is no program that can be executed" if there else "there is no such program"
-    print(f"gpusched: {program}: {why}", file=sys.stderr)
+    print(f"gpusched: {printable(program)}: {why}", file=sys.stderr)
+    words = program.split()
+    if not there and len(words) > 1 and shutil.which(words[0]) is not None:
+        plain, quoted = printable(program), printable(shlex.quote(program))
+        print(f"  hint: leave the quotes out: gpusched run -- {plain}; or a shell: sh -c {quoted}", file=sys.stderr)
     raise typer.Exit(126 if there else 127)
 
 

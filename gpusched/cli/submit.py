@@ -122,6 +122,7 @@ def _queued(submission: Submission, queue: QueueWish) -> Submission:
         name=queue.label(),
         priority=queue.priority,
         after=queue.after,
+        after_any=queue.after_any,
         at=queue.moment(),
         time_limit_s=queue.limit_s(),
         hold=queue.hold,

@@ -17,6 +17,7 @@ _PARTS: Final = re.compile(
 _CLOCK: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):([0-5]\d):([0-5]\d)", re.ASCII)
 _TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _LONGEST_S: Final = 1e9
+_MOST_YEARS: Final = 31
 _SPAN_HINT: Final = "give a number and a unit, such as 90s, 15m, 2h or 1h30m, or HH:MM:SS, or days as in 1-12:00:00"
 _MOMENT_HINT: Final = "give a time such as 14:30, 2026-11-22T03:00 or 2026-11-22, or a span from now such as +2h"
 
@@ -54,10 +55,18 @@ def parse_moment(text: str, now: dt.datetime, what: str) -> float:
         moment = dt.datetime.fromisoformat(words)
     except ValueError:
         raise UsageError(f"{what}: {text!r} is not a time", _MOMENT_HINT) from None
+    if moment.year > now.year + _MOST_YEARS:  # near the year 9999 it may be none in another time zone
+        raise UsageError(f"{what}: {text!r} is over {_MOST_YEARS} years from now", _MOMENT_HINT)
+    if moment.year < now.year - 1:
+        raise _over(what, text, now)
     moment = moment.astimezone(now.tzinfo) if moment.tzinfo else moment.astimezone()  # without a zone: the local one
     if moment <= now:
-        raise UsageError(f"{what}: {text!r} is over: it is {now:%Y-%m-%d %H:%M}", _MOMENT_HINT)
+        raise _over(what, text, now)
     return moment.timestamp()
+
+
+def _over(what: str, text: str, now: dt.datetime) -> UsageError:
+    return UsageError(f"{what}: {text!r} is over: it is {now:%Y-%m-%d %H:%M}", _MOMENT_HINT)
 
 
 def _next(now: dt.datetime, hour: int, minute: int, second: int) -> dt.datetime:

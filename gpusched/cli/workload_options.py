@@ -34,7 +34,8 @@ def configured(workload: Workload, words: Sequence[str], command: str) -> Config
     """
     if workload.settings is None:
         if words:
-            raise UsageError(f"{_unknown(words[0])}: the workload {workload.name} has none", f"see {command} --help")
+            told = f"{_unknown(words[0], command, ())}: the workload {workload.name} has none"
+            raise UsageError(told, f"see {command} --help")
         return Configured(workload, b"{}")
     of = _settings_class(workload, workload.settings)
     given = _given(workload.name, of, words, command) if words else {}
@@ -118,12 +119,23 @@ def _given(name: str, of: type[msgspec.Struct], words: Sequence[str], command: s
     given, unknown = parser.parse_known_args(list(words))
     if unknown:
         hint = f"see {command} --help, and for the options of {name} {command} -- --help"
-        raise UsageError(_unknown(unknown[0]), hint)
+        raise UsageError(_unknown(unknown[0], command, of.__struct_fields__), hint)
     return {setting: value for setting, value in vars(given).items() if value is not None}
 
 
-def _unknown(word: str) -> str:
-    return f"No such option: {word.partition('=')[0]}" if word.startswith("-") else f"{word!r} belongs to no option"
+def _unknown(word: str, command: str, settings: Sequence[str]) -> str:
+    """Return that `word` is no option, and which options of the command or of the workload are near it."""
+    if not word.startswith("-"):
+        return f"{word!r} belongs to no option"
+    from difflib import get_close_matches
+    from inspect import signature
+
+    name = command.split()[1]
+    parameters = signature(getattr(import_module(f"gpusched.cli.{name}"), name)).parameters
+    options = [f"--{each.removeprefix('as_').replace('_', '-')}" for each in (*parameters, *settings)]
+    near = get_close_matches(word.partition("=")[0], dict.fromkeys(options), cutoff=0.8)
+    possible = f" (Possible options: {', '.join(near)})" if near else ""
+    return f"No such option: {word.partition('=')[0]}{possible}"
 
 
 def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:

@@ -10,6 +10,7 @@ from typing import Final
 from gpusched.errors import HostFault, UsageError, WorkloadError
 from gpusched.model.workload import Workload
 from gpusched.model.workload_file import parse_workload
+from gpusched.settings import toml_message
 
 __all__ = ["complete_workload", "load_named_workload", "load_workload"]
 
@@ -45,9 +46,13 @@ def complete_workload(incomplete: str) -> list[str]:
 
 def _read(path: Path) -> Workload:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path}: not valid TOML: {error}", "mend the line that it names") from None
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{path}: not valid TOML: {error}", "write it in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        told = f"{path}: not valid TOML: {toml_message(text, error)}"
+        raise WorkloadError(told, "mend the line that it names") from None
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make the file readable") from None
     return parse_workload(document, path)

@@ -49,7 +49,7 @@ class Acceptance:
         if known in self._parts.book.known:
             return known
         _check(submission)
-        for earlier in submission.after:
+        for earlier in (*submission.after, *submission.after_any):
             if self._parts.book.state(earlier) is None:
                 raise NotFound(f"there is no job {earlier} to start after", "see `gpusched ps --all`")
         if submission.command is None:

@@ -122,7 +122,7 @@ class Handlers:
         host = self._parts.devices.known()
         if host is None:
             raise HostFault("this host's devices could not be read yet", "see what nvidia-smi says, and try again")
-        if any(self._parts.book.state(earlier) is None for earlier in request.job.after):
+        if any(self._parts.book.state(earlier) is None for earlier in (*request.job.after, *request.job.after_any)):
             self._adoption.look()
         job = self._parts.book.job(self._acceptance.accept(request.job, host))
         return Submitted(id=job.id, job=told(job))

@@ -172,7 +172,9 @@ class Queue:
             return f"held; let it go with: gpusched release {job.id}"
         if asked.at is not None and asked.at > time.time():
             return f"starts at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(asked.at))}"
-        unfinished = [one for one in asked.after if self._parts.book.state(one) is not JobState.SUCCEEDED]
+        state = self._parts.book.state
+        unfinished = [one for one in asked.after if state(one) is not JobState.SUCCEEDED]
+        unfinished += [one for one in asked.after_any if state(one) not in (None, *JOB_TERMINAL)]
         if unfinished:
             return f"waits for the end of {', '.join(unfinished[:5])}{' and others' if len(unfinished) > 5 else ''}"  # noqa: PLR2004
         pause_s = self._parts.not_before.get(job.id, 0.0) - now

@@ -82,6 +82,7 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         priority=asked.priority,
         held=job.held and job.state is JobState.QUEUED,
         after=asked.after,
+        after_any=asked.after_any,
         at=asked.at,
         time_limit_s=asked.time_limit_s,
     )

@@ -156,7 +156,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     JSON. `visible` restricts it as `gpus` does. `only`: the uuids of the devices it may use, None for all; where
     it is empty, a workload has no device. `machine`: a described machine instead of this host. `environ` is the whole
     environment of who asked, `python` and `xla_variable` what was true there. `after`: ids of jobs that must have
-    succeeded before. `at` in Unix seconds. `time_limit_s` counts from the start. `launcher`: the
+    succeeded before, `after_any`: of those that must have ended. `at` in Unix seconds. `time_limit_s` counts from the
+    start. `launcher`: the
     process that starts the job when its turn has come, and that the job must not outlive; None: the daemon starts it.
     `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn by lot by who submits, the same each time
     that it submits the same job, whose answer may have been lost; empty where it submits once.
@@ -182,6 +183,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
     after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
+    after_any: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
     at: float | None = None
     time_limit_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     hold: bool = False

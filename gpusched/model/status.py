@@ -164,6 +164,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     held: bool = False
     after: tuple[str, ...] = ()
+    after_any: tuple[str, ...] = ()
     at: float | None = None
     time_limit_s: float | None = None
     why: str | None = None

@@ -69,6 +69,39 @@ def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int
     assert error["message"]
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("help",), "gpusched COMMAND --help"),
+        (("kill", "run-1"), "gpusched stop JOB"),
+        (("cancel",), "gpusched stop JOB"),
+        (("queue",), "gpusched ps"),
+        (("launch", "snake", "--proc", "3"), "(Possible options: --procs"),
+        (("launch", "snake", "--minute", "3"), "(Possible options: --minutes)"),
+        (("plan", "--proc", "3"), "(Possible options: --procs"),
+        (("export", "compose", "averaging", "--tsk", "digits"), "(Possible options: --task)"),
+    ],
+)
+def test_a_word_that_is_near_ours_leads_to_it(words: tuple[str, ...], hint: str, command: Command) -> None:
+    told = command.run(*words)
+
+    assert (told.returncode, told.stdout) == (2, "")
+    assert hint in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("x = 1\n[a", 2), ("most_jobs = ", 1), ("x = [1,\n2,\n\n", 2), ("a = 1\nb", 2)]
+)
+def test_a_configuration_that_is_no_toml_is_told_with_the_line(text: str, line: int, command: Command) -> None:
+    (command.home / "config.toml").write_text(text)
+    command.env["GPUSCHED_CONFIG"] = str(command.home / "config.toml")
+    told = command.run("plan")
+
+    assert told.returncode == 2
+    assert f"{command.home / 'config.toml'}: " in told.stderr
+    assert f"(at line {line}, " in told.stderr
+
+
 BROKEN = """
 import sys
 class Broken:

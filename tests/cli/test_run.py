@@ -413,6 +413,7 @@ def test_it_starts_after_another_and_not_before_its_time(command: Command) -> No
         (("--priority", "high"), "high"),
         (("--json",), "belongs to a command in the background"),
         (("--requeue",), "belongs to a command in the background"),
+        (("--after-any", "nothing-1", "--num-gpus", "0"), "nothing-1"),
         (("--after", "nothing-1", "--num-gpus", "0"), "nothing-1"),
         (("--machine", "no-such-machine"), "no-such-machine"),
     ],

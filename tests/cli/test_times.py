@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import time
 
 import pytest
 from hypothesis import given
@@ -79,3 +80,20 @@ def test_what_is_no_moment_to_come_is_told_with_the_option(text: str) -> None:
         parse_moment(text, NOW, "--at")
 
     assert error.value.message.startswith("--at: ")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Tokyo"])
+@pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59", "9999-12-31T23:59-12:00", "0001-01-01", "0001-01-01T00:00+14:00", "2058-01-01"]
+)
+def test_a_moment_at_the_end_of_the_calendar_is_refused_in_any_time_zone(
+    text: str, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        with pytest.raises(UsageError, match="is over"):
+            parse_moment(text, dt.datetime(2026, 11, 21, 14, 30, 10).astimezone(), "--at")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
