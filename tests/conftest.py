@@ -1,8 +1,12 @@
 """What tests of several packages share."""
 
+import atexit
+import getpass
 import os
 import shutil
 import signal
+import tempfile
+from typing import Final
 
 import hypothesis
 import pytest
@@ -29,6 +33,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # A group of processes without a parent in another one is hung up, all of it, when a process of it is stopped while
     # one ends whose parent had left the group (setpgid(2), _exit(2)): as a supervisor's that was killed amid a test.
     os.setpgid(0, 0)
+
+
+_SHORT: Final = len("/tmp/pytest-of-gpusched")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have short paths also for a person with a long name or TMPDIR: the tests' sockets lie in their directories."""
+    usual = f"{tempfile.gettempdir()}/pytest-of-{getpass.getuser()}"
+    if len(usual) <= _SHORT or config.option.basetemp is not None:
+        return
+    base = tempfile.mkdtemp(prefix="gps-", dir="/tmp")
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    config.option.basetemp = base
 
 
 @pytest.fixture(scope="session")

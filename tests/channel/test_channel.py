@@ -274,7 +274,7 @@ def test_a_fork_is_told_instead_of_hanging(endpoint: str) -> None:
     with Learner(endpoint) as learner, Actor(endpoint) as actor:
         child = os.fork()
         if child == 0:
-            signal.alarm(15)  # ends the child if it hangs
+            signal.alarm(int(PATIENCE_S))  # ends the child if it hangs
             told = 0
             for call in (learner.get, lambda: actor.send(ONE)):
                 try:

@@ -16,7 +16,7 @@ from tests.clusters.slurm import Slurm, slurm_of_three
 @pytest.fixture
 def short() -> Iterator[Path]:
     """A directory with a short path: sockets lie in it."""
-    path = Path(tempfile.mkdtemp(prefix="gpsc"))
+    path = Path(tempfile.mkdtemp(prefix="gpsc", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
