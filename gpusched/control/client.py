@@ -33,6 +33,7 @@ __all__ = [
 
 _START_HINT: Final = "start one: gpusched daemon start"
 _START_PATIENCE_S: Final = 10.0
+_ANSWER_PATIENCE_S: Final = 10.0  # a daemon on a host with many more processes than CPUs is late, and well
 _LARGEST_ANSWER: Final = 256 << 20
 _LOOK_EVERY_S: Final = 0.25
 _LOOK_AGAIN_S: Final = 0.01
@@ -78,7 +79,7 @@ class Client:
             self._context.term()
             self._socket = self._context = None
 
-    def ask(self, request: Request, patience_s: float = 2.0) -> Answer:
+    def ask(self, request: Request, patience_s: float = _ANSWER_PATIENCE_S) -> Answer:
         """Return the daemon's answer; a request that waits (`wait_s`) may take so much longer.
 
         Raises NoDaemon if there is none, or one that does not answer in time, or of another version; and if the
@@ -91,7 +92,7 @@ class Client:
         deadline = time.monotonic() + patience_s + getattr(request, "wait_s", 0.0)
         return _accepted(self._receive(number, deadline, patience_s))
 
-    def connect(self, patience_s: float = 2.0) -> None:
+    def connect(self, patience_s: float = _ANSWER_PATIENCE_S) -> None:
         """Make the link now, if there is none yet. Raises NoDaemon if nobody listens."""
         if self._socket is not None:
             return

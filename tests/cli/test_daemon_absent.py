@@ -131,12 +131,12 @@ def test_a_queued_job_can_be_held_and_stopped_after_a_kill_of_the_daemon(command
 
 
 @pytest.mark.parametrize("odd", ["silent"], indirect=True)
-def test_a_daemon_that_hangs_is_given_up_after_two_seconds(odd: str, command: Command) -> None:
+def test_a_daemon_that_hangs_is_given_up_after_ten_seconds(odd: str, command: Command) -> None:
     (command.state / "jobs" / "run-1").mkdir(parents=True)
 
     told = command.run("wait", "run-1")
 
-    assert "does not answer within 2 s" in told.stderr, odd
+    assert "does not answer within 10 s" in told.stderr, odd
     assert told.returncode == 4
     assert command.run("ps").returncode == 0
 

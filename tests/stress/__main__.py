@@ -29,7 +29,7 @@ NO_TESTS: Final = 5
 
 
 class Round(NamedTuple):
-    """What one run of the tests left: the reason of each failed test, and a line for each process that died."""
+    """One run of the tests: the reason of each failed test, and a line for each process that died."""
 
     number: int
     seed: int
@@ -54,7 +54,8 @@ def main() -> int:
     try:
         with busy_loops(LOOPS):
             for number in range(typed.rounds):
-                rounds.append(run_round(number + 1, typed.seed + number, typed.paths, logs))
+                rounds.append(Round(number + 1, typed.seed + number, {}, []))
+                run_round(rounds[-1], typed.paths, logs)
                 print(line_of(rounds[-1], time.monotonic() - began), flush=True)
     except KeyboardInterrupt:
         status = 130
@@ -94,19 +95,19 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def run_round(number: int, seed: int, paths: Sequence[str], logs: Path) -> Round:
-    """Run the tests once, in the order of `seed`."""
-    found = Round(number, seed, {}, [])
+def run_round(found: Round, paths: Sequence[str], logs: Path) -> None:
+    """Run the tests once, in the order of the round's seed, and add to the round what it finds."""
     for part, words in enumerate(parts(paths)):
-        record = logs / f"round-{number}-{part}"
+        record, status = logs / f"round-{found.number}-{part}", 0
         record.mkdir()
-        status = run_pytest([*words, "--shuffle", str(seed), "--record", str(record)], record / "output")
-        failures, ends = lines_of(record / FAILURES), lines_of(record / ENDS)
-        found.failures.update({one["test"]: one["reason"] for one in failures})
-        found.ends.extend(told_of(one) for one in ends)
+        try:
+            status = run_pytest([*words, "--shuffle", str(found.seed), "--record", str(record)], record / "output")
+        finally:  # also where it is interrupted
+            failures, ends = lines_of(record / FAILURES), lines_of(record / ENDS)
+            found.failures.update({one["test"]: one["reason"] for one in failures})
+            found.ends.extend(told_of(one) for one in ends)
         if status not in {0, NO_TESTS} and not (failures or ends):
             found.ends.append(f"pytest itself ended with status {status}: {record / 'output'}")
-    return found
 
 
 def parts(paths: Sequence[str]) -> list[list[str]]:
@@ -163,7 +164,7 @@ def table(rounds: Sequence[Round]) -> str:
     for one in rounds:
         for test in one.failures:
             by_test[test].append(one)
-    lines = [f"{len(rounds)} rounds, {len(by_test)} tests failed"]
+    lines = [f"rounds: {len(rounds)}, tests that failed: {len(by_test)}"]
     for test, met in sorted(by_test.items(), key=lambda item: (-len(item[1]), item[0])):
         lines.append(f"{len(met)} of {len(rounds)}  {test}")
         lines += [f"        round {one.label}: {one.failures[test]}" for one in met]

@@ -53,7 +53,7 @@ def test_the_table_names_what_failed_and_what_died_of_what(tmp_path: Path) -> No
     with start(tmp_path, "1", "--seed", "7", str(path)) as process:
         told, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert "1 rounds, 3 tests failed" in told
+    assert "rounds: 1, tests that failed: 3" in told
     assert re.search(r"^1 of 1  \S*::test_fails\n +round 1 \(seed 7\): .*as expected", told, re.MULTILINE), told
     assert re.search(r"ended with exit status 3, having met os._exit, in \S*::test_leaves$", told, re.MULTILINE), told
     assert re.search(r"ended by signal 15, having met SIGTERM, in \S*outside$", told, re.MULTILINE), told
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_the_tests_and_the_busy_loops(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         told, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert "0 rounds, 0 tests failed" in told
+    assert "rounds: 1, tests that failed: 0" in told
     until(lambda: not [one for one in below if one.is_running()], f"none of {below} is left")
 
 
