@@ -250,7 +250,7 @@ class Hostile:
             said = bytearray(greeting + hello * some.randrange(3) + some.randbytes(some.choice((0, 9, 300))))
             for _ in range(some.randrange(4)):
                 said[some.randrange(len(said))] = some.randrange(256)
-            with suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as raw:
+            with suppress(OSError), socket.create_connection((host, int(port)), timeout=PATIENCE_S) as raw:
                 raw.sendall(said[: some.randrange(len(said) + 1)] if some.random() < 0.2 else said)
                 if some.random() < 0.2:
                     raw.settimeout(0.05)
