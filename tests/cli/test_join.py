@@ -363,7 +363,7 @@ def test_five_hundred_silent_connections_keep_no_host_from_joining(hosts: tuple[
     one, two = hosts
     launched, words = listening(one)
     port = int(words[1].rpartition(":")[2])
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(500)]
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(500)]
     try:
         joined = two.start(*words[:-1], "2")
         until(lambda: len(one.fed()) == 3, "all three actors feed the learner")
