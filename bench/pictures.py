@@ -55,7 +55,7 @@ def main() -> None:
     if unknown := set(names) - set(drawn):
         parser.error(f"there is no picture {', '.join(sorted(unknown))}")
     for name in names:
-        with tempfile.TemporaryDirectory(prefix="g", ignore_cleanup_errors=True) as home:
+        with tempfile.TemporaryDirectory(prefix="ada-", ignore_cleanup_errors=True) as home:
             command = Command(Path(home), {"PYTHONPATH": str(ROOT)})
             try:
                 drawn[name](command)

@@ -34,6 +34,7 @@ _SIXTEEN: Final = (
 _LEVELS: Final = (0, 95, 135, 175, 215, 255)
 _CONTROL: Final = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\x1b.")
 _CUT_OFF: Final = re.compile(r"\x1b(\[[?\d;]*|\][^\x07]*)?$")
+_BRAILLE: Final = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 _SHADES: Final = {"█": 1.0, "▓": 0.75, "▒": 0.5, "░": 0.25}
 
 Colour = tuple[int, int, int]
@@ -198,8 +199,18 @@ def _draw_cell(
         pen.rectangle((corner, end), fill=style.paper)
     if character in _SHADES:  # a font's own leaves gaps between lines
         pen.rectangle((corner, end), fill=_mixed(ink, style.paper or _PAPER, _SHADES[character]))
+    elif "\u2800" <= character <= "\u28ff":
+        _draw_braille(pen, corner, ord(character) - 0x2800, ink)
     elif character != " ":
         pen.text(corner, character, fill=ink, font=font)
+
+
+def _draw_braille(pen: "ImageDraw.ImageDraw", corner: tuple[int, int], dots: int, ink: Colour) -> None:
+    """Draw the dots of a character of Braille, which the font lacks: bit n of `dots` is dot n + 1 of Unicode's."""
+    for bit, (column, row) in enumerate(_BRAILLE):
+        if dots >> bit & 1:
+            x, y = corner[0] + 1 + 4 * column, corner[1] + 1 + 5 * row
+            pen.rectangle((x, y, x + 2, y + 2), fill=ink)
 
 
 def _mixed(ink: Colour, paper: Colour, part: float) -> Colour:

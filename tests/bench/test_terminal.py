@@ -35,14 +35,14 @@ def test_what_is_written_stands_where_a_terminal_has_it(written: str, lines: lis
 def test_colours_reach_the_picture(tmp_path: Path) -> None:
     from PIL import Image
 
-    terminal = Terminal(3, 1)
+    terminal = Terminal(4, 1)
     terminal.feed("\x1b[48;2;200;0;0m \x1b[0m\x1b[48;5;21m \x1b[0m")
-    terminal.feed("\x1b[1;32m█\x1b[0m")
+    terminal.feed("\x1b[1;32m█\x1b[0m\x1b[94m⠿\x1b[0m")
     draw(terminal, tmp_path / "picture.png")
 
     with Image.open(tmp_path / "picture.png") as picture:
         seen = {colour for _, colour in picture.convert("RGB").getcolors() or []}
-    assert {(200, 0, 0), (0, 0, 255), (122, 193, 114)} <= seen
+    assert {(200, 0, 0), (0, 0, 255), (122, 193, 114), (130, 180, 250)} <= seen
 
 
 def test_a_program_is_drawn_while_it_runs_and_stopped_as_by_ctrl_c() -> None:
