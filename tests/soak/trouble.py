@@ -38,6 +38,7 @@ class Trouble:
             "a supervisor, guard or replica killed": (8, self.kill_part),
             "a client killed amid a submission": (5, self.kill_client),
             "wall clock stepped": (2, self.step_clock),
+            "a lease file removed or emptied": (2, self.lose_lease),
             "memory taken by a stranger": (3, self.foreign_memory),
             "a GPU lost": (2, self.lose),
             "a GPU hangs": (2, self.hang),
@@ -71,6 +72,18 @@ class Trouble:
                 self.stage.journal.log(f"kill {name} of {job.id}: {pids[name]}")
                 _kill(pids[name])
                 return
+
+    def lose_lease(self) -> None:
+        """Its job runs on, and what it was granted is still not given to another."""
+        mine = [path for path in self.stage.host.leases.glob("*.lease") if path.stat().st_uid == os.geteuid()]
+        if mine:
+            path = self.random.choice(sorted(mine))
+            self.stage.journal.log(f"lose {path.name}")
+            with contextlib.suppress(FileNotFoundError):
+                if self.random.random() < 0.5:
+                    path.unlink()
+                else:
+                    os.truncate(path, 0)
 
     def kill_client(self) -> None:
         job = self.stage.jobs.new("client killed", ends=("completed", 0), detached=True)
