@@ -101,6 +101,7 @@ class Runner:
         self._output: Output = Logs(directory, trouble) if streams is None else AttachedStreams(streams)
         self._names: dict[int, str] = {}
         self._left: dict[int, Ended] = {}
+        self._ended_for_good: list[str] = []  # of which the share is still to be handed in
         self._passed_on = False
         self._signals: list[Signal] = []
         self._spawns: list[Spawn] = []
@@ -122,6 +123,7 @@ class Runner:
             self._advance()
             self._signal()
             self._spawn()
+            self._give_back()
             if self._finished is not None:
                 return self._finish(self._finished)
             self._save()
@@ -343,10 +345,18 @@ class Runner:
         if move.subject == JOB:
             return
         if move.after in REPLICA_TERMINAL:
+            self._ended_for_good.append(move.subject)
+
+    def _give_back(self) -> None:
+        """Hand in the shares of replicas that ended; not while strays live, which may still use their devices."""
+        if not self._ended_for_good or self._effects.spawner.strays():
+            return
+        for replica in self._ended_for_good:
             try:
-                self._effects.give_back(move.subject)
+                self._effects.give_back(replica)
             except (OSError, msgspec.MsgspecError) as error:
-                self._recorder.trouble(f"the share of {move.subject} is held until the job ends: {error}")
+                self._recorder.trouble(f"the share of {replica} is held until the job ends: {error}")
+        self._ended_for_good.clear()
 
     def _say(self, move: Move, message: str) -> None:
         """Put a message into the log of whom it is about: why the job ends, into those of all that still run."""

@@ -12,7 +12,7 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders, shares_used
-from gpusched.model.status import JobState
+from gpusched.model.status import JobState, ReplicaState
 from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from gpusched.supervisor.lease_processes import current_leases
 from gpusched.supervisor.start import (
@@ -89,6 +89,28 @@ def test_the_share_of_a_replica_that_has_ended_for_good_is_free_while_the_job_go
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
     hold.let_go()
     wait_until(lambda: held(leases) == HELD, "only the actor's share is left")
+
+
+@pytest.mark.parametrize("others", [(), (("actor.1", STAY),)], ids=["at the end of the job", "while it goes on"])
+def test_a_share_is_held_until_what_fled_from_its_replica_has_ended(
+    host: Host, leases: LeaseDirectory, tmp_path: Path, others: tuple[tuple[str, tuple[str, ...]], ...]
+) -> None:
+    """It may have memory of the device: whoever were granted the share before its end would find too little."""
+    gate = tmp_path / "gate"
+    stray = f"trap '' TERM; while ! test -e {gate}; do sleep 0.05; done"
+    fled = ("sh", "-c", f'setsid sh -c "{stray}" & sleep 0.3')
+    replicas = [replica(name, argv, device="GPU-a") for name, argv in (("actor.0", fled), *others)]
+    one = host.prepare(*replicas, stop_grace_s=600.0)
+    with leases.locked():
+        hold = leases.commit(one.directory.path.name, [share(1450)], one.directory.path)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    wait_until(lambda: one.replica("actor.0").state is ReplicaState.EXITED, "the replica has ended")
+    wait_until(lambda: others != () or one.status.state is JobState.STOPPING, "the job waits for what is left")
+    assert held(leases) == HELD
+
+    gate.touch()
+    wait_until(lambda: held(leases) == [], "the share is free")
 
 
 def test_a_grant_that_has_lapsed_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
