@@ -20,6 +20,7 @@ FRACTION_ONE: Final = 10_000
 """The whole, as a fraction: 1.0 is 10 000."""
 
 _LARGEST_MIB: Final = 1 << 30  # 1 PiB: far above any host, far below where sums could surprise
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _LARGEST_COUNT: Final = 1_000_000
 _MEMORY: Final = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([kmgt])(i?b?)", re.ASCII | re.IGNORECASE)
 _POWERS: Final = {"K": 1, "M": 2, "G": 3, "T": 4}
@@ -77,13 +78,12 @@ def format_mib(mib: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a span of time for people, in its two largest units: `2.5 s`, `3 min 7 s`, `2 h 0 min`, `3 d 4 h`."""
-    if seconds < 60:  # noqa: PLR2004 (seconds in a minute)
+    """Return a span of time, from a minute on in its two largest units: `2.5 s`, `3m07s`, `2h05m`, `3d04h`."""
+    if seconds < _MINUTE:
         return f"{seconds:.3g} s"
-    rest = round(seconds)
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, rest = divmod(rest, size)
-        if count or parts:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
+    whole = int(seconds)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
+    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"

@@ -161,10 +161,10 @@ def test_amounts_are_shown_in_the_unit_that_people_read_easily(mib: int, text: s
         (0, "0 s"),
         (0.25, "0.25 s"),
         (59, "59 s"),
-        (187, "3 min 7 s"),
-        (7200, "2 h 0 min"),
-        (7199.9, "2 h 0 min"),
-        (273_600, "3 d 4 h"),
+        (187, "3m07s"),
+        (7200, "2h00m"),
+        (7199.9, "1h59m"),
+        (273_600, "3d04h"),
     ],
 )
 def test_a_span_of_time_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:

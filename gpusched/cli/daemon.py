@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 import gpusched
+from gpusched.cli.text import printable
 from gpusched.errors import HostFault, NoDaemon, ProtocolError, UsageError
 from gpusched.settings import Settings, load_settings
 
@@ -139,7 +140,7 @@ def _status(settings: Settings, *, as_json: bool) -> None:
     if pong.malformed:
         print(f"dropped:  {pong.malformed} malformed messages")
     for problem in problems:
-        print(f"problem:  {problem}")
+        print(f"problem:  {printable(problem)}")
 
 
 def _drain(settings: Settings, action: Action, device: str, reason: str, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 
+from gpusched.cli.text import printable
 from gpusched.engines.wish import Wish, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
@@ -67,4 +68,4 @@ def _command_lines(specs: tuple[ReplicaSpec, ...]) -> Iterator[str]:
     names = [run[0].replica.name if len(run) == 1 else f"{run[0].replica.name}-{run[-1].replica.rank}" for run in runs]
     width = max(map(len, names))
     for name, run in zip(names, runs, strict=True):
-        yield f"  {name:<{width}}  {shlex.join(run[0].argv)}"
+        yield f"  {name:<{width}}  {printable(shlex.join(run[0].argv))}"

@@ -18,6 +18,7 @@ from gpusched.cli.active_python import active_python
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.cli.queue_options import QueueWish
 from gpusched.cli.screen import can_redraw
+from gpusched.cli.text import printable
 from gpusched.engines.local import Asked, commit, start_committed, stop_gently
 from gpusched.errors import HostFault, JobFailed, UsageError
 from gpusched.model.plan import Plan
@@ -147,7 +148,7 @@ def _introduce(
     for line in words:
         print(line)
     for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)):
-        print(f"warning: {warning}")
+        print(f"warning: {printable(warning)}")
     print(f"logs: {directory.logs}", flush=True)
 
 
@@ -173,20 +174,20 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
 
         print(json.dumps(msgspec.to_builtins(status)))
         return
-    from gpusched.cli.job_words import format_duration, plain_progress
+    from gpusched.cli.job_words import plain_progress, span
     from gpusched.supervisor.restart import exit_text
 
-    took = f" after {format_duration((status.ended or time.time()) - status.created)}" if status.created else ""
-    print(f"{status.id} {status.state}{took}" + (f": {status.message}" if status.message else ""))
+    took = f" after {span((status.ended or time.time()) - status.created)}" if status.created else ""
+    print(f"{status.id} {status.state}{took}" + (f": {printable(status.message)}" if status.message else ""))
     if status.progress:
         print(plain_progress(status.progress))
     failed = [replica for replica in status.replicas if replica.state == "failed"]
     for replica in failed[:3]:
-        print(f"  {replica.name}: {exit_text(replica.exit) if replica.exit else 'failed'}")
+        print(f"  {replica.name}: {printable(exit_text(replica.exit)) if replica.exit else 'failed'}")
         for line in last_lines(Path(replica.log or ""), 6):
-            print(f"    | {line[:_LONGEST_LINE]}")
+            print(f"    | {printable(line)[:_LONGEST_LINE]}")
     place = directory.path if status.engine is None else learner_directory(directory.path)
     found = sorted({path.name for pattern in _RESULTS for path in place.glob(pattern)})
     if found:
-        print(f"results: {place}: {', '.join(found)}")
+        print(f"results: {place}: {printable(', '.join(found))}")
     print(f"logs:    {directory.logs}")

@@ -11,11 +11,11 @@ from typing import Final
 
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, JoinedHost, ReplicaState, ReplicaStatus
+from gpusched.units import format_seconds
 
 __all__ = [
     "decimal",
     "end_line",
-    "format_duration",
     "host_words",
     "network_lines",
     "network_words",
@@ -29,7 +29,7 @@ __all__ = [
     "whole",
 ]
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_MINUTE: Final = 60
 _AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
 _MOST_NAMED: Final = 3
 
@@ -140,15 +140,9 @@ def end_line(job: JobStatus) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in at most seven characters: `42s`, `3m07s`, `2h05m`, `3d04h`."""
+    """Return a span of time in whole seconds, in at most seven characters: `42s`, `3m07s`, `2h05m`, `3d04h`."""
     whole = max(int(seconds), 0)
-    if whole < _MINUTE:
-        return f"{whole}s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
-    if whole < _DAY:
-        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
-    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+    return f"{whole}s" if whole < _MINUTE else format_seconds(whole)
 
 
 def plain_progress(report: Mapping[str, object]) -> str:
@@ -162,16 +156,6 @@ def plain_progress(report: Mapping[str, object]) -> str:
     return "  ".join(part for part in told if part)
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration for people: `42s`, `3m 07s`, `2h 05m`."""
-    whole = max(int(seconds), 0)
-    if whole < _MINUTE:
-        return f"{whole}s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE}m {whole % _MINUTE:02d}s"
-    return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02d}m"
-
-
 def number(value: object) -> float | None:
     """Return a reported value as a finite number, or None if it is none."""
     try:
@@ -183,12 +167,12 @@ def number(value: object) -> float | None:
 
 def whole(value: object) -> str:
     """Return a reported value as a whole number with commas, `-` if it is none."""
-    return "-" if (found := number(value)) is None else f"{found:,.0f}"
+    return "-" if (found := number(value)) is None else f"{round(found):,}"
 
 
 def decimal(value: object) -> str:
     """Return a reported value with two decimals, `-` if it is none."""
-    return "-" if (found := number(value)) is None else f"{found:.2f}"
+    return "-" if (found := number(value)) is None else f"{round(found, 2) + 0.0:.2f}"  # 0.0 for -0.0
 
 
 def _fault(job: JobStatus) -> ExitReason | None:

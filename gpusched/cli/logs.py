@@ -37,13 +37,15 @@ def logs(
 ) -> None:
     """Print what a job's processes have written, each line with its process in front if there are several.
 
+    Of a progress bar that redraws its line, only -f shows more than the last state.
+
     Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
     """
     settings = load_settings(os.environ)
     (found,) = find_jobs(settings, [job])
     if follow:
         found = _until_begun(settings, found)
-    tails = _tails(found, replica, lines, as_json=as_json)
+    tails = _tails(found, replica, lines, as_json=as_json, final=not follow)
     if not follow:
         for tail in tails:
             tail.show(last=True)
@@ -96,8 +98,8 @@ def _is_over(settings: Settings, job: str) -> bool:
         return True
 
 
-def _tails(job: "JobStatus", replica: str | None, lines: int | None, *, as_json: bool) -> list[LogTail]:
-    """Return what reads the logs of the replicas that are asked for. Raises NotFound where there are none."""
+def _tails(job: "JobStatus", replica: str | None, lines: int | None, *, as_json: bool, final: bool) -> list[LogTail]:
+    """Return what reads the logs of the replicas that are asked for; `final`: see Writer. Raises NotFound for none."""
     from gpusched.model.status import ENDED, JOB_TERMINAL
 
     names = [one.name for one in job.replicas]
@@ -115,6 +117,6 @@ def _tails(job: "JobStatus", replica: str | None, lines: int | None, *, as_json:
         )
     width = max(len(name) for name, _ in logged)
     return [
-        LogTail(path, lines, Writer(name, width=width if len(logged) > 1 else 0, as_json=as_json))
+        LogTail(path, lines, Writer(name, width=width if len(logged) > 1 else 0, as_json=as_json, final=final))
         for name, path in logged
     ]

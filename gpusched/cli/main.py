@@ -25,7 +25,7 @@ COMMANDS: Final = {
     "plan": "Say which process would go on which GPU, and why.",
     "launch": "Start a workload and follow it to its end.",
     "new": "Write a workload of your own, to begin with.",
-    "export": "Write a plan as manifests for Kubernetes or Compose.",
+    "export": "Write a plan as manifests for Kubernetes or Compose, or as a batch script for Slurm.",
     "join": "Run actors here for a learner on another host.",
     "run": "Run a command on GPUs that are free, as if it stood there alone.",
     "status": "Show devices, jobs and processes.",
@@ -59,6 +59,7 @@ _COLLECTED_AFTER: Final = 50_000
 """Objects. Most commands end before there are so many: imports alone would have them looked through 60 times."""
 
 _INTERRUPTED: Final = 130
+_MORE_FILES: Final = "this shell lets a process open too few files: ulimit -n 1024"
 _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -154,16 +155,18 @@ def _named(arguments: Sequence[str]) -> str | None:
 
 
 def _tell(error: GpuschedError, *, as_json: bool) -> None:
+    short_of_files = any(os.strerror(number) in error.message for number in (errno.EMFILE, errno.ENFILE))
+    hint = _MORE_FILES if short_of_files else error.hint  # whatever was to be opened, that one is not at fault
     if as_json:
         import json
 
-        print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}}))
+        print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": hint}}))
     else:
         from gpusched.cli.text import printable
 
         print(f"gpusched: {printable(error.message)}", file=sys.stderr)
-        if error.hint:
-            print(f"  hint: {printable(error.hint)}", file=sys.stderr)
+        if hint:
+            print(f"  hint: {printable(hint)}", file=sys.stderr)
 
 
 def _is_of_typer(error: Exception, kind: str) -> bool:

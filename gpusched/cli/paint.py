@@ -10,9 +10,9 @@ from typing import Final, Self, TextIO
 
 from gpusched.cli.text import cell_width, crop, printable
 
-__all__ = ["Text", "colours_of", "painted", "width_of"]
+__all__ = ["Text", "colours_of", "is_plain", "painted", "width_of"]
 
-_WITHOUT_COLOUR: Final = ("dumb", "unknown")
+_WITHOUT_ESCAPES: Final = ("", "dumb", "unknown")
 _ATTRIBUTES: Final = {"bold": "1", "dim": "2"}  # ECMA-48, SGR; the colours are 30 to 37, and 90 to 97 where brighter
 _NAMES: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _LEVELS: Final = (0, 95, 135, 175, 215, 255)  # of red, green and blue in the palette of 256 colours (xterm)
@@ -106,11 +106,16 @@ class Text:
                 return
 
 
+def is_plain(stream: TextIO) -> bool:
+    """Return whether no escape sequence may be written: there is no terminal, or none that is known to take them."""
+    return not stream.isatty() or os.environ.get("TERM", "") in _WITHOUT_ESCAPES
+
+
 def colours_of(stream: TextIO) -> int:
     """Return how many colours to use: 0 where there is no terminal or the person wants none (no-color.org), 16, 256."""
-    kind = os.environ.get("TERM", "")
-    if not stream.isatty() or kind in _WITHOUT_COLOUR or os.environ.get("NO_COLOR"):
+    if is_plain(stream) or os.environ.get("NO_COLOR"):
         return 0
+    kind = os.environ["TERM"]
     return _PALETTE if "256" in kind or os.environ.get("COLORTERM") in ("truecolor", "24bit") else 16
 
 

@@ -7,6 +7,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from gpusched.cli.paint import is_plain
 from gpusched.cli.text import printable
 from gpusched.doctor.facts import Finding
 
@@ -20,7 +21,7 @@ _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 def print_findings(findings: Sequence[Finding], file: TextIO) -> None:
     """Print the findings and how many there are of each kind. Where there is no terminal, plain text without marks."""
-    console = Console(file=file, highlight=False, soft_wrap=True)
+    console = Console(file=file, highlight=False, soft_wrap=True, color_system=None if is_plain(file) else "auto")
     width = console.width if console.is_terminal else _WIDTH_OF_A_PIPE
     drawn = console.is_terminal and (file.encoding or "ascii").lower().startswith("utf")
     names = max((len(finding.check) for finding in findings), default=0)

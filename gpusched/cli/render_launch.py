@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_words import decimal, format_duration, network_lines, ready_words, whole
+from gpusched.cli.job_words import decimal, network_lines, ready_words, span, whole
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text
@@ -69,7 +69,7 @@ def _headline(scene: Scene) -> Text:
     text = Text()
     text.append(job.id, style="bold")
     text.append(f"  {job.state}", style="green" if job.state == "running" else "yellow")
-    text.append(f"  {format_duration((job.ended or scene.now) - job.created)}")
+    text.append(f"  {span((job.ended or scene.now) - job.created)}")
     text.append(f"  {_processes(job)}")
     if job.counts:
         text.append(f" on {len(job.counts)} devices {list(job.counts)}")
@@ -113,8 +113,8 @@ def _numbers(scene: Scene) -> Text:
 def _curve(scene: Scene, width: int, height: int) -> Text:
     lines = draw_chart(scene.points, width, height, unicode=scene.unicode)
     times = [time for time, _ in scene.points]
-    span = max(times) - min(times) if times else 0.0
-    lines.append(f"{'score':>8}  {'0s':<{max(width - 24, 1)}}{format_duration(span):>10}")
+    seconds = max(times) - min(times) if times else 0.0
+    lines.append(f"{'score':>8}  {'0s':<{max(width - 24, 1)}}{span(seconds):>10}")
     return Text("\n".join(lines), style="cyan")
 
 

@@ -14,7 +14,6 @@ from gpusched.cli.job_words import span, state_words, what
 from gpusched.cli.paint import colours_of, width_of
 from gpusched.cli.text import cell_width, cut, printable
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
-from gpusched.units import format_mib
 
 __all__ = ["draw_table", "print_table"]
 
@@ -29,6 +28,7 @@ _COLOURS: Final = {
     JobState.LOST: "31",
 }
 _LONGEST_NAME: Final = 16
+_MANY_MIB: Final = 10 * 1024
 _SHORTEST_COMMAND: Final = 12
 _RIGHT: Final = ("PROCS", "MEMORY", "TIME", "AGE")
 _FIRST_TO_GO: Final = ("AGE", "PROCS", "MEMORY")
@@ -78,7 +78,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> list[_Column]:
         _Column("STATE", [state_words(job) for job in jobs]),
         _Column("PROCS", [_processes(job) for job in jobs]),
         _Column("GPUS", [_devices(job) for job in jobs]),
-        _Column("MEMORY", [_memory(job) for job in jobs]),
+        _Column("MEMORY", _memory(jobs)),
         _Column("TIME", [_time(job, now) for job in jobs]),
         _Column("AGE", [span(now - job.created) for job in jobs]),
         _Column("COMMAND", [what(job) for job in jobs]),
@@ -142,9 +142,14 @@ def _devices(job: JobStatus) -> str:
     return ("~" if job.simulated else "") + ",".join(told) if told else "-"
 
 
-def _memory(job: JobStatus) -> str:
-    shares = sum(one.share_mib + sum(share.share_mib for share in one.further) for one in job.replicas)
-    return format_mib(shares) if shares else "-"
+def _memory(jobs: Sequence[JobStatus]) -> list[str]:
+    """Return what each job holds, all in one unit, so that a column of numbers can be compared."""
+    shares = [
+        sum(one.share_mib + sum(share.share_mib for share in one.further) for one in job.replicas) for job in jobs
+    ]
+    if max(shares, default=0) >= _MANY_MIB:
+        return [f"{mib / 1024:.1f} GiB" if mib else "-" for mib in shares]
+    return [f"{mib} MiB" if mib else "-" for mib in shares]
 
 
 def _time(job: JobStatus, now: float) -> str:

@@ -30,6 +30,7 @@ from gpusched.cli.queue_options import (
     TimeLimit,
     parse_grace,
 )
+from gpusched.cli.text import printable
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
 from gpusched.settings import load_settings, places
 
@@ -221,21 +222,23 @@ def _tell_end(job: "JobStatus") -> None:
     """Say on stderr what the exit code does not: who ended the command, or why it did not start."""
     end = job.replicas[0].exit
     if end is not None and end.kind == "spawn-failed":
-        print(f"gpusched: {end.message}", file=sys.stderr)
+        print(f"gpusched: {printable(end.message or '')}", file=sys.stderr)
     elif job.message and (end is None or end.kind not in ("completed", "crashed", "signalled")):
-        print(f"gpusched: {job.id}: {job.message}", file=sys.stderr)
+        print(f"gpusched: {job.id}: {printable(job.message)}", file=sys.stderr)
 
 
 class _Notice:
     """One line on stderr: always the latest one in a terminal, only the first one elsewhere."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        from gpusched.cli.paint import is_plain
+
+        self._live = not is_plain(sys.stderr)
         self._shown = ""
 
     def show(self, text: str) -> None:
         """Show the line."""
-        from gpusched.cli.text import cut, printable
+        from gpusched.cli.text import cut
 
         line = printable(text)
         with suppress(OSError):  # a full disk under stderr is no reason to lose one's place

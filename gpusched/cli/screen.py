@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from gpusched.cli.paint import is_plain
+
 __all__ = ["Screen", "can_redraw"]
 
 # xterm control sequences: 1049 the other screen, 25 the cursor, 7 wrapping at the edge, 2026 hold what is drawn
@@ -21,13 +23,12 @@ _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"
 _QUIT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_WITHOUT_CURSOR: Final = ("dumb", "unknown")
 _NOTED: Final = (*_QUIT, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 
 
 def can_redraw() -> bool:
     """Return whether the standard output is a terminal, and one whose cursor can be moved."""
-    return sys.stdout.isatty() and os.environ.get("TERM") not in _WITHOUT_CURSOR
+    return not is_plain(sys.stdout)
 
 
 class Screen:

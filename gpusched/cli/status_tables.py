@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.cli.job_words import format_duration, network_lines, plain_progress, ready_words
+from gpusched.cli.job_words import network_lines, plain_progress, ready_words, span
 from gpusched.cli.paint import Text
 from gpusched.cli.snapshot import Snapshot
 from gpusched.cli.text import printable
@@ -219,7 +219,7 @@ def _time(job: JobStatus, now: float) -> str:
     """Return how long the job has run."""
     if job.state is JobState.QUEUED:
         return "-"
-    return format_duration((job.ended or now) - (job.started or job.created))
+    return span((job.ended or now) - (job.started or job.created))
 
 
 def _progress(job: JobStatus) -> str:

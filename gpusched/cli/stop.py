@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 import typer
@@ -32,17 +32,19 @@ def stop(
     Example: gpusched stop snake-4
     """
     from gpusched.control.messages import Stop
+    from gpusched.model.status import JOB_TERMINAL
 
     if bool(jobs) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
     settings = load_settings(os.environ)
     with link_to_change(settings, jobs or ()) as link:
-        ids = [job.id for job in link.jobs(jobs or ())] if jobs or has_jobs(settings) else []
+        found = link.jobs(jobs or ()) if jobs or has_jobs(settings) else ()
+        ids, over = [job.id for job in found], {job.id for job in found if job.state in JOB_TERMINAL}
         told = link.done(Stop(ids=tuple(jobs or ()), everything=everything, kill=kill)) if ids else ()
         if not ids and not as_json:
             print("no job runs or waits")
         if not no_wait:
-            _wait(link, ids, as_json=as_json)
+            _wait(link, ids, over, as_json=as_json)
         elif not as_json:
             for line in told:
                 print(line)
@@ -52,8 +54,8 @@ def stop(
             print_jobs(link.jobs(ids) if ids else ())
 
 
-def _wait(link: Link, ids: Sequence[str], *, as_json: bool) -> None:
-    """Wait until the jobs have ended, and tell each; Ctrl-C is KeyboardInterrupt."""
+def _wait(link: Link, ids: Sequence[str], over: Collection[str], *, as_json: bool) -> None:
+    """Wait until the jobs have ended, and tell each; `over` had ended before. Ctrl-C is KeyboardInterrupt."""
     from gpusched.cli.job_words import end_line
 
     left = set(ids)
@@ -61,7 +63,9 @@ def _wait(link: Link, ids: Sequence[str], *, as_json: bool) -> None:
         for job in ends(link, ids):
             left.discard(job.id)
             if not as_json:
-                print(end_line(job), flush=True)
+                line = end_line(job)
+                before = f"{job.id} had ended before: {line.removeprefix(f'{job.id} ')}"
+                print(before if job.id in over else line, flush=True)
     except KeyboardInterrupt:
         print(f"still stopping: {', '.join(sorted(left))}; at once: gpusched stop --kill", file=sys.stderr)
         raise

@@ -352,6 +352,7 @@ restart = {{ policy = "on-failure", max = 1 }}
 
     assert told.returncode == 1
     assert told.stdout.count("(crashed with code 3: no such ? data)") == 2
+    assert not {"\x1b", "\x07"} & set(told.stdout), "nor do the last lines of the log move a cursor"
     assert "toy-1 failed" in told.stdout
     assert command.job()["replicas"][0]["exit"]["message"] == "no such ? data"
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from gpusched.cli.log_tail import LogTail, Writer
 from tests.cli.command import Command, until
-from tests.cli.queue import ONE_GPU, queue, until_state
+from tests.cli.queue import GPUSCHED, ONE_GPU, queue, until_state
 from tests.patience import PATIENCE_S
 
 LINES = ("--num-gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
@@ -32,6 +33,23 @@ def test_the_log_of_one_process_is_printed_as_it_is(command: Command) -> None:
     assert whole.endswith(" ---\nline 1\nline 2\nline 3\nline 4\nline 5\nend")
     assert command.run("logs", name, "--lines", "2").stdout == "line 5\nend"
     assert command.run("logs", name, "-n", "0").stdout == ""
+
+
+def test_of_a_bar_that_redraws_its_line_the_last_state_is_printed_and_all_where_it_is_followed(
+    command: Command,
+) -> None:
+    script = "i=0; while [ $i -lt 300 ]; do printf 'step %d/300\\r' $i; i=$((i+1)); done; printf 'done\\r\\nlast\\rend'"
+    name = queue(command, "--num-gpus", "0", "--", "sh", "-c", script)
+    command.run("wait", name)
+    plain = [*GPUSCHED, "logs", name]
+
+    def shown(*words: str) -> bytes:
+        return subprocess.run([*plain, *words], env=command.env, capture_output=True, check=True).stdout
+
+    assert shown().partition(b" ---\n")[2] == b"done\r\nend"
+    assert shown("--lines", "2") == b"done\r\nend"
+    assert shown("-f").count(b"step ") == 300
+    assert [json.loads(line)["line"] for line in shown("--json").splitlines()][1:] == ["done\r", "end"]
 
 
 def test_several_processes_are_told_apart(command: Command) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.cli.queue import SLEEP, queue, until_state
+from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_S
 from tests.stand_in.library import FOUR_V100, StandIn
 
@@ -130,3 +131,29 @@ def test_the_shell_completes_workloads_policies_and_jobs(command: Command) -> No
         )
 
         assert told.stdout.split() == [wanted], line
+
+
+@pytest.mark.parametrize("files", [8, 16])
+def test_where_too_few_files_may_be_open_no_directory_is_blamed(files: int, command: Command) -> None:
+    few = Command(command.home, within=("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"))
+
+    told = few.run("run", "-d", "--num-gpus", "0", "--", "true")
+
+    assert "Too many open files" in told.stderr
+    assert told.stderr.splitlines()[1] == "  hint: this shell lets a process open too few files: ulimit -n 1024"
+
+
+def test_the_list_of_commands_names_all_that_export_writes(command: Command) -> None:
+    told = " ".join(command.run("--help").stdout.split())
+
+    assert all(kind in told for kind in ("Kubernetes", "Compose", "Slurm"))
+
+
+@pytest.mark.parametrize(("asks", "last"), [("doctor", "daemon"), ("ps", "sleep 1000"), ("status", "release run-1")])
+def test_a_terminal_without_a_name_gets_no_escape_sequences(asks: str, last: str, command: Command) -> None:
+    queue(command, "--hold", *SLEEP)
+    window = Terminal([sys.executable, "-m", "gpusched", asks], command.env | {"TERM": ""})
+    try:
+        assert "\x1b" not in window.see(last)
+    finally:
+        window.close()

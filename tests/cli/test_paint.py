@@ -73,6 +73,8 @@ def test_spaces_at_the_end_go_whatever_their_style() -> None:
         ({"TERM": "linux"}, 16),
         ({"TERM": "xterm", "COLORTERM": "truecolor"}, 256),
         ({"TERM": "dumb"}, 0),
+        ({"TERM": ""}, 0),
+        ({}, 0),
         ({"TERM": "xterm-256color", "NO_COLOR": "1"}, 0),
     ],
 )

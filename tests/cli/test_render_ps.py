@@ -59,6 +59,17 @@ def test_a_held_job_is_called_held() -> None:
     assert state_words(job(state=JobState.QUEUED, held=True)) == "held"
 
 
+def test_a_column_of_memory_has_one_unit() -> None:
+    small = job(replicas=(replica(device_index=0, share_mib=962),))
+    large = job(replicas=(replica(device_index=1, share_mib=15360),))
+
+    def memory(*jobs: JobStatus) -> list[str]:
+        return [" ".join(row.split()[4:6]) for row in table(*jobs)[1:]]
+
+    assert memory(small) == ["962 MiB"]
+    assert memory(small, large) == ["0.9 GiB", "15.0 GiB"]
+
+
 def test_a_row_tells_devices_memory_and_the_whole_command() -> None:
     share = DeviceShare(device_index=3, device_uuid="GPU-3", share_mib=6000)
     one = replica(device_index=1, share_mib=6000, further=(share,))
@@ -135,9 +146,9 @@ def test_spans_are_short(seconds: float, text: str) -> None:
 
 
 def test_the_end_of_a_job_in_one_line() -> None:
-    ended = job(state=JobState.FAILED, started=NOW - 60, ended=NOW, message="its time limit of 1 min is over")
+    ended = job(state=JobState.FAILED, started=NOW - 60, ended=NOW, message="its time limit of 1m00s is over")
 
-    assert end_line(ended) == "run-1 failed after 1m00s: its time limit of 1 min is over"
+    assert end_line(ended) == "run-1 failed after 1m00s: its time limit of 1m00s is over"
 
 
 def test_what_a_job_has_to_do_with_other_hosts_stands_behind_its_workload() -> None:

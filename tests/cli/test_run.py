@@ -38,6 +38,7 @@ def test_a_program_that_is_not_there_or_cannot_run_is_told_as_a_shell_does(comma
     broken = command.run(*FREE, "--", str(odd))
 
     assert [told.returncode for told in (missing, plain, broken)] == [127, 126, 127]
+    assert "\x1b" not in command.run(*FREE, "--", "no-such\x1b[2J").stderr
     assert "no-such-program" in missing.stderr
     assert "gpusched: " in broken.stderr
     assert missing.stdout + plain.stdout + broken.stdout == ""

@@ -22,7 +22,7 @@ def test_it_waits_until_each_has_ended_and_tells_it(command: Command) -> None:
         [waiting, "cancelled"],
     ]
     assert {job["state"] for job in jobs(command).values()} == {"cancelled"}
-    assert command.run("stop", running).stdout.startswith(f"{running} cancelled")
+    assert command.run("stop", running).stdout.startswith(f"{running} had ended before: cancelled")
 
 
 def test_all_means_those_that_run_and_those_that_wait(command: Command) -> None:
@@ -67,6 +67,15 @@ def test_ctrl_c_ends_the_waiting_not_the_stopping(command: Command) -> None:
     assert stopping.returncode == 130
     assert f"still stopping: {name}" in said
     command.run("stop", name, "--kill")
+
+
+def test_a_job_that_had_ended_was_not_stopped_now(command: Command) -> None:
+    first = queue(command, "--hold", *SLEEP)
+    command.run("stop", first)
+    command.run("run", "--num-gpus", "0", "--", "true")
+
+    assert command.run("stop", first).stdout.startswith(f"{first} had ended before: cancelled")
+    assert command.run("stop", "run-2").stdout.startswith("run-2 had ended before: succeeded")
 
 
 def test_no_wait_returns_at_once(command: Command) -> None:

@@ -335,7 +335,7 @@ def test_whom_a_time_limit_would_let_by_is_told_the_longest() -> None:
     decision = decide([job("head", whole(1)), slow], host(100), [lease("old", 50)], running)
     told = decision.why["slow"]
     assert told.startswith("needs 0.4 of one GPU, 40 of 100 MiB; there is room for it, but head")
-    assert told.endswith("with a --time-limit of at most 11 min 0 s it may pass")
+    assert told.endswith("with a --time-limit of at most 11m00s it may pass")
     for limit, goes in ((660.0, ["slow"]), (661.0, [])):
         timed = job("slow", part(0.4), created=2, time_limit_s=limit, workload=slow_to_stop)
         assert started(decide([job("head", whole(1)), timed], host(100), [lease("old", 50)], running)) == goes

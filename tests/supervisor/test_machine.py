@@ -454,7 +454,7 @@ def test_the_time_limit_stops_the_job_and_fails_it() -> None:
     assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=True, overdue=True) for rank in (0, 1)]
     machine.handle(Ended(replica="part.0", signal=9, now=7200.4))
     assert asked(machine.handle(Ended(replica="part.1", signal=9, now=7200.4))) == [FinishJob(state=JobState.FAILED)]
-    assert machine.message == "its time limit of 2 h 0 min is over"
+    assert machine.message == "its time limit of 2h00m is over"
 
 
 def test_the_time_limit_counts_from_the_first_tick_and_holds_during_a_backoff() -> None:
