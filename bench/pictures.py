@@ -24,7 +24,7 @@ __all__ = ["main"]
 IMAGES: Final = ROOT / "docs" / "images"
 _GPUSCHED: Final = (sys.executable, "-P", "-m", "gpusched")
 _COLUMNS: Final = 106
-_LEARNT_S: Final = 100.0
+_LEARNT_S: Final = 150.0
 _PARTS: Final = (0.69, 0.79, 0.73, 0.81, 0.62, 0.66)
 """How much of its share each process is shown to use."""
 _FOREIGN_MIB: Final = 2944
