@@ -18,13 +18,11 @@ from gpusched.daemon.parts import Parts
 from gpusched.daemon.view import told
 from gpusched.errors import HostFault
 from gpusched.model.status import JobState
+from gpusched.supervisor.jobdir import START_PATIENCE_S
 
 __all__ = ["call_lost", "jobs_without_database"]
 
 _LOG: Final = logging.getLogger(__name__)
-_MADE_S: Final = 1.0
-"""How long a launch in the foreground may need for the first thing in the directory that it has made."""
-
 _NAMED: Final = 3
 _GONE: Final = "the database was removed that knew what it was to run: submit it again"
 
@@ -55,8 +53,9 @@ def jobs_without_database(database: Path, jobs: Path) -> list[str]:
 
 def call_lost(parts: Parts, names: Sequence[str]) -> None:
     """Have the new database know the jobs that waited in the one before as lost."""
-    for name in names:
-        path = parts.settings.state_dir / "jobs" / name
+    jobs = parts.settings.state_dir / "jobs"
+    for name in sorted({*names} & {*_unstarted(jobs)}):  # a launch may have just made the directory when it was read
+        path = jobs / name
         when = path.stat().st_mtime if path.exists() else time.time()
         job = Job(id=name, run_dir=str(path), created=when, state=JobState.LOST, ended=time.time(), message=_GONE)
         parts.book.adopt(msgspec.structs.replace(job, last=told(job)))
@@ -72,9 +71,12 @@ def _unstarted(jobs: Path) -> list[str]:
 
 
 def _is_unstarted(entry: "os.DirEntry[str]") -> bool:
+    """Return whether nothing is in a job's directory, or for long no more than a start that failed has left."""
     try:
-        old = abs(time.time() - entry.stat(follow_symlinks=False).st_mtime) > _MADE_S
         with os.scandir(entry.path) as content:
-            return old and next(content, None) is None
+            if next(content, None) is None:
+                return True
+        old = abs(time.time() - entry.stat(follow_symlinks=False).st_mtime) > START_PATIENCE_S
+        return old and not any(os.path.lexists(f"{entry.path}/{name}") for name in ("spec.json", "status.json"))
     except OSError:
         return False

@@ -18,6 +18,7 @@ import msgspec
 from gpusched.engines.base import Seen, Stage
 from gpusched.engines.wish import Wish, xla_variable
 from gpusched.errors import HostFault, NotFound
+from gpusched.files import remove_tree
 from gpusched.model.job import Network, Part
 from gpusched.model.plan import Plan
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
@@ -55,11 +56,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committed(NamedTuple):
-    """A job whose plan is made and whose leases are held by this process."""
+    """A job whose plan is made and whose leases are held by this process. `made`: its directory is of this start."""
 
     directory: JobDirectory
     plan: Plan
     hold: "Hold"
+    made: bool = False
 
 
 class Local:
@@ -115,14 +117,23 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
             plan = numbered_from(plan, asked.part.first)
         directory = create(settings.state_dir, asked.workload.name) if make is None else make()
         job = directory.path.name
-        return Committed(directory, plan, leases.commit(job, leases_of_plan(plan, job), directory.path))
+        try:
+            hold = leases.commit(job, leases_of_plan(plan, job), directory.path)
+        except BaseException:
+            if make is None:
+                remove_tree(directory.path)
+            raise
+        return Committed(directory, plan, hold, made=make is None)
 
 
 def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
-    """Start the job's supervisor; if it does not come up, its leases are given back. Raises HostFault."""
-    from gpusched.supervisor.start import call_off, start
+    """Start the job's supervisor; if it does not come up, its leases are given back. Raises HostFault.
 
-    directory, plan, hold = job
+    A directory in which that could not be left, as on a full disk, is removed.
+    """
+    from gpusched.supervisor.start import start
+
+    directory, plan, hold, made = job
     try:
         if asked.network is not None:
             from gpusched.supervisor.network import prepare_network
@@ -130,11 +141,22 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
             prepare_network(directory, asked.workload.name, asked.options, asked.network)
         start(directory, _spec(directory, asked, plan, settings), os.environ | places(os.environ))
     except BaseException:
-        if call_off(directory):
+        if _called_off(directory):
             hold.withdraw()
+            if made and not os.path.lexists(directory.status):
+                remove_tree(directory.path)
         raise
     finally:
         hold.let_go()
+
+
+def _called_off(directory: JobDirectory) -> bool:
+    from gpusched.supervisor.start import call_off
+
+    try:
+        return call_off(directory)
+    except HostFault:  # where there is no room for guard.lock, no guard starts
+        return not os.path.lexists(directory.guard_lock)
 
 
 def stop_gently(directory: JobDirectory) -> None:

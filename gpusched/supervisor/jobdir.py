@@ -162,7 +162,11 @@ class JobDirectory:
 def create(state_dir: Path, workload: str) -> JobDirectory:
     """Make the directory of a new job, ready for its start; see `reserve`. Raises HostFault where it cannot be made."""
     directory = reserve(state_dir, workload)
-    complete(directory)
+    try:
+        complete(directory)
+    except BaseException:
+        remove_tree(directory.path)
+        raise
     return directory
 
 
@@ -192,7 +196,8 @@ def complete(directory: JobDirectory) -> None:
         for path in (directory.logs, directory.ready, directory.tmp):
             make_private(path)
     except OSError as error:
-        raise HostFault(f"{directory.path}: {error.strerror}", "see that the state directory is writable") from None
+        hint = "see that the state directory has room and is writable"
+        raise HostFault(f"{error.filename or directory.path}: {error.strerror}", hint) from None
 
 
 def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:

@@ -43,6 +43,8 @@ __all__ = [
 
 _LOOK_EVERY_S: Final = 0.01
 _MOST_NONCE: Final = 4096
+_LITTLE_ROOM: Final = 1 << 16  # bytes; what was written amid a failure may have gone again
+_FEW_FILES: Final = 8
 
 
 def this_process() -> ProcessIdentity:
@@ -115,7 +117,7 @@ def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
         if status is not None and status.supervisor_pid is not None:
             return status.supervisor_pid
         if ended:
-            words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
+            words = last_lines(directory.supervisor_log, 1) or [_without_words(directory)]
             raise _did_not_start(directory, spec, words[0])
         if time.monotonic() > deadline:
             with suppress(ProcessLookupError):
@@ -258,6 +260,15 @@ def _has_ended(guard: int) -> bool:
         return True
 
 
+def _without_words(directory: JobDirectory) -> str:
+    """Return what is to be told of a guard that ended and wrote nothing: on a full disk it could not."""
+    with suppress(OSError):
+        room = os.statvfs(directory.path)
+        if room.f_bavail * room.f_bsize < _LITTLE_ROOM or (room.f_files and room.f_favail < _FEW_FILES):
+            return f"it ended without a word, and there is hardly any room left in {directory.path}"
+    return "it ended without a word"
+
+
 def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFault:
     """Leave the job behind as failed, and return what to tell."""
     message = f"the supervisor of {spec.id} did not start: {why}"
@@ -265,5 +276,5 @@ def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFaul
     try:
         directory.write_status(status)
     except OSError as error:
-        message = f"{message}; {directory.status}: {error.strerror}"
+        return HostFault(f"{message}; {directory.status}: {error.strerror}", "make room or make it writable")
     return HostFault(message, f"see {directory.supervisor_log}")

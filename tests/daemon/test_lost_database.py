@@ -18,7 +18,6 @@ def waiting(daemon: Daemon) -> tuple[str, str]:
     daemon.command.run("daemon", "stop")
     assert daemon.process is not None
     daemon.process.wait()
-    os.utime(daemon.state / "jobs" / held, (1e9, 1e9))
     return over, held
 
 
