@@ -200,8 +200,6 @@ def _require_program(program: str) -> None:
     """End as a shell does where there is no such program: with 127, or 126 where it cannot be executed."""
     if shutil.which(program) is not None:
         return
-    from gpusched.cli.text import printable
-
     there = "/" in program and Path(program).exists()
     why = "it is no program that can be executed" if there else "there is no such program"
     print(f"gpusched: {printable(program)}: {why}", file=sys.stderr)
