@@ -11,6 +11,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun = "stop"        # a replica that uses more than its share: "warn" of it, or "stop" it and start it again
     overrun_grace = 10      # for so many seconds it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
+    default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: local, slurm or ray
 """
 
@@ -33,6 +34,9 @@ ENGINES: Final = ("local", "slurm", "ray")
 """What can have a job's processes run: this host, or a cluster."""
 
 
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {"overrun": ("warn", "stop"), "engine": ENGINES}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What does not depend on the workload. Memory in MiB, `headroom` in 1/10 000.
 
@@ -48,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
     engine: str = "local"
+    default_machine: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which another process finds the same directories, wherever it runs."""
@@ -78,19 +83,20 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         elif key == "state_dir" and isinstance(value, str) and value:
             if not environ.get("GPUSCHED_STATE_DIR"):
                 values["state_dir"] = (path.parent / _expanded(value, where)).absolute()
-        elif key == "overrun" and value in ("warn", "stop"):
-            values["overrun"] = value
+        elif value in _CHOICES.get(key, ()):
+            values[key] = value
         elif key == "overrun_grace" and _is_number(value, 0, 86400):
             values["overrun_grace_s"] = float(value)
         elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
             values["most_jobs"] = value
-        elif key == "engine" and value in ENGINES:
-            values["engine"] = value
+        elif key == "default_machine" and isinstance(value, str) and value:
+            is_path = "/" in value or value.endswith(".json")
+            values["default_machine"] = str((path.parent / _expanded(value, where)).absolute()) if is_path else value
         else:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                'overrun_grace = 10, most_jobs = 64, engine = "local", "slurm" or "ray"',
+                'overrun_grace = 10, most_jobs = 64, engine = "local", "slurm" or "ray", default_machine = "4x16GiB"',
             )
     return _in_utf8(msgspec.convert(values, Settings))
 

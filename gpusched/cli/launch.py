@@ -30,7 +30,7 @@ from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
-from gpusched.engines.wish import Wish, visible_here
+from gpusched.engines.wish import Wish, machine_meant, visible_here
 from gpusched.errors import UsageError
 from gpusched.settings import Settings, load_settings
 
@@ -113,9 +113,8 @@ def launch(
     picked = with_active_python(load_workload(workload), os.environ)
     named = picked.workload
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
-    least, visible = 1 if listen is None else 0, visible_here(os.environ, machine)
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, least, visible)
     settings = load_settings(os.environ)
+    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
     cluster = ClusterWish(
         engine, nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()), address, patience
     )
@@ -128,6 +127,8 @@ def launch(
         return
     if (notice := picked.notice()) is not None and not as_json:
         print(f"gpusched: {notice}", file=sys.stderr)
+    machine = machine_meant(machine, settings)
+    wish = wish._replace(machine=machine, visible=visible_here(os.environ, machine))
     require_modules(loaded)
     if not queue.follows:  # what goes before may still make the programs
         require_programs(loaded)

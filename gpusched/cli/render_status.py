@@ -82,6 +82,9 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         for machine in sorted({job.machine for job in snapshot.jobs if job.simulated}):
             hint = f"the simulated devices are shown by: gpusched status --machine {machine}"
             yield from wrapped(hint, paper.room, style="dim")
+    if snapshot.default_machine is not None:
+        told = f"default_machine is {snapshot.default_machine}: plan, launch and run mean it, and simulate its devices"
+        yield from wrapped(f"{told}; this host: --machine here", paper.room, style="bold yellow")
     blocks = len(devices) <= _MOST_BLOCKS
     for device in devices:
         if blocks:

@@ -31,6 +31,7 @@ from gpusched.cli.queue_options import (
     parse_grace,
 )
 from gpusched.cli.text import printable
+from gpusched.engines.wish import machine_meant
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
 from gpusched.settings import load_settings, places
 
@@ -84,8 +85,10 @@ def run(
     if not detach and (as_json or requeue):
         option = "--json" if as_json else "--requeue"
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
-    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine, processes)
     settings = load_settings(os.environ)
+    if num_gpus != "0":
+        machine = machine_meant(machine, settings)
+    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine, processes)
     submission = command_submission(command, wish, queue, None if detach else this_process(), parse_grace(grace))
     if not queue.follows:  # what goes before may still make the program
         _require_program(command[0])

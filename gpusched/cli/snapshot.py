@@ -32,7 +32,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `jobs` are those that live, oldest first, then those that ended within the last hour, latest first; those that wait
     are known to the daemon alone, and `queue_problem` says why it did not tell of them. `load` is the host's load
-    average over a minute, None where it is not this host's moment.
+    average over a minute, None where it is not this host's moment. `default_machine`: what the configuration has plans
+    made for instead of this host.
     """
 
     inventory: Inventory
@@ -42,6 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     load: float | None = None
     queue_problem: str | None = None
+    default_machine: str | None = None
 
 
 def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]:
@@ -54,7 +56,7 @@ def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]
         from gpusched.probe.nvml import NvmlProbe
 
         probe = NvmlProbe()
-        return lambda: _of_this_host(probe, settings)
+        return lambda: msgspec.structs.replace(_of_this_host(probe, settings), default_machine=settings.default_machine)
     return lambda: _of_another(machine, settings)
 
 

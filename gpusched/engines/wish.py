@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gpusched import contract
-from gpusched.errors import NotNow
+from gpusched.errors import NotNow, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import Lease
@@ -15,7 +15,11 @@ from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
 
-__all__ = ["Wish", "visible_here", "without_drained", "xla_variable"]
+__all__ = ["HERE", "Wish", "machine_meant", "visible_here", "without_drained", "xla_variable"]
+
+
+HERE: Final = "here"
+"""What `--machine` calls this host, where the configuration names another."""
 
 
 class Wish(NamedTuple):
@@ -96,6 +100,23 @@ class Wish(NamedTuple):
         )
         maximise = counted_role(workload) if self.procs == "max" else None
         return plan(request, inventory, leases, rules, maximise)
+
+
+def machine_meant(machine: str | None, settings: Settings) -> str | None:
+    """Return the machine to plan for: what was typed, of which `here` is this host, or the configuration's.
+
+    None is this host. Raises UsageError for one of the configuration that is not known, HostFault for its file.
+    """
+    if machine is not None or settings.default_machine is None:
+        return None if machine == HERE else machine
+    from gpusched.probe.base import read_machine
+
+    try:
+        read_machine(settings.default_machine)
+    except UsageError as error:
+        hint = f"mend default_machine in the configuration, or give --machine {HERE} for this host"
+        raise UsageError(error.message, hint) from None
+    return settings.default_machine
 
 
 def visible_here(environ: Mapping[str, str], machine: str | None) -> VisibleDevices | None:

@@ -102,6 +102,34 @@ def test_a_configuration_that_is_no_toml_is_told_with_the_line(text: str, line: 
     assert f"(at line {line}, " in told.stderr
 
 
+def test_a_default_machine_is_what_plan_launch_and_run_mean_until_this_host_is_named(command: Command) -> None:
+    (command.home / "config.toml").write_text('default_machine = "2x16GiB"')
+    command.env["GPUSCHED_CONFIG"] = str(command.home / "config.toml")
+
+    plan = ("plan", "--procs", "2")
+
+    assert json.loads(command.run(*plan, "--json").stdout)["source"] == "profile"
+    assert json.loads(command.run(*plan, "--machine", "here", "--json").stdout)["source"] == "cpu"
+    assert json.loads(command.run(*plan, "--machine", "1x16GiB", "--json").stdout)["counts"] == [3]
+    assert "would start now: 3" in command.run("launch", "snake", "--procs", "2", "--dry-run").stdout
+    job = json.loads(command.run("run", "-d", "--json", "--", "true").stdout)
+    assert (job["simulated"], job["machine"]) == (True, "2x16GiB")
+    assert command.run("run", "--machine", "here", "--", "true").returncode == 3
+    assert not json.loads(command.run("run", "-d", "--json", "--num-gpus", "0", "--", "true").stdout)["simulated"]
+    assert "default_machine is 2x16GiB" in command.run("status").stdout
+    assert "default_machine" not in json.loads(command.run("status", "--json").stdout)
+    command.end()
+
+
+def test_a_default_machine_that_is_not_known_is_told_as_the_configurations(command: Command) -> None:
+    (command.home / "config.toml").write_text('default_machine = "no-such"')
+    command.env["GPUSCHED_CONFIG"] = str(command.home / "config.toml")
+    told = command.run("plan")
+
+    assert told.returncode == 2
+    assert "mend default_machine in the configuration" in told.stderr
+
+
 BROKEN = """
 import sys
 class Broken:
