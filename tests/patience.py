@@ -4,4 +4,4 @@ from typing import Final
 
 __all__ = ["PATIENCE_S"]
 
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 240.0

@@ -20,10 +20,10 @@ from gpusched.settings import Settings, load_settings
 
 __all__ = ["collect"]
 
-_DEADLINE_S: Final = 1.7
-_NVML_S: Final = 1.2
-_DAEMON_S: Final = 0.7
-_HOOK_S: Final = 1.5
+_DEADLINE_S: Final = 10.0  # what hangs costs as long; on a host that is busy all is late, and well
+_NVML_S: Final = 8.0
+_DAEMON_S: Final = 5.0
+_HOOK_S: Final = 8.0
 _PCI: Final = Path("/sys/bus/pci/devices")
 _NVIDIA: Final = "0x10de"
 _DISPLAYS: Final = "0x03"  # PCI class code 03: display controllers, 3D ones included

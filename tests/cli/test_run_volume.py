@@ -31,7 +31,6 @@ def piped(command: Command, script: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_100_mb_of_input_and_2_gb_of_output_arrive_as_they_were(command: Command) -> None:
     run = shlex.join([*GPUSCHED, *FREE, "--"])
 

@@ -22,7 +22,7 @@ from tests.clusters.hosts import LOGIN, Node, free_port, nodes_on_a_bridge
 __all__ = ["RayCluster", "ray_of_three"]
 
 _STARTS_WITHIN_S: Final = 240.0
-_TRIES: Final = 3
+_TRIES: Final = 5
 _RAYS_OWN_TIMEOUT: Final = "timed out"
 _ENDS_WITHIN_S: Final = 15.0
 _STARTED: Final = "Ray runtime started"

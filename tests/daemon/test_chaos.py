@@ -9,7 +9,7 @@ from tests.daemon.chaos import DEVICES, Chaos
 from tests.stand_in.library import StandIn
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [11, 12])
 def test_whatever_is_killed_no_share_is_given_twice_and_no_job_is_lost_or_run_twice(
     tmp_path: Path, stand_in: StandIn, seed: int

@@ -40,7 +40,6 @@ def copied(source: Path, target: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_daemon_starts_on_every_copy_of_a_busy_state_directory(busy: Daemon, tmp_path: Path) -> None:
     busy.ended(busy.submit("true"))
     for number in range(MANY):

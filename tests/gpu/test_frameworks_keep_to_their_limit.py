@@ -19,7 +19,7 @@ from gpusched.model.plan import Replica
 from gpusched.units import fraction_of, portion
 from tests.gpu.conftest import RealDevice, used_mib
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]
 
 LIMIT_MIB = 2048
 FRAMEWORKS = ["torch", "jax", "tensorflow"]

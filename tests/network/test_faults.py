@@ -113,7 +113,7 @@ def all_used_once(training: Training) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seconds", [60])
 def test_after_a_link_was_down_the_remote_actors_are_back(training: Training, link: Relay, seconds: int) -> None:
     before = training.used()

@@ -56,12 +56,12 @@ def test_a_forked_replica_finds_what_an_executed_one_finds(
 ENDS = {
     "nothing more": ("print('out')", ExitReason(kind="completed")),
     "a code": ("import sys; sys.exit(3)", ExitReason(kind="crashed", code=3)),
-    "a text": ("import sys; sys.exit('it is over')", ExitReason(kind="crashed", code=1)),
+    "a text": ("import sys; sys.exit('it is over')", ExitReason(kind="crashed", code=1, message="it is over")),
     "an exception": (
         "def f():\n    raise ValueError('wrong')\ntry:\n    f()\nexcept ValueError as e:\n    raise KeyError(1) from e",
-        ExitReason(kind="crashed", code=1),
+        ExitReason(kind="crashed", code=1, message="KeyError: 1"),
     ),
-    "a syntax error": ("def", ExitReason(kind="crashed", code=1)),
+    "a syntax error": ("def", ExitReason(kind="crashed", code=1, message="SyntaxError: invalid syntax")),
     "an interrupt": ("raise KeyboardInterrupt", ExitReason(kind="signalled", signal=signal.SIGINT)),
     "a signal": ("import os; os.kill(os.getpid(), 11)", ExitReason(kind="signalled", signal=signal.SIGSEGV)),
     "a thread": (
@@ -73,7 +73,7 @@ ENDS = {
     ),
     "a hook": (
         "import sys\nsys.excepthook = lambda kind, error, trace: print(error, trace.tb_frame.f_code.co_name)\n1/0",
-        ExitReason(kind="crashed", code=1),
+        ExitReason(kind="crashed", code=1, message="division by zero <module>"),
     ),
 }
 

@@ -10,7 +10,7 @@ from workloads.averaging.settings import Scheme, Settings
 
 ACTORS = 2
 
-pytestmark = pytest.mark.timeout(600)  # three starts of TensorFlow, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(1200)  # three starts of TensorFlow, perhaps on a busy machine
 
 
 def started(launches: Launches, settings: Settings) -> Launched:

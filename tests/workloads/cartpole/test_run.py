@@ -19,7 +19,7 @@ SMALL = Settings(
     scheme="average", target=0, steps=4000, games=4, play=4, plays=2, updates=4, batch=16, memory=200, target_every=10
 )
 
-pytestmark = pytest.mark.timeout(600)  # several starts of TensorFlow, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(1200)  # several starts of TensorFlow, perhaps on a busy machine
 
 
 def started(launches: Launches, settings: Settings) -> Launched:

@@ -18,7 +18,7 @@ from workloads.common.weights import Vector
 TINY = Settings(scheme="average", games=4, play=4, plays=2, updates=3, batch=8, memory=50, target_every=2, seed=3)
 PLACE = np.array([0.1, 0.2, -0.1, 0.3], np.float32)
 
-pytestmark = pytest.mark.timeout(600)  # one of them traces eleven networks, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(1200)  # one of them traces eleven networks, perhaps on a busy machine
 
 
 def always(*, fallen: bool, updates: int = 50) -> Transitions:

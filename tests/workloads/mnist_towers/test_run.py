@@ -7,7 +7,7 @@ from tests.workloads.launched import Launched, Launches
 from workloads.mnist_towers.record import Row, read_rows
 from workloads.mnist_towers.settings import Settings
 
-pytestmark = pytest.mark.timeout(600)  # two starts of TensorFlow, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(1200)  # two starts of TensorFlow, perhaps on a busy machine
 
 
 def started(launches: Launches, settings: Settings) -> Launched:

@@ -15,7 +15,7 @@ import pytest
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.timeout(600)  # a start of TensorFlow and some twenty traces, perhaps on a busy machine
+pytestmark = pytest.mark.timeout(1200)  # a start of TensorFlow and some twenty traces, perhaps on a busy machine
 
 NAMES = [f"{layer}/{weight}" for layer in ("strokes", "shapes", "hidden", "logits") for weight in ("kernel", "bias")]
 

@@ -122,7 +122,7 @@ def test_what_was_explored_travels_and_what_is_none_is_an_error() -> None:
         explored_from({"frames": whole["frames"]})
 
 
-@pytest.mark.timeout(600)  # seconds alone, more on a busy machine
+@pytest.mark.timeout(1200)  # seconds alone, more on a busy machine
 def test_it_learns_what_a_move_is_worth_on_a_board_and_on_all_turned_ones() -> None:
     keras.utils.set_random_seed(3)
     model = build("small")

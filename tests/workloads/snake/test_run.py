@@ -18,7 +18,7 @@ from workloads.snake.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 
-pytestmark = pytest.mark.timeout(600)  # more than WHOLE_TEST_S, in which all waits of one test end
+pytestmark = pytest.mark.timeout(1200)  # more than WHOLE_TEST_S, in which all waits of one test end
 
 
 def small(**how: object) -> Settings:
