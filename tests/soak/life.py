@@ -105,9 +105,6 @@ class Life:
             job = self._submit(kind, "none", {"after": job_id})
             job.waits_for = first.token
             job.expected = ("succeeded",) if kind == "quick" else ("cancelled",)
-            if first.excused:
-                job.excused |= first.excused
-            self._follow(first, job)
 
         self._once_known(first, second)
 
@@ -145,13 +142,6 @@ class Life:
             action(job.id)
         elif tries:
             self.stage.later(0.3, lambda: self._once_known(job, action, tries - 1))
-
-    def _follow(self, first: Job, second: Job) -> None:
-        """A job after a disturbed one may be cancelled."""
-        if first.excused and not second.checked:
-            second.excused |= first.excused
-        if not (first.checked and second.checked) and second.state is None:
-            self.stage.later(1, lambda: self._follow(first, second))
 
     def _release(self, job: Job) -> None:
         self._once_known(job, lambda job_id: self.stage.gpusched("release", job_id, allowed=(0, 4)))
@@ -270,6 +260,7 @@ class Life:
                 self._end_learner(job_id)
             return
         actors = self.stage.jobs.new("joins", ends=None, detached=True, expected=("succeeded",), restarts=True)
+        actors.waits_for = learner.token
         words = [*argv.GPUSCHED, "join", endpoint, "--key", str(folder / "keys" / "join.key"), "--procs", "1"]
         words += ["--workload", str(self.stage.host.work / "workloads" / "toy" / "workload.toml")]
         words += ["--name", actors.token, "-d", "--json"]
@@ -284,7 +275,6 @@ class Life:
             self._acknowledged(actors, result)
         elif not actors.excused:
             self.stage.expect(result, (0,))
-        self._follow(learner, actors)
 
     def _end_learner(self, job_id: str) -> None:
         folder = self.stage.host.state / "jobs" / job_id

@@ -156,7 +156,8 @@ class Observer:
             return
         job.checked, job.ended = True, time.monotonic()
         self.journal.done[f"job {job.kind}: {one['state']}"] += 1
-        excused = job.excused or self.journal.during(job.submitted, job.ended, *MANY)
+        first = self.jobs.all.get(job.waits_for or "")
+        excused = job.excused or (first and first.excused) or self.journal.during(job.submitted, job.ended, *MANY)
         if not excused and job.expected and one["state"] not in job.expected:
             self._once("jobs end as their commands do", f"{job.token}: {_brief(one)}, expected {job.expected}")
         if not excused and job.ends is not None and one["state"] in ("succeeded", "failed"):
