@@ -117,6 +117,8 @@ class Life:
         if ends is None:
             options["time-limit"] = f"{self.random.randint(3, 12)}s"
             job.expected = ("failed",)
+        if self.random.random() < 0.3:
+            options["grace"] = self.random.choice(("1s", "3s"))
         if self.random.random() < 0.15:
             options["requeue"] = job.requeue = True
         if need != "none" and self.random.random() < 0.1:
