@@ -352,7 +352,8 @@ def _checked(directory: JobDirectory) -> JobStatus:
     if status is None:
         status = queued(directory, directory.read_spec())
         age = abs(time.time() - _changed(directory.spec))  # a clock that was set back makes it negative
-        return lost(status, "it was never started") if age > START_PATIENCE_S else status
+        late = age > START_PATIENCE_S and not directory.is_guarded()  # the clock may have been stepped just now
+        return lost(status, "it was never started") if late else status
     if is_alive(status):
         return status
     status = directory.read_status() or status  # its last word may have come between the two looks

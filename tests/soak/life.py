@@ -36,6 +36,7 @@ class Life:
         if not stage.alone:
             self.avoid = avoid | {"clean environment"}  # which could not be found again at the end
         self._steady: list[Job] = []
+        self._ending = False
         self._data = stage.host.work / "data"
         self._data.write_bytes(os.urandom(SMALL))
         self._sum = hashlib.sha256(self._data.read_bytes()).hexdigest()
@@ -67,6 +68,8 @@ class Life:
 
     def keep_steady(self) -> None:
         """Two jobs run all the while, so that what their supervisors take can be followed; none is harmed."""
+        if self._ending:
+            return
         self._steady = [job for job in self._steady if not job.checked]
         for number in range(2 - len(self._steady)):
             job = self.stage.jobs.new("steady", ends=None, detached=True, steady=True)
@@ -80,6 +83,7 @@ class Life:
         return {job.id for job in self._steady if job.id and not job.checked}
 
     def end_steady(self) -> None:
+        self._ending = True
         for job in self._steady:
             job.steady = False
             job.expected = ("cancelled",)
@@ -139,14 +143,14 @@ class Life:
             job.acknowledged = True
             self.stage.jobs.name_id(job, job_id)
 
-    def _once_known(self, job: Job, action: Callable[[str], None], tries: int = 50) -> None:
+    def _once_known(self, job: Job, action: Callable[[str], None], tries: int = 400) -> None:
         if job.id is not None:
             action(job.id)
         elif tries:
             self.stage.later(0.3, lambda: self._once_known(job, action, tries - 1))
 
     def _release(self, job: Job) -> None:
-        self._once_known(job, lambda job_id: self.stage.gpusched("release", job_id, allowed=(0, 4)))
+        self._once_known(job, lambda job_id: self.stage.gpusched("release", job_id, allowed=(0, 2, 4)))
 
     # ---- attached ----
 

@@ -11,6 +11,7 @@ import pytest
 
 from gpusched.contract import tell_ready
 from gpusched.errors import HostFault
+from gpusched.filelock import lock
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
 from gpusched.supervisor import jobdir
 from gpusched.supervisor.jobdir import (
@@ -236,6 +237,17 @@ def test_a_job_that_never_started_is_lost_although_the_clock_was_set_back(tmp_pa
     tomorrow = time.time() + 86_400
     os.utime(directory.spec, (tomorrow, tomorrow))
 
+    assert [each.state for each in list_jobs(tmp_path)] == [JobState.LOST]
+
+
+def test_a_job_that_starts_while_the_clock_is_stepped_is_not_taken_for_lost(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    directory.write_spec(job(replica("actor.0")))
+    an_hour_ago = time.time() - 3600
+    os.utime(directory.spec, (an_hour_ago, an_hour_ago))
+    with directory.guard_lock.open("wb") as guard:
+        assert lock(guard.fileno(), 0), "as a guard does that is about to start the supervisor"
+        assert [each.state for each in list_jobs(tmp_path)] == [JobState.QUEUED]
     assert [each.state for each in list_jobs(tmp_path)] == [JobState.LOST]
 
 
