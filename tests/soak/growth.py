@@ -19,7 +19,7 @@ __all__ = ["QUANTITIES", "Quantity", "Verdict", "judge"]
 WARM_UP_S: Final = 60.0
 BLOCK_S: Final = 60.0
 MOST_RISING: Final = 0.8
-SHORTEST_S: Final = 480.0
+SHORTEST_S: Final = 1200.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Quantity:
 
 
 QUANTITIES: Final = (
-    Quantity("daemon: memory (PSS)", "KiB a job kept", lambda one: one.daemon_pss, 8.0, per_job=True),
+    Quantity("daemon: memory (PSS)", "KiB a job kept", lambda one: one.daemon_pss, 16.0, per_job=True),
     Quantity("daemon: descriptors", "", lambda one: one.daemon_fds - one.live_jobs, 8),
     Quantity("daemon: threads", "", lambda one: one.daemon_threads, 2),
     Quantity("supervisors and guards: private memory (mean)", "KiB", lambda one: one.steady_private, 512),
