@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import Command
 from tests.cli.foreground import FREE
 from tests.cli.queue import GPUSCHED
+from tests.patience import PATIENCE_S
 
 
 def zeros(mib: int) -> str:
@@ -24,7 +25,7 @@ def piped(command: Command, script: str) -> str:
         capture_output=True,
         text=True,
         env=command.env,
-        timeout=200,
+        timeout=PATIENCE_S,
         check=True,
     )
     return done.stdout.split()[0]

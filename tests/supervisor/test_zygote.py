@@ -72,8 +72,11 @@ ENDS = {
         ExitReason(kind="completed"),
     ),
     "a hook": (
-        "import sys\nsys.excepthook = lambda kind, error, trace: print(error, trace.tb_frame.f_code.co_name)\n1/0",
-        ExitReason(kind="crashed", code=1, message="division by zero <module>"),
+        (
+            "import sys\ndef hook(kind, error, trace):\n    print(trace.tb_frame.f_code.co_name)\n    print(error)\n"
+            "sys.excepthook = hook\n1/0"
+        ),
+        ExitReason(kind="crashed", code=1, message="division by zero"),
     ),
 }
 
