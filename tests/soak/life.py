@@ -269,7 +269,7 @@ class Life:
         actors.waits_for = learner.token
         words = [*argv.GPUSCHED, "join", endpoint, "--key", str(folder / "keys" / "join.key"), "--procs", "1"]
         words += ["--workload", str(self.stage.host.work / "workloads" / "toy" / "workload.toml")]
-        words += ["--name", actors.token, "-d", "--json"]
+        words += ["--patience", "30s", "--name", actors.token, "-d", "--json"]
         env = {"PYTHONPATH": str(self.stage.host.work)}
         self.stage.commands.start(words, "join -d", lambda result: self._joined(learner, actors, result), env=env)
         self.stage.later(20, lambda: self._end_learner(job_id))
