@@ -10,6 +10,7 @@ the import hook in `hook/`; a script that wants to be sure, or that runs under `
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -17,7 +18,10 @@ from gpusched.errors import GpuschedError
 from gpusched.frameworks.hook.gpusched_import_hook import WATCHED, install
 from gpusched.frameworks.limit import read_limit
 
-__all__ = ["limit_framework", "limit_memory"]
+__all__ = ["LIMITS_DIRECTORY", "limit_framework", "limit_memory"]
+
+LIMITS_DIRECTORY = "limits"
+"""In the run directory: an empty file `PID.FRAMEWORK` for each framework that is limited in a process."""
 
 
 def limit_memory() -> tuple[str, ...]:
@@ -59,6 +63,19 @@ def limit_framework(module: str) -> None:
         from gpusched.frameworks.jax import limit_jax
 
         limit_jax(limit)
+    _report(module)
+
+
+def _report(module: str) -> None:
+    """Leave word for the supervisor, which warns of processes that have no limit in force."""
+    run_dir = os.environ.get("GPUSCHED_RUN_DIR")
+    if run_dir:
+        directory = os.path.join(run_dir, LIMITS_DIRECTORY)  # noqa: PTH118 (pathlib is heavy)
+        with contextlib.suppress(FileExistsError, FileNotFoundError, PermissionError):
+            os.mkdir(directory, 0o700)  # noqa: PTH102
+        with contextlib.suppress(OSError, ValueError):
+            path = os.path.join(directory, f"{os.getpid()}.{module.partition('.')[0]}")  # noqa: PTH118
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _is_loaded(module: str) -> bool:

@@ -43,6 +43,7 @@ from gpusched.supervisor.events import (
 from gpusched.supervisor.hosts import remove_keys_of_start
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import kill_descendants
+from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
 from gpusched.supervisor.missing_module import missing_module
 from gpusched.supervisor.oom import OomKills, memory_that_ran_out
@@ -108,6 +109,7 @@ class Runner:
         self._finished: JobState | None = None
         self._stops_told = 0
         self._next_sample = 0.0
+        self._limits = LimitWatch(directory.path, spec)
         self._orders_read = end_of(directory.orders)
         self._complained = False
 
@@ -142,6 +144,8 @@ class Runner:
             self._effects.oom.sample()
             self._recorder.restore()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
+        for event in self._limits.poll(self._names, self._machine.replicas, self._now()):
+            self._tell(event)
 
     def _hear(self) -> None:
         preload = self._effects.preload
@@ -274,6 +278,7 @@ class Runner:
                 self._tell(failed)
             else:
                 self._names[result] = one.replica
+                self._limits.started(one.replica, self._now())
                 self._tell(Spawned(replica=one.replica, pid=result, now=self._now()))
 
     def _start_of(self, one: Spawn) -> Start:
@@ -301,7 +306,7 @@ class Runner:
     def _pause_s(self) -> float:
         if self._signals or not all(map(self._is_held_back, self._spawns)):
             return 0.0
-        times = [time for time in (self._machine.deadline, self._recorder.due) if time is not None]
+        times = [time for time in (self._machine.deadline, self._recorder.due, self._limits.due) if time is not None]
         polls = self._left or self._machine.state is JobState.STOPPING
         return max(0.0, min([*times, self._now() + (_POLL_S if polls else _LONGEST_SLEEP_S)]) - self._now())
 
