@@ -16,9 +16,10 @@ from tests.soak.measure import Sample
 
 __all__ = ["QUANTITIES", "Quantity", "Verdict", "judge"]
 
-WARM_UP_S: Final = 60.0
+WARM_UP_S: Final = 180.0
 BLOCK_S: Final = 60.0
 MOST_RISING: Final = 0.8
+APART: Final = {True: 30.0, False: 180.0}  # jobs kept, or seconds: closer blocks differ by chance
 SHORTEST_S: Final = 1200.0
 
 
@@ -68,7 +69,7 @@ def judge(quantity: Quantity, samples: Sequence[Sample]) -> Verdict:
         ((second[2] - first[2]) / max(second[1] - first[1], 1e-9), second[1] - first[1])
         for index, first in enumerate(blocks)
         for second in blocks[index + 1 :]
-        if first[0] == second[0] and second[1] > first[1]
+        if first[0] == second[0] and second[1] - first[1] >= APART[quantity.per_job]
     ]
     if not pairs:
         return Verdict(quantity, 0, 0, 0, 0, grows=False, judged=False)
@@ -82,7 +83,7 @@ def judge(quantity: Quantity, samples: Sequence[Sample]) -> Verdict:
 
 
 def _lives(samples: Sequence[Sample], half: Sequence[Sample]) -> list[list[Sample]]:
-    """Split by the daemon's pid, each life without its first minute."""
+    """Split by the daemon's pid, each life without its first three minutes."""
     begun: dict[int, float] = {}
     for one in samples:
         begun.setdefault(one.daemon, one.time)

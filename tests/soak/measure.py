@@ -111,4 +111,4 @@ def _count(folder: Path) -> int:
 
 
 def _size(folder: Path, name: str) -> int:
-    return sum(path.stat().st_size for path in folder.glob(f"{name}*") if path.is_file()) // 1024
+    return sum(path.stat().st_size for path in folder.glob(name) if path.is_file()) // 1024
