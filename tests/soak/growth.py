@@ -16,7 +16,7 @@ from tests.soak.measure import Sample
 
 __all__ = ["QUANTITIES", "Quantity", "Verdict", "judge"]
 
-WARM_UP_S: Final = 180.0
+WARM_UP_S: Final = 300.0
 BLOCK_S: Final = 60.0
 MOST_RISING: Final = 0.8
 APART: Final = {True: 30.0, False: 180.0}  # jobs kept, or seconds: closer blocks differ by chance
@@ -83,7 +83,7 @@ def judge(quantity: Quantity, samples: Sequence[Sample]) -> Verdict:
 
 
 def _lives(samples: Sequence[Sample], half: Sequence[Sample]) -> list[list[Sample]]:
-    """Split by the daemon's pid, each life without its first three minutes."""
+    """Split by the daemon's pid, each life without its first five minutes."""
     begun: dict[int, float] = {}
     for one in samples:
         begun.setdefault(one.daemon, one.time)
