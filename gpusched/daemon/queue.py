@@ -205,8 +205,7 @@ class Queue:
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason
                     inventory, saved = self._parts.devices.machine(str(machine))
-                    here = {device.uuid for device in inventory.devices}
-                    leases = with_known(described, known, here)
+                    leases = with_known(described, known, inventory)
                     grounds[machine] = Ground(inventory=inventory, leases=(*saved, *leases))
             yield grounds, directories
 

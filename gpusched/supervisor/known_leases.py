@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gpusched.errors import HostFault
+from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.jobdir import JobDirectory, list_jobs, read_job
@@ -32,11 +33,13 @@ def of_job(leases: Iterable[Lease], run_dir: Path, since: float) -> tuple[Lease,
     return tuple(msgspec.structs.replace(lease, run_dir=str(run_dir), since=since) for lease in leases)
 
 
-def with_known(leases: Sequence[Lease], known: Iterable[Lease], here: Collection[str]) -> tuple[Lease, ...]:
-    """Return `leases` as the files tell, and of those `known` the ones on devices `here` (uuids) that no file has.
+def with_known(leases: Sequence[Lease], known: Iterable[Lease], inventory: Inventory) -> tuple[Lease, ...]:
+    """Return `leases` as the files tell, and of those `known` the ones on devices of `inventory` that no file has.
 
-    `known` is what live jobs took when they started; what a replica held that has ended for good was given back.
+    `known` is what live jobs took when they started; what a replica held that has ended for good was given back. A
+    saved status has the devices of the host that was saved: what is held there is not held here, nor the reverse.
     """
+    here = {device.uuid for device in inventory.devices}
     told = {(lease.run_dir, lease.replica, lease.device_uuid) for lease in leases if lease.user is None}
     missing = [
         lease
@@ -44,7 +47,7 @@ def with_known(leases: Sequence[Lease], known: Iterable[Lease], here: Collection
         if lease.device_uuid in here and (lease.run_dir, lease.replica, lease.device_uuid) not in told
     ]
     jobs = {run_dir: read_job(Path(run_dir)) for run_dir in {lease.run_dir for lease in missing}}
-    return (*leases, *(lease for lease in missing if not _has_ended(jobs[lease.run_dir], lease.replica)))
+    return (*leases, *(lease for lease in missing if _is_held(jobs[lease.run_dir], lease.replica, inventory)))
 
 
 def running_leases(state_dir: Path, leases: Sequence[Lease]) -> tuple[Lease, ...]:
@@ -70,7 +73,7 @@ def _all_told(job: JobStatus, told: Collection[tuple[str, str, str]]) -> bool:
     )
 
 
-def _has_ended(job: JobStatus, replica: str) -> bool:
-    if job.state in JOB_TERMINAL and job.replicas:
-        return True
-    return any(one.name == replica and one.state in REPLICA_TERMINAL for one in job.replicas)
+def _is_held(job: JobStatus, replica: str, inventory: Inventory) -> bool:
+    if job.simulated is not inventory.simulated or (job.state in JOB_TERMINAL and job.replicas):
+        return False
+    return not any(one.name == replica and one.state in REPLICA_TERMINAL for one in job.replicas)

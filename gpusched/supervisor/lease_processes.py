@@ -33,7 +33,7 @@ def current_leases(
     """
     leases = directory.read()
     if inventory.devices:
-        leases = with_known(leases, known(leases), {device.uuid for device in inventory.devices})
+        leases = with_known(leases, known(leases), inventory)
     if inventory.simulated or not inventory.devices:
         return leases
     ours = sorted({lease.run_dir for lease in leases if lease.user is None})

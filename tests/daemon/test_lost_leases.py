@@ -10,6 +10,7 @@ from gpusched.model.job import CommandNeed
 from gpusched.model.status import JobState
 from tests.cli.command import until
 from tests.daemon.daemons import Daemon
+from tests.stand_in.library import StandIn
 
 MACHINE = "1x16GiB"
 STAY = "exec sleep 1000"
@@ -88,3 +89,18 @@ def test_the_daemon_counts_what_a_launch_holds_without_the_file_of_its_lease(dae
     launch.terminate()
     launch.communicate()
     daemon.wait(job, JobState.RUNNING)
+
+
+@pytest.mark.parametrize("simulated_first", [True, False], ids=["simulated first", "real first"])
+def test_a_job_of_a_saved_status_and_one_of_the_host_that_was_saved_are_not_in_each_others_way(
+    simulated_first: bool, daemon: Daemon, stand_in: StandIn
+) -> None:
+    host = stand_in.host("gpus 1\n")
+    daemon.env |= {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    saved = daemon.command.home / "saved.json"
+    saved.write_text(daemon.command.run("status", "--json").stdout)
+    daemon.start()
+    machines = (str(saved), None) if simulated_first else (None, str(saved))
+
+    for machine in machines:
+        daemon.wait(daemon.shell(STAY, need=part(0.9), machine=machine), JobState.RUNNING)
