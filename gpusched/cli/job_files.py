@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpusched.errors import NotFound
+from gpusched.errors import HostFault, NotFound
 from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # completion needs the names alone
@@ -24,7 +24,7 @@ _SPEC, _STATUS, _PREPARED = "spec.json", "status.json", "logs"
 
 def has_queue(settings: Settings) -> bool:
     """Return whether a daemon has ever kept a queue in this state directory."""
-    return os.path.exists(settings.state_dir / _DATABASE)  # noqa: PTH110 (it raises nothing)
+    return _exists(settings.state_dir / _DATABASE)
 
 
 def has_jobs(settings: Settings) -> bool:
@@ -35,7 +35,8 @@ def has_jobs(settings: Settings) -> bool:
 def job_names(settings: Settings) -> list[str]:
     """Return the ids of all jobs that have a directory, in no order; none if that cannot be read."""
     try:
-        return [name for name in os.listdir(settings.state_dir / _JOBS) if name.isprintable()]  # noqa: PTH208
+        with os.scandir(settings.state_dir / _JOBS) as entries:
+            return [one.name for one in entries if one.name.isprintable() and one.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
@@ -45,11 +46,17 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
 
     Raises NotFound for an id without a directory, HostFault where the state directory cannot be read.
     """
+    names = job_names(settings)
+    for job_id in ids:
+        if job_id not in names:
+            raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
+    if not names:
+        return _none(settings)
     from gpusched.model.status import JOB_TERMINAL
     from gpusched.supervisor.jobdir import list_jobs
 
     if ids:
-        return tuple(_job(settings, job_id) for job_id in ids)
+        return tuple(_job(settings.state_dir / _JOBS / job_id) for job_id in ids)
     found = (*list_jobs(settings.state_dir), *_never_started(settings))
     live = [job for job in found if job.state not in JOB_TERMINAL]
     over = [job for job in found if job.state in JOB_TERMINAL]
@@ -70,22 +77,31 @@ def _never_started(settings: Settings) -> tuple["JobStatus", ...]:
     if not has_queue(settings):
         return ()
     paths = [settings.state_dir / _JOBS / name for name in job_names(settings)]
-    return tuple(_shown(path) for path in paths if not any((path / part).exists() for part in (_SPEC, _PREPARED)))
+    return tuple(_shown(path) for path in paths if not any(_exists(path / part) for part in (_SPEC, _PREPARED)))
 
 
-def _job(settings: Settings, job_id: str) -> "JobStatus":
+def _none(settings: Settings) -> tuple["JobStatus", ...]:
+    """Return no job at all. Raises HostFault where the directory of the jobs cannot be read."""
+    jobs = settings.state_dir / _JOBS
+    try:
+        os.listdir(jobs)  # noqa: PTH208 (pathlib is heavy)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise HostFault(f"{jobs}: {error.strerror}", "make it readable, or set GPUSCHED_STATE_DIR") from None
+    return ()
+
+
+def _job(path: Path) -> "JobStatus":
     from gpusched.supervisor.jobdir import read_job
 
-    if job_id not in job_names(settings):
-        raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
-    path = settings.state_dir / _JOBS / job_id
-    return read_job(path) if (path / _SPEC).exists() else _shown(path)
+    return read_job(path) if _exists(path / _SPEC) else _shown(path)
 
 
 def _shown(path: Path) -> "JobStatus":
     from gpusched.supervisor.jobdir import read_job
 
-    return read_job(path) if (path / _STATUS).exists() else _waiting(path)
+    return read_job(path) if _exists(path / _STATUS) else _waiting(path)
 
 
 def _waiting(path: Path) -> "JobStatus":
@@ -105,3 +121,8 @@ def _waiting(path: Path) -> "JobStatus":
         created=created,
         why=NOT_STARTED,
     )
+
+
+def _exists(path: Path) -> bool:
+    """Return whether something is there, as far as that can be seen; unlike Path.exists it raises nothing."""
+    return os.path.lexists(path)
