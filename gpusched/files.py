@@ -45,11 +45,14 @@ def overwrite_file(path: Path, content: bytes) -> bool:
 def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
     """Write `content` beside `path`, on disk if `synced`, and then put it in its place; mode 0600. Raises OSError.
 
-    What a writer that was killed has left beside it goes, pipes and links too; a directory in its place is moved aside.
+    What a writer that was killed has left beside it goes, pipes and links too; a directory in its place, or there, is
+    moved aside.
     """
     temporary = path.with_name(path.name + ".tmp")
-    with suppress(FileNotFoundError):
-        temporary.unlink()
+    try:
+        temporary.unlink(missing_ok=True)
+    except IsADirectoryError:
+        _move_aside(temporary)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
@@ -59,7 +62,7 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
     try:
         temporary.replace(path)
     except IsADirectoryError:
-        path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
+        _move_aside(path)
         temporary.replace(path)
 
 
@@ -75,3 +78,7 @@ def remove_tree(path: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink()
+
+
+def _move_aside(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))

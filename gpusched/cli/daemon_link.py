@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from gpusched.cli.interrupt import raise_if_interrupted
 from gpusched.cli.job_files import has_jobs, has_queue, job_names, jobs_on_disk
-from gpusched.errors import GpuschedError, NoDaemon, NotFound, ProtocolError, UsageError
+from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, UsageError
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
@@ -90,6 +90,10 @@ class Link:
                 if not error.gone or now > deadline:
                     raise _perhaps_queued(error) from None
                 self.close()
+            except (NoDaemon, HostFault) as error:  # such as a newer one, or one whose disk is full
+                if deadline is None:
+                    raise
+                raise _perhaps_queued(error) from None
 
     def jobs(self, ids: Sequence[str] = (), ended: int = 0) -> tuple["JobStatus", ...]:
         """Return the jobs `ids`, or all that live and the `ended` latest of the others."""

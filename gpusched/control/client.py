@@ -39,6 +39,8 @@ _LOOK_EVERY_S: Final = 0.25
 _LOOK_AGAIN_S: Final = 0.01
 _STARTS: Final = 3
 _MOST_PID: Final = 100
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+"""How the log is opened: it may be a link, and a pipe in its place is an error, where nobody reads that."""
 
 
 class _Absent(NoDaemon):
@@ -170,7 +172,7 @@ def spawn_daemon(settings: Settings) -> None:
     inner, outer = os.pipe2(os.O_CLOEXEC)
     try:
         make_private(settings.state_dir)
-        with log.open("ab") as output:
+        with os.fdopen(os.open(log, _APPEND, 0o600), "ab") as output:
             log.chmod(0o600)
             subprocess.run(
                 own_command("gpusched.daemon", "--background", str(outer)),

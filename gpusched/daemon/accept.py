@@ -38,16 +38,16 @@ class Acceptance:
         jobs = (*reversed(parts.book.ended(_ENDED_TOKENS)), *parts.book.live.values())
         self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
 
-    def accept(self, submission: Submission, host: Inventory) -> str:
-        """Return the id of the job that was added to the book, or was before under the same token.
+    def known(self, submission: Submission) -> str | None:
+        """Return the id of the job that was added to the book under the same token, None if there is none."""
+        job_id = self._tokens.get(submission.token)
+        return job_id if job_id in self._parts.book.known else None
 
-        `host` is any reading of this host.
+    def accept(self, submission: Submission, host: Inventory) -> str:
+        """Return the id of the job that was added to the book. `host` is any reading of this host.
 
         Raises UsageError, NotFound for a job that it is to follow, NeverFits, HostFault.
         """
-        known = self._tokens.get(submission.token)
-        if known in self._parts.book.known:
-            return known
         _check(submission)
         for earlier in (*submission.after, *submission.after_any):
             if self._parts.book.state(earlier) is None:

@@ -117,6 +117,9 @@ class Handlers:
         )
 
     def _submit(self, request: Submit) -> Submitted:
+        known = self._acceptance.known(request.job)
+        if known is not None:  # whatever is wrong by now, this one was taken
+            return Submitted(id=known, job=told(self._parts.book.job(known)))
         if self._parts.book.problem is not None:
             raise HostFault(self._parts.book.problem, "no new job is taken until this is mended; jobs go on")
         host = self._parts.devices.known()

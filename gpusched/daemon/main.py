@@ -38,6 +38,7 @@ __all__ = ["AnotherDaemon", "main", "serve"]
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_LOG: Final = 1 << 20
 _OUTPUT: Final = (1, 2)
+_MOST_PID: Final = 100
 
 
 class AnotherDaemon(GpuschedError):
@@ -55,7 +56,7 @@ class Lock:
             make_private(state_dir)
             self._descriptor = open_regular(self._path, os.O_RDWR | os.O_CREAT)
             if not lock(self._descriptor, 0):
-                pid = self._path.read_text().strip()
+                pid = os.pread(self._descriptor, _MOST_PID, 0).decode(errors="replace").strip()
                 os.close(self._descriptor)
                 raise AnotherDaemon(f"a daemon runs for {state_dir}: process {pid}", "see: gpusched daemon status")
             with suppress(OSError):  # a full disk; whoever wants the pid can ask the socket

@@ -168,3 +168,23 @@ def test_a_job_that_was_cancelled_before_it_started_is_not_shown_to_wait_without
     assert {job["id"]: job["state"] for job in listed} == {stopped: "cancelled", after: "cancelled"}
     assert command.run("ps", stopped).stdout.count("cancelled") == 1
     assert json.loads(command.run("status", "--json").stdout)["jobs"] == []
+
+
+def test_what_is_no_job_in_the_directory_of_the_jobs_is_not_shown_to_wait(command: Command) -> None:
+    held = queue(command, "--hold", "--num-gpus", "0", "--", "true")
+    os.kill(command.daemon(), signal.SIGKILL)
+    (command.state / "jobs" / "notes.txt").write_text("mine")
+    (command.state / "jobs" / "elsewhere").symlink_to(command.home)
+
+    assert [job["id"] for job in json.loads(command.run("ps", "--json").stdout)["jobs"]] == [held]
+    assert command.run("ps", "notes.txt").returncode == 4
+
+
+def test_a_pipe_in_the_place_of_the_daemons_log_is_an_error_that_names_it(command: Command) -> None:
+    command.state.mkdir(mode=0o700)
+    os.mkfifo(command.state / "daemon.log")
+
+    told = command.run("daemon", "start")
+
+    assert told.returncode == 5
+    assert str(command.state / "daemon.log") in told.stderr

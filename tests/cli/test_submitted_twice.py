@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.control.client import control_socket, listener
+from gpusched.cli.command_options import CommandWish
+from gpusched.cli.daemon_link import Link
+from gpusched.cli.queue_options import QueueWish
+from gpusched.cli.submit import command_submission
+from gpusched.control.client import Client, Unanswered, control_socket, listener
+from gpusched.errors import GpuschedError, HostFault, NoDaemon
 from gpusched.settings import load_settings
 from tests.cli.command import Command, until
 from tests.cli.queue import jobs
@@ -80,6 +85,23 @@ def test_where_no_other_daemon_can_be_asked_the_error_says_that_the_job_may_be_q
     assert "gpusched ps --all" in error["hint"]
     command.daemon()
     assert list(jobs(command)) == ["run-1"]
+
+
+@pytest.mark.parametrize("error", [NoDaemon("the daemon is of another version"), HostFault("no room", "make room")])
+def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
+    error: GpuschedError, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: Iterator[GpuschedError] = iter((Unanswered("it ended", "see gpusched ps", gone=True), error))
+
+    def answer(*_: object) -> None:
+        raise next(answers)
+
+    monkeypatch.setattr(Client, "connect", lambda *_: None)
+    monkeypatch.setattr(Client, "ask", answer)
+    job = command_submission(["true"], CommandWish(num_gpus="0"), QueueWish(), None)
+
+    with pytest.raises(type(error), match="may have queued the job all the same"):
+        Link(load_settings(command.env)).submit(job)
 
 
 def test_an_id_that_cannot_be_printed_is_in_the_error(command: Command) -> None:

@@ -69,6 +69,15 @@ def test_a_disk_that_is_full_for_long_costs_nothing_while_jobs_wait(daemon: Daem
     assert share_of_a_core(daemon) < AT_REST
 
 
+def test_a_job_that_was_taken_is_known_by_its_token_on_a_full_disk(daemon: Daemon) -> None:
+    daemon.start()
+    taken = daemon.submit("true", hold=True, token="one")
+    resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (0, -1))
+    with pytest.raises(HostFault, match=r"gpusched\.db"):
+        daemon.submit("true", hold=True, token="another")
+    assert daemon.submit("true", hold=True, token="one") == taken
+
+
 def test_a_daemon_starts_on_a_full_disk_so_that_who_fills_it_can_be_stopped(daemon: Daemon) -> None:
     daemon.start()
     job = daemon.submit("sleep", "600")
