@@ -276,9 +276,9 @@ def ready_name(replica: str, attempt: int) -> str:
 def tell_ready(environ: Mapping[str, str] | None = None) -> None:
     """Say that this replica has begun its work; `gpusched launch` and `status` show it.
 
-    Whoever uses gpusched.channel need not: a Learner is ready when it has published weights, an Actor when it has sent
-    its first batch. Only the first call counts. Outside a launch, and where the run directory cannot be written,
-    nothing happens.
+    A program with gpusched.channel need not: a Learner is ready when it has published weights, an Actor when its
+    learner has answered and the first batch has left. Only the first call counts. Outside a launch, and where the run
+    directory cannot be written, nothing happens.
     """
     env = os.environ if environ is None else environ
     with suppress(NotLaunched, OSError, ValueError):  # ValueError: a path with a zero byte

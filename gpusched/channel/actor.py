@@ -188,8 +188,6 @@ class Actor:
             finally:
                 if outgoing.segment is not None and outgoing.seq == 0:
                     self._loop.lent.put_back(outgoing.segment)
-        if outgoing.seq == 1:
-            contract.tell_ready()
         return True
 
     def _answered(self, question: Question, timeout: float | None) -> dict[str, Array] | None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
+from gpusched import contract
 from gpusched.channel.fetching import Fetching
 from gpusched.channel.framing import split, unpack_arrays
 from gpusched.channel.lending import Lent
@@ -126,6 +127,7 @@ class ActorTalk:
         self._blocked = False
         self._leaving = False
         self._parted = False
+        self._ready = False
         self._outside = outside or Outside()
         self._began = self._connected_at = time.monotonic()
         self._look_at = math.inf if outside is None else self._began + _LOOK_S
@@ -329,6 +331,9 @@ class ActorTalk:
         if self._say(outgoing.header(), outgoing.frames):
             self.outbox.popleft()
             self.in_flight[outgoing.seq] = outgoing
+            if not self._ready:
+                self._ready = True
+                contract.tell_ready()
 
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])

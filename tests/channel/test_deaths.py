@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, Learner, LearnerGone
+from gpusched.contract import READY_DIRECTORY, ready_name
+from tests.channel.conftest import Launch
 from tests.patience import PATIENCE_S
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -128,3 +130,16 @@ def test_stop_in_a_signal_handler_ends_the_loop_and_the_actors(start: Start, end
     assert learner.wait(timeout=PATIENCE_S) == 0
     assert learner.stdout.read().startswith("batches ")
     actor.kill()
+
+
+def test_an_actor_is_not_ready_before_its_learner_has_answered(
+    launch: Launch, run_dir: Path, endpoint: str, wait_until: WaitUntil
+) -> None:
+    (run_dir / READY_DIRECTORY).mkdir()
+    launch("actor")
+    with Actor() as actor:
+        assert actor.send({"x": np.ones(1)}, timeout=PATIENCE_S)
+        assert list((run_dir / READY_DIRECTORY).iterdir()) == []
+        with Learner(endpoint) as learner:
+            assert learner.get(timeout=PATIENCE_S) is not None
+            wait_until((run_dir / READY_DIRECTORY / ready_name("actor.0", 0)).exists, "the actor is ready")

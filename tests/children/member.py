@@ -1,4 +1,4 @@
-"""An actor of a learner on another node: it sends a batch and waits; with `hang` it is stopped for good instead."""
+"""An actor of a learner on another node: it sends batches and waits; with `hang` it is stopped for good instead."""
 
 import os
 import signal
@@ -10,7 +10,8 @@ import numpy as np
 from gpusched.channel import Actor, LearnerGone
 
 with Actor() as actor, suppress(LearnerGone):
-    actor.send({"x": np.zeros(1, np.uint8)})
+    for _ in range(3):  # two may be under way: after the third the learner has taken one, so this actor knows it
+        actor.send({"x": np.zeros(1, np.uint8)})
     if "hang" in sys.argv:
         os.kill(os.getpid(), signal.SIGSTOP)
     actor.weights()
