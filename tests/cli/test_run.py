@@ -333,7 +333,7 @@ def test_kill_9_of_the_daemon_while_it_waits_costs_no_turn(command: Command) -> 
         assert "run-2 waits" in process.stderr.readline()
 
         os.kill(command.daemon(), signal.SIGKILL)
-        until(lambda: command.run("ps").returncode == 0, "the waiting command has started a daemon again")
+        until(lambda: command.run("daemon", "status").returncode == 0, "the waiting command has started a daemon again")
         command.run("stop", "run-1", "--kill")
 
         assert line(process) == "up"

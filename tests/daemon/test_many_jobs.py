@@ -25,7 +25,7 @@ def veteran(tmp_path: Path) -> Iterator[Command]:
             store.add(ended(number))
     store.close()
     subprocess.run([sys.executable, "-m", "gpusched.daemon", "--background", "2"], env=command.env, check=True)
-    until(lambda: command.run("ps").returncode == 0, "the daemon answers")
+    until(lambda: command.run("daemon", "status").returncode == 0, "the daemon answers")
     yield command
     command.end()
 

@@ -120,7 +120,7 @@ def test_a_lock_that_another_users_stopped_process_holds_is_told_and_leaves_the_
     try:
         job = bob.submit("--num-gpus", "1")
         until(lambda: f"is held by process {fork.pid} of user nobody" in str(bob.see(job)["why"]), "he is told who")
-        bob.told("ps")  # it fails where the daemon does not answer soon
+        bob.told("daemon", "status")  # it fails where the daemon does not answer soon
     finally:
         fork.end()
     until(lambda: bob.runs(job), "the job starts when the lock is free")
