@@ -5,7 +5,9 @@ It owns what an error *is*; it must not know where errors come from. Every other
 
     GpuschedError                 1
     ├── UsageError                2   wrong input: an option, a number, a name
-    │   └── WorkloadError         2   wrong workload file
+    │   ├── WorkloadError         2   wrong workload file
+    │   ├── NoProgram           127   the command of `run` is no program, as in a shell
+    │   └── NotExecutable       126   it is a file that cannot be executed, as in a shell
     ├── DoesNotFit                3
     │   ├── NeverFits             3   not even on an idle host
     │   └── NotNow                3   it would fit if leases or foreign memory went away
@@ -31,6 +33,8 @@ __all__ = [
     "LearnerGone",
     "NeverFits",
     "NoDaemon",
+    "NoProgram",
+    "NotExecutable",
     "NotFound",
     "NotLaunched",
     "NotNow",
@@ -73,6 +77,18 @@ class WorkloadError(UsageError):
     """A workload file that cannot be understood; the message names the file and the key."""
 
     code = "workload"
+
+
+class NoProgram(UsageError):
+    """A command whose program is not here; the code is that of a shell."""
+
+    exit_code = 127
+
+
+class NotExecutable(UsageError):
+    """A command whose program is here and cannot be executed; the code is that of a shell."""
+
+    exit_code = 126
 
 
 class DoesNotFit(GpuschedError):

@@ -25,10 +25,23 @@ import msgspec
 from gpusched.errors import HostFault, UsageError
 from gpusched.units import parse_fraction, parse_mib
 
-__all__ = ["ENGINES", "PLACES", "Settings", "load_settings", "places", "sessionless_runtime_dir", "toml_message"]
+__all__ = [
+    "ENGINES",
+    "HERE",
+    "PLACES",
+    "Settings",
+    "load_settings",
+    "machine_typed",
+    "places",
+    "sessionless_runtime_dir",
+    "toml_message",
+]
 
 PLACES: Final = ("GPUSCHED_CONFIG", "GPUSCHED_STATE_DIR", "GPUSCHED_RUNTIME_DIR", "GPUSCHED_LEASE_DIR")
 """The variables that name gpusched's directories, and its configuration file."""
+
+HERE: Final = "here"
+"""What `--machine` calls this host, where `default_machine` names another."""
 
 ENGINES: Final = ("local", "slurm", "ray")
 """What can have a job's processes run: this host, or a cluster."""
@@ -66,6 +79,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def places(environ: Mapping[str, str]) -> dict[str, str]:
     """Return those of PLACES that `environ` sets, as whole paths. Raises UsageError for `~` of an unknown user."""
     return {name: str(_given(environ, name)) for name in PLACES if environ.get(name)}
+
+
+def machine_typed(machine: str | None) -> str | None:
+    """Return the machine that `--machine` names; None is this host, and so is `here`."""
+    return None if machine == HERE else machine
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:

@@ -29,17 +29,23 @@ Gpus = Annotated[
     ),
 ]
 MemoryLimit = Annotated[
-    str | None, Option("So much memory of one device: its limit, as in 6GiB.", ("--memory",), metavar="AMOUNT")
+    str | None, Option("How much memory of one device it may use, such as 6GiB.", ("--memory",), metavar="AMOUNT")
 ]
 Fraction = Annotated[str | None, Option("A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART")]
 Processes = Annotated[
     str | None,
     Option(
-        "So many processes of it use a device at once: each has an equal part of the limit. [default: 1]", metavar="N"
+        "How many of its processes use a device at once: each has an equal part of the limit. [default: 1]",
+        metavar="N",
     ),
 ]
 Machine = Annotated[
-    str | None, Option("A machine that is not here, whose devices are simulated.", metavar="NAME|4x16GiB|FILE")
+    str | None,
+    Option(
+        "A machine that is not here, whose devices are simulated; here: this host. [default: default_machine of the "
+        "configuration, else here]",
+        metavar="NAME|4x16GiB|FILE",
+    ),
 ]
 
 

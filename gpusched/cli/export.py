@@ -14,7 +14,7 @@ from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.engines.wish import Wish, visible_here, xla_variable
 from gpusched.errors import HostFault, UsageError
-from gpusched.settings import load_settings
+from gpusched.settings import load_settings, machine_typed
 
 if TYPE_CHECKING:
     from gpusched.export import Exported, Manifests, ShareResource
@@ -98,6 +98,7 @@ def export(
         raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched export {kind} {named.name}")
+    machine = machine_typed(machine)
     visible = visible_here(os.environ, machine)
     wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
     if kind == "slurm":

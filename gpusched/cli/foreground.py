@@ -101,8 +101,10 @@ def require_modules(workload: Workload) -> None:
 
 def require_programs(workload: Workload) -> None:
     """Refuse a workload whose command is no program here, before its processes fail to start. Raises HostFault."""
+    from gpusched.planner import filled_in
+
     for role in workload.roles:
-        program = role.command[0].replace("{python}", sys.executable)
+        program = filled_in(role.command[0], sys.executable)
         if role.count and shutil.which(program) is None:
             there = "/" in program and Path(program).exists()
             what = "is no program that can be executed" if there else "is no program of this host"

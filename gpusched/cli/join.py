@@ -19,7 +19,7 @@ from gpusched.engines.local import Asked
 from gpusched.engines.wish import Wish, visible_here
 from gpusched.errors import UsageError
 from gpusched.model.job import Joining
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, load_settings, machine_typed
 
 if TYPE_CHECKING:
     from gpusched.joining import Invited
@@ -90,6 +90,7 @@ def join(
     if not detach:
         require_no_queue(queue, "a join")
     patience_s = _whole_seconds(patience)
+    machine = machine_typed(machine)
     visible = visible_here(os.environ, machine)
     wish = Wish(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy, visible=visible)
     settings = load_settings(os.environ)

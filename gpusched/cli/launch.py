@@ -52,7 +52,9 @@ def launch(
     machine: Annotated[
         str | None,
         typer.Option(
-            help="Plan for a machine that is not here, and run with its devices simulated.", metavar="NAME|4x16GiB|FILE"
+            help="Plan for a machine that is not here, and run with its devices simulated; here: this host. "
+            "[default: default_machine of the configuration, else here]",
+            metavar="NAME|4x16GiB|FILE",
         ),
     ] = None,
     gpus: Gpus = None,

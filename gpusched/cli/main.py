@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "doctor": "Say what is wrong with this host, and what to type.",
 }
 _MEANT: Final = {
-    "help": "gpusched COMMAND --help tells of one command",
+    "help": "gpusched COMMAND --help describes one command",
     **dict.fromkeys(("kill", "cancel", "scancel", "terminate"), "to end a job: gpusched stop JOB, at once with --kill"),
     **dict.fromkeys(("queue", "squeue", "list", "ls", "jobs"), "to list jobs: gpusched ps; why they wait: --why"),
     **dict.fromkeys(("rm", "remove", "delete", "prune", "clean"), "to take a job out of the queue: gpusched stop JOB"),
@@ -60,6 +60,7 @@ _COLLECTED_AFTER: Final = 50_000
 
 _INTERRUPTED: Final = 130
 _MORE_FILES: Final = "this shell lets a process open too few files: ulimit -n 1024"
+_SHORT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
 _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -117,6 +118,8 @@ def _understood(error: Exception, arguments: Sequence[str]) -> GpuschedError:
         return UsageError(_message(error), hint if getattr(error, "exit_code", 0) == UsageError.exit_code else "")
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILS:
         return HostFault(f"the output cannot be written: {error.strerror}", "see where it was to go")
+    if getattr(error, "errno", None) in _SHORT_OF_FILES:  # a ZMQError has one, too
+        return HostFault(str(error), _MORE_FILES)
     return _unexpected(error)
 
 
@@ -155,7 +158,7 @@ def _named(arguments: Sequence[str]) -> str | None:
 
 
 def _tell(error: GpuschedError, *, as_json: bool) -> None:
-    short_of_files = any(os.strerror(number) in error.message for number in (errno.EMFILE, errno.ENFILE))
+    short_of_files = any(os.strerror(number) in error.message for number in _SHORT_OF_FILES)
     hint = _MORE_FILES if short_of_files else error.hint  # whatever was to be opened, that one is not at fault
     if as_json:
         import json

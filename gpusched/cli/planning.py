@@ -29,7 +29,7 @@ Machine = Annotated[
     str | None,
     Option(
         "Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
-        "gpusched status --json, or cpu.",
+        "gpusched status --json, cpu, or here for this host.",
         metavar="NAME|4x16GiB|FILE",
     ),
 ]

@@ -66,7 +66,7 @@ TimeLimit = Annotated[
 Grace = Annotated[
     str | None,
     typer.Option(
-        help="Once it is asked to end, it has so long to save its work, such as 90s or 5m. [default: 10s]",
+        help="How long it may save its work once it is asked to end, such as 90s or 5m. [default: 10s]",
         metavar="SPAN",
     ),
 ]

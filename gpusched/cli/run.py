@@ -32,8 +32,8 @@ from gpusched.cli.queue_options import (
 )
 from gpusched.cli.text import printable
 from gpusched.engines.wish import machine_meant
-from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
-from gpusched.settings import load_settings, places
+from gpusched.errors import GpuschedError, HostFault, JobFailed, NoProgram, NotExecutable, UsageError
+from gpusched.settings import load_settings, machine_typed, places
 
 if TYPE_CHECKING:
     from gpusched.control.messages import TurnIs
@@ -86,9 +86,9 @@ def run(
         option = "--json" if as_json else "--requeue"
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
     settings = load_settings(os.environ)
-    if num_gpus != "0":
-        machine = machine_meant(machine, settings)
-    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine, processes)
+    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine_typed(machine), processes)
+    if wish.need().devices != 0:
+        wish = wish._replace(machine=machine_meant(machine, settings))
     submission = command_submission(command, wish, queue, None if detach else this_process(), parse_grace(grace))
     if not queue.follows:  # what goes before may still make the program
         _require_program(command[0])
@@ -200,17 +200,17 @@ def _take_back(link: Link, job: str) -> None:
 
 
 def _require_program(program: str) -> None:
-    """End as a shell does where there is no such program: with 127, or 126 where it cannot be executed."""
+    """Raise NoProgram or NotExecutable for what a shell could not start either."""
     if shutil.which(program) is not None:
         return
-    there = "/" in program and Path(program).exists()
-    why = "it is no program that can be executed" if there else "there is no such program"
-    print(f"gpusched: {printable(program)}: {why}", file=sys.stderr)
+    if "/" in program and Path(program).exists():
+        raise NotExecutable(
+            f"{program}: it is no program that can be executed", f"make it executable: chmod +x {shlex.quote(program)}"
+        )
     words = program.split()
-    if not there and len(words) > 1 and shutil.which(words[0]) is not None:
-        plain, quoted = printable(program), printable(shlex.quote(program))
-        print(f"  hint: leave the quotes out: gpusched run -- {plain}; or a shell: sh -c {quoted}", file=sys.stderr)
-    raise typer.Exit(126 if there else 127)
+    quoted = len(words) > 1 and shutil.which(words[0]) is not None
+    hint = f"leave the quotes out: gpusched run -- {program}; or a shell: sh -c {shlex.quote(program)}"
+    raise NoProgram(f"{program}: there is no such program", hint if quoted else "install it, or give its path")
 
 
 def _waiting(job: "JobStatus") -> str:

@@ -10,7 +10,7 @@ from gpusched.cli.text import printable
 from gpusched.errors import UsageError
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
-from gpusched.settings import load_settings
+from gpusched.settings import load_settings, machine_typed
 
 __all__ = ["oneline", "status"]
 
@@ -37,7 +37,7 @@ def status(
         raise UsageError("--interval belongs to --watch", "add --watch, or leave it out")
     if interval is not None and not 0.1 <= interval <= 3600:  # noqa: PLR2004 (NaN fails this comparison too)
         raise UsageError(f"--interval: {interval} s is out of range", "give a number of seconds from 0.1 to 3600")
-    read = reader_of(machine, load_settings(os.environ))
+    read = reader_of(machine_typed(machine), load_settings(os.environ))
     if as_json:
         import json
 

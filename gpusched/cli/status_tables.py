@@ -191,13 +191,15 @@ def _fitting(
     titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None
 ) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
     """Return the columns that have room beside an empty last one; after those that may go, the first one is cut."""
-    for leaves in _FIRST_TO_GO if width is not None else ():
-        if _taken(titles, rows) <= (width or 0):
+    if width is None:
+        return titles, rows
+    for leaves in _FIRST_TO_GO:
+        if _taken(titles, rows) <= width:
             break
         at = titles.index(leaves)
         titles = [*titles[:at], *titles[at + 1 :]]
         rows = [[*row[:at], *row[at + 1 :]] for row in rows]
-    over = 0 if width is None else _taken(titles, rows) - width
+    over = _taken(titles, rows) - width
     if over > 0:
         name = max(max(row[0].cell_len for row in rows) - over, _LEAST_NAME)
         rows = [[_cut(row[0], name), *row[1:]] for row in rows]

@@ -4,7 +4,7 @@ They are read before anything is planned, because what a role needs may depend o
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -128,14 +128,20 @@ def _unknown(word: str, command: str, settings: Sequence[str]) -> str:
     if not word.startswith("-"):
         return f"{word!r} belongs to no option"
     from difflib import get_close_matches
-    from inspect import signature
 
-    name = command.split()[1]
-    parameters = signature(getattr(import_module(f"gpusched.cli.{name}"), name)).parameters
-    options = [f"--{each.removeprefix('as_').replace('_', '-')}" for each in (*parameters, *settings)]
+    options = [f"--{each.removeprefix('as_').replace('_', '-')}" for each in (*_parameters(command), *settings)]
     near = get_close_matches(word.partition("=")[0], dict.fromkeys(options), cutoff=0.8)
     possible = f" (Possible options: {', '.join(near)})" if near else ""
     return f"No such option: {word.partition('=')[0]}{possible}"
+
+
+def _parameters(command: str) -> Iterator[str]:
+    """Yield the parameters of a command, such as `gpusched launch snake`, that are options: no arguments."""
+    name = command.split()[1]
+    for parameter, annotation in getattr(import_module(f"gpusched.cli.{name}"), name).__annotations__.items():
+        described = getattr(annotation, "__metadata__", ())
+        if described and type(described[0]).__name__ != "ArgumentInfo":
+            yield parameter
 
 
 def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:

@@ -79,6 +79,8 @@ def _found(name: str) -> Path:
         if (folder / name / "workload.toml").is_file():
             return folder / name / "workload.toml"
     known = _words(folders)
+    if name.startswith("-"):
+        raise UsageError(f"the option {name} stands before the workload", f"name the workload first: one of {known}")
     raise UsageError(f"there is no workload {name!r}", f"known here: {known}; or give a file's path")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,13 +13,9 @@ from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
-from gpusched.settings import Settings
+from gpusched.settings import HERE, Settings, machine_typed
 
-__all__ = ["HERE", "Wish", "machine_meant", "visible_here", "without_drained", "xla_variable"]
-
-
-HERE: Final = "here"
-"""What `--machine` calls this host, where the configuration names another."""
+__all__ = ["Wish", "machine_meant", "visible_here", "without_drained", "xla_variable"]
 
 
 class Wish(NamedTuple):
@@ -108,7 +104,7 @@ def machine_meant(machine: str | None, settings: Settings) -> str | None:
     None is this host. Raises UsageError for one of the configuration that is not known, HostFault for its file.
     """
     if machine is not None or settings.default_machine is None:
-        return None if machine == HERE else machine
+        return machine_typed(machine)
     from gpusched.probe.base import read_machine
 
     try:

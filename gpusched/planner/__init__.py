@@ -5,7 +5,7 @@ reproduces any decision.
 """
 
 from gpusched.planner.decide import Rules, plan
-from gpusched.planner.expand import document, replica_specs
+from gpusched.planner.expand import document, filled_in, replica_specs
 from gpusched.planner.part import numbered_from
 from gpusched.planner.request import counted_role, request_for
 from gpusched.planner.select import named_devices, number_of_devices, select_devices
@@ -15,6 +15,7 @@ __all__ = [
     "Rules",
     "counted_role",
     "document",
+    "filled_in",
     "named_devices",
     "number_of_devices",
     "numbered_from",

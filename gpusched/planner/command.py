@@ -190,7 +190,8 @@ def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> st
     most = f"{largest.plannable_mib} of {largest.total_mib} MiB on GPU {largest.device.label}"
     if need.fraction is not None:
         part = f"{need.fraction / FRACTION_ONE:g} of it is {portion(largest.plannable_mib, need.fraction)} MiB"
-        context = f"the context alone takes {context_mib * need.processes} MiB"
+        alone = "the context alone takes" if need.processes == 1 else f"the contexts of {need.processes} processes take"
+        context = f"{alone} {context_mib * need.processes} MiB"
         return f"the most that can be planned is {most}; {part}, and {context}"
     if need.memory_mib is not None:
         return f"needs {needed(need, context_mib)}; the most that can be planned on one device is {most}"
@@ -204,7 +205,7 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
     largest = max(budget.plannable_mib for budget in idle)
     too_little = _too_little(need, context_mib)
     if largest <= too_little:
-        return "take a machine with larger devices"
+        return "take a machine with larger devices" + (", or fewer --processes" if need.processes > 1 else "")
     if need.devices is not None:
         number = _most_whole(need, idle, context_mib)
         return f"ask for --num-gpus {number} at most" if number else "ask for one process on a device"

@@ -12,7 +12,7 @@ from gpusched.model.plan import Plan, Replica, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["document", "replica_specs"]
+__all__ = ["document", "filled_in", "replica_specs"]
 
 _IN_BRACES: Final = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{python\}")
 
@@ -27,7 +27,7 @@ def replica_specs(
     `identity` gives what only the launched job knows (see contract.identity_environment); `env` is a difference to the
     environment that the processes are started in. `xla_variable`: see contract.xla_fraction_variable.
     """
-    argv = {role.name: tuple(_filled(word, python) for word in role.command) for role in workload.roles}
+    argv = {role.name: tuple(filled_in(word, python) for word in role.command) for role in workload.roles}
     return tuple(
         ReplicaSpec(
             replica=replica,
@@ -39,7 +39,7 @@ def replica_specs(
     )
 
 
-def _filled(word: str, python: str) -> str:
+def filled_in(word: str, python: str) -> str:
     """Return a word of a workload's command with `{python}` filled in, and `{{name}}` as `{name}`.
 
     With `{python}` itself for `python` the word stays as it is: that of a command that was typed.

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from gpusched.errors import NeverFits, UsageError
 from gpusched.model.device import Device, Inventory
 from gpusched.model.job import VisibleDevices
-from gpusched.planner.visible import restriction
+from gpusched.planner.visible import is_parent, restriction
 from gpusched.planner.words import gpus as gpu_list
 from gpusched.units import format_mib
 
@@ -57,17 +57,12 @@ def _outside(
     )
     told = f"--gpus: {gpu_list(outside)} is outside of {visible.variable}"
     choice = f"name some of {gpu_list(left)}" if left else "leave --gpus out"
-    return UsageError(told, f"{choice}, or unset CUDA_VISIBLE_DEVICES; indexes are those of gpusched status")
+    return UsageError(told, f"{choice}, or unset CUDA_VISIBLE_DEVICES; indices are those of gpusched status")
 
 
 def number_of_devices(inventory: Inventory, uuids: Collection[str]) -> int:
     """Return how many of the devices `uuids` can be somebody's as a whole: all but the parents of MIG instances."""
-    parents = {device.index for device in inventory.devices if device.mig_index is not None}
-    return sum(
-        device.mig_index is not None or device.index not in parents
-        for device in inventory.devices
-        if device.uuid in uuids
-    )
+    return sum(not is_parent(inventory, device) for device in inventory.devices if device.uuid in uuids)
 
 
 def named_devices(inventory: Inventory, names: str, option: str) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Which devices a person's CUDA_VISIBLE_DEVICES leaves: read as CUDA does, on gpusched's own list of devices.
 
 NVIDIA_VISIBLE_DEVICES is not read: the runtime of a container has followed it before NVML lists any device there, and
-its indexes are those of the host.
+its indices are those of the host.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from gpusched.model.device import Device, Inventory
 from gpusched.model.job import VisibleDevices
 from gpusched.planner.words import gpus
 
-__all__ = ["Restriction", "restriction"]
+__all__ = ["Restriction", "is_parent", "restriction"]
 
 _NONE = ("", "-1", "NoDevFiles")
 """What is written for no device; the last is what Slurm sets."""
@@ -50,7 +50,7 @@ def restriction(inventory: Inventory, visible: VisibleDevices) -> Restriction:
 
 def _line(inventory: Inventory, visible: VisibleDevices, found: set[str], wrong: str | None) -> str:
     here = (device for device in inventory.devices if device.uuid in found)
-    labels = [device.label for device in here if not _is_parent(inventory, device)]
+    labels = [device.label for device in here if not is_parent(inventory, device)]
     left = f"only {gpus(labels)} may be used" if labels else "no device may be used"
     stops = "" if wrong is None or wrong in _NONE else f"; {wrong!r} is no device here, and CUDA stops there"
     return f"{visible.variable}: {left}{stops}"
@@ -62,11 +62,11 @@ def _meant(inventory: Inventory, entry: str) -> list[Device]:
     if not entry.startswith(("GPU-", "MIG-")):
         return []
     meant = [device for device in inventory.devices if device.uuid.startswith(entry)]
-    whole = {device.index for device in meant if _is_parent(inventory, device)}
+    whole = {device.index for device in meant if is_parent(inventory, device)}
     return meant + [one for one in inventory.devices if one.index in whole and one.mig_index is not None]
 
 
-def _is_parent(inventory: Inventory, device: Device) -> bool:
+def is_parent(inventory: Inventory, device: Device) -> bool:
     """Return whether the device is there as MIG instances."""
     return device.mig_index is None and any(
         other.mig_index is not None and other.index == device.index for other in inventory.devices

@@ -364,4 +364,5 @@ def _reason(event: Ended) -> ExitReason:
 def _given_up(run: ReplicaRun) -> str:
     why = "an unknown reason" if run.exit is None else exit_text(run.exit)
     times = "" if run.restarts == 0 else f", after {run.restarts} restart{'s' if run.restarts > 1 else ''}"
-    return f"{run.name} {why}{times}{f': {run.warning}' if run.warning else ''}"
+    what, colon, detail = why.partition(": ")
+    return f"{run.name} {what}{times}{colon}{detail}{f': {run.warning}' if run.warning else ''}"

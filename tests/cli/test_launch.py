@@ -370,6 +370,16 @@ def test_a_command_that_is_no_program_is_refused_before_anything_starts(way: tup
     assert not (command.state / "jobs").exists()
 
 
+def test_a_program_with_braces_in_its_name_is_found(command: Command) -> None:
+    program = command.home / "{mine}"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    workload = command.home / "workload.toml"
+    workload.write_text(f'name = "toy"\n[roles.learner]\ncommand = ["{command.home}/{{{{mine}}}}"]\n')
+
+    assert command.run("launch", str(workload)).returncode == 0
+
+
 def test_a_program_that_vanishes_before_its_start_is_not_tried_again(command: Command) -> None:
     program = command.home / "once"
     program.write_text(f"#!/bin/sh\nrm {program}\nexit 3\n")

@@ -80,6 +80,7 @@ def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int
         (("launch", "snake", "--minute", "3"), "(Possible options: --minutes)"),
         (("plan", "--proc", "3"), "(Possible options: --procs"),
         (("export", "compose", "averaging", "--tsk", "digits"), "(Possible options: --task)"),
+        (("launch", "--minutes", "3", "snake"), "name the workload first"),
     ],
 )
 def test_a_word_that_is_near_ours_leads_to_it(words: tuple[str, ...], hint: str, command: Command) -> None:
@@ -87,6 +88,19 @@ def test_a_word_that_is_near_ours_leads_to_it(words: tuple[str, ...], hint: str,
 
     assert (told.returncode, told.stdout) == (2, "")
     assert hint in told.stderr
+
+
+@pytest.mark.parametrize("near", ["--workloads", "--contexts"])
+def test_what_has_no_name_on_the_command_line_is_no_possible_option(near: str, command: Command) -> None:
+    assert "Possible options" not in command.run("launch", "snake", near, "3").stderr
+
+
+@pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/dev/null", 126)])
+def test_a_command_that_is_no_program_is_an_error_in_json(program: str, code: int, command: Command) -> None:
+    told = command.run("run", "-d", "--num-gpus", "0", "--json", "--", program)
+
+    assert (told.returncode, told.stderr) == (code, "")
+    assert json.loads(told.stdout)["error"]["message"].startswith(f"{program}: ")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +130,9 @@ def test_a_default_machine_is_what_plan_launch_and_run_mean_until_this_host_is_n
     assert (job["simulated"], job["machine"]) == (True, "2x16GiB")
     assert command.run("run", "--machine", "here", "--", "true").returncode == 3
     assert not json.loads(command.run("run", "-d", "--json", "--num-gpus", "0", "--", "true").stdout)["simulated"]
+    assert command.run("run", "--num-gpus", "0", "--machine", "here", "--", "true").returncode == 0
+    assert json.loads(command.run("status", "--machine", "here", "--json").stdout)["source"] == "cpu"
+    assert command.run("export", "compose", "averaging", "--machine", "here").returncode == 0
     assert "default_machine is 2x16GiB" in command.run("status").stdout
     assert "default_machine" not in json.loads(command.run("status", "--json").stdout)
     command.end()

@@ -143,6 +143,20 @@ def test_where_too_few_files_may_be_open_no_directory_is_blamed(files: int, comm
     assert told.stderr.splitlines()[1] == "  hint: this shell lets a process open too few files: ulimit -n 1024"
 
 
+@pytest.mark.parametrize("words", [("ps",), ("wait", "run-1")])
+def test_where_too_few_files_may_be_open_a_daemon_that_answers_makes_no_traceback(
+    words: tuple[str, ...], command: Command
+) -> None:
+    assert command.run("run", "--num-gpus", "0", "--", "true").returncode == 0
+    few = Command(command.home, within=("sh", "-c", 'ulimit -n 8; exec "$@"', "sh"))
+
+    told = few.run(*words)
+
+    assert told.returncode == 5
+    assert "Traceback" not in told.stderr
+    assert told.stderr.splitlines()[1] == "  hint: this shell lets a process open too few files: ulimit -n 1024"
+
+
 def test_the_list_of_commands_names_all_that_export_writes(command: Command) -> None:
     told = " ".join(command.run("--help").stdout.split())
 

@@ -135,7 +135,7 @@ def test_processes_that_keep_to_their_part_of_the_limit_fit_the_share_with_their
 
 def test_processes_for_whose_contexts_there_is_no_room_are_refused() -> None:
     planned(replace(part(0.1), processes=5), host(100))
-    with pytest.raises(NeverFits, match="the context alone takes 6 MiB"):
+    with pytest.raises(NeverFits, match="the contexts of 6 processes take 6 MiB"):
         planned(replace(part(0.1), processes=6), host(100))
     with pytest.raises(NeverFits, match=r"needs 103 MiB of one GPU, 97 \+ 6 MiB of context") as raised:
         planned(replace(memory(97), processes=6), host(100))

@@ -127,6 +127,15 @@ def test_the_roles_rule_decides_about_a_restart(rule: Restart, code: int, expect
     assert state(machine, "actor.0") is expected
 
 
+def test_the_number_of_restarts_stands_before_what_a_crashed_program_wrote_last() -> None:
+    machine = Machine(job(replica("actor.0"), restarts=1))
+    for now in (0.0, 1.0):
+        machine.handle(Tick(now=now))
+        machine.handle(Spawned(replica="actor.0", pid=1, now=now))
+        machine.handle(Ended(replica="actor.0", code=1, message="install it there, and launch again", now=now))
+    assert machine.message == "actor.0 crashed with code 1, after 1 restart: install it there, and launch again"
+
+
 def test_a_program_that_cannot_start_is_retried_within_its_rule_and_says_why() -> None:
     machine = Machine(job(replica("actor.0"), restarts=1))
     for now in (0.0, 1.0):
@@ -135,7 +144,7 @@ def test_a_program_that_cannot_start_is_retried_within_its_rule_and_says_why() -
     assert state(machine, "actor.0") is ReplicaState.FAILED
     assert machine.replicas["actor.0"].exit == ExitReason(kind="spawn-failed", message="nosuch: No such file")
     assert asked(last) == [FinishJob(state=JobState.FAILED)]
-    assert machine.message == "actor.0 could not start: nosuch: No such file, after 1 restart"
+    assert machine.message == "actor.0 could not start, after 1 restart: nosuch: No such file"
 
 
 def test_the_leaders_success_stops_the_others_and_is_the_jobs() -> None:
