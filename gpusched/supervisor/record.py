@@ -66,6 +66,7 @@ class Recorder:
         )
         self._events: deque[dict[str, object]] = deque(maxlen=_KEPT_EVENTS)
         self._problem: str | None = None
+        self._events_problem: str | None = None
         self._note: str | None = None
         self._next_save = 0.0
         self._written: tuple[int, ...] | None = None
@@ -139,7 +140,10 @@ class Recorder:
                 self._directory.append_events(self._events)
                 self._events.clear()
         except NotRegularError as error:
-            self.trouble(f"could not save the job's events: {error.filename}: {error.strerror}")
+            problem = f"could not save the job's events: {error.filename}: {error.strerror}"
+            if problem != self._events_problem:  # apart from other trouble, which it must not replace at each try
+                self._events_problem = problem
+                self.say(problem)
 
     def save_in_place(self, machine: Machine) -> None:
         """Write the last status where the one before it is, after `save` has failed."""
@@ -149,7 +153,7 @@ class Recorder:
 
     def status(self, machine: Machine) -> JobStatus:
         """Return the job as others see it."""
-        told = [text for text in (machine.message, self._problem) if text]
+        told = [text for text in (machine.message, self._problem, self._events_problem) if text]
         return msgspec.structs.replace(
             self._base,
             state=machine.state,

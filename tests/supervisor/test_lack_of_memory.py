@@ -58,7 +58,7 @@ def test_the_words_are_found_behind_much_other_output_and_only_at_its_end(host: 
     one = host.start(replica("late.0", ("sh", "-c", late)), replica("early.0", ("sh", "-c", early)))
     one.wait_ended()
     assert one.replica("late.0").exit == ExitReason(kind="oom", code=1)
-    assert one.replica("early.0").exit == ExitReason(kind="crashed", code=1)
+    assert one.replica("early.0").exit == ExitReason(kind="crashed", code=1, message="y")
 
 
 def test_a_replica_that_said_so_and_succeeded_has_succeeded(host: Host) -> None:
