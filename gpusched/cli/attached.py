@@ -1,7 +1,8 @@
 """A command that stands in this process's place: it has the terminal, and this process its signals and exit code.
 
 The command runs in our process group (see the supervisor), so what a terminal sends reaches it by itself. What somebody
-sends to us alone, by kill(1), is passed on. A signal's si_code tells them apart: above 0 it came from the kernel.
+sends to us alone, by kill(1), is passed on. A signal's si_code tells them apart: above 0 it is of the kernel. Within
+another job, that one's supervisor signals its whole session, and so the command as well: that is not passed on.
 """
 
 import os
@@ -16,6 +17,7 @@ from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobSta
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import descendants, halted, inherited, start_time
 from gpusched.supervisor.orders import Order, PassedOnOrder, StopOrder, give
+from gpusched.supervisor.own_daemon import is_supervisor_above
 from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Attached", "exit_code", "signals_kept"]
@@ -96,7 +98,7 @@ class Attached:
         number, by_kernel = told.si_signo, told.si_code > 0
         if number in (signal.SIGCHLD, *self._ignored):
             return
-        foreign = not by_kernel and not self._is_ours(told.si_pid)
+        foreign = not by_kernel and not self._is_ours(told.si_pid) and not self._is_for_all(told.si_pid)
         if number == signal.SIGTSTP:
             if foreign:
                 self._send(number)
@@ -129,6 +131,14 @@ class Attached:
     def _is_ours(self, pid: int) -> bool:
         """Return whether the process belongs to the job: what it sends to its group, the command has had itself."""
         return pid in descendants(self._guard)
+
+    def _is_for_all(self, pid: int) -> bool:
+        """Return whether the process is the supervisor of a job around this one, and signals the command itself."""
+        status = self._directory.read_status() if is_supervisor_above(pid) else None
+        command = None if status is None else status.replicas[0].pid
+        with suppress(OSError):  # it has just ended
+            return command is not None and os.getsid(command) == os.getsid(0)
+        return True
 
     def _has_it(self, number: int) -> bool:
         """Return whether the command has had the kernel's signal too: a hangup goes to a session's leader alone."""

@@ -18,7 +18,7 @@ from gpusched.filelock import lock
 from gpusched.regular_files import open_regular, read_regular
 from gpusched.supervisor.grant import GrantError, LockHeldError, take_over
 from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
-from gpusched.supervisor.own_daemon import daemon_of
+from gpusched.supervisor.own_daemon import outliving
 
 __all__ = ["BEGUN", "guard"]
 
@@ -65,11 +65,10 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
         for descriptor in {*streams, *inherited()}:  # who reads the command's output waits for an end
             os.close(descriptor)
     status = _watch(supervisor)
-    daemon = daemon_of(path)
-    gone = kill_descendants(_PATIENCE_S, daemon)
+    gone = kill_descendants(_PATIENCE_S, outliving(path))
     _last_word(path, supervisor, status)
     if not gone:
-        kill_descendants(_LAST_PATIENCE_S, daemon)
+        kill_descendants(_LAST_PATIENCE_S, outliving(path))
     if lease is not None:
         _drop(lease[0])
     return 0 if status == 0 else 1

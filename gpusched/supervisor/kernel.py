@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable
 
 __all__ = [
     "GUARD_GONE",
@@ -68,13 +69,13 @@ def start_time(pid: int) -> int | None:
     Together with the pid and boot_id() it names one process for ever (field 22 of /proc/PID/stat, proc(5)).
     """
     fields = _stat(pid)
-    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if fields is None or _is_dead(fields) else int(fields[19])
 
 
 def parent(pid: int) -> int | None:
     """Return the parent of a process; None if that process is gone or a zombie."""
     fields = _stat(pid)
-    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[1])
+    return None if fields is None or _is_dead(fields) else int(fields[1])
 
 
 def owner(pid: int) -> int | None:
@@ -117,26 +118,30 @@ class Process:
         self.start = int(fields[19])
 
 
-def below(pid: int, spared: int | None = None) -> list[Process]:
+def _no_process(_one: Process) -> bool:
+    return False
+
+
+def below(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[Process]:
     """Return all processes below `pid`, zombies left out, parents before their children.
 
-    `spared` is left out as well, with all below it.
+    What is `spared` is left out as well, with all below it.
     """
     children: dict[int, list[Process]] = {}
     dead = set()
     for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
         fields = _stat(int(entry)) if entry.isdigit() else None
-        if fields is not None and int(entry) != spared:
+        if fields is not None:
             children.setdefault(int(fields[1]), []).append(Process(int(entry), fields))
-            if fields[0] in (b"Z", b"X"):
+            if _is_dead(fields):
                 dead.add(int(entry))
-    found = list(children.get(pid, ()))
+    found = [one for one in children.get(pid, ()) if not spared(one)]
     for one in found:
-        found += children.get(one.pid, ())
+        found += [child for child in children.get(one.pid, ()) if not spared(child)]
     return [one for one in found if one.pid not in dead]
 
 
-def descendants(pid: int, spared: int | None = None) -> list[int]:
+def descendants(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[int]:
     """Return the pids of `below`."""
     return [one.pid for one in below(pid, spared)]
 
@@ -172,13 +177,13 @@ def wake(supervisor: int) -> None:
 def halted(pids: list[int], group: int) -> bool:
     """Return whether each of the processes that is of the process group `group` is stopped, traced or gone."""
     fields = [_stat(pid) for pid in pids]
-    return all(one is None or int(one[2]) != group or one[0] in (b"T", b"t", b"Z", b"X") for one in fields)
+    return all(one is None or int(one[2]) != group or one[0] in (b"T", b"t") or _is_dead(one) for one in fields)
 
 
-def kill_descendants(patience_s: float, spared: int | None = None) -> bool:
+def kill_descendants(patience_s: float, spared: Callable[[Process], bool] = _no_process) -> bool:
     """SIGKILL every descendant of this process and reap them, for `patience_s` seconds at most; True if none is left.
 
-    The process `spared`, and those below it, may live. A subreaper gets the orphans of those it kills, so that
+    What is `spared`, and what is below it, may live. A subreaper gets the orphans of those it kills, so that
     repeating it finds what fled from its session too.
     """
     deadline = time.monotonic() + patience_s
@@ -203,6 +208,11 @@ def _reap_all() -> None:
             pass
     except ChildProcessError:
         return
+
+
+def _is_dead(fields: list[bytes]) -> bool:
+    """Return whether a process has ended; one whose first thread has is a zombie to /proc, and others may run on."""
+    return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
 def _stat(pid: int) -> list[bytes] | None:

@@ -37,6 +37,9 @@ _LONGEST_COMMAND: Final = 100
 _FINAL: Final = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOEXEC, errno.ENAMETOOLONG)
 
 
+Spared = Callable[[], Callable[[Process], bool]]
+
+
 class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
     """A program could not be started; `message` names it and says why. `final`: another try would end alike."""
 
@@ -88,10 +91,10 @@ class Children:
     Single-threaded is what makes `preexec_fn` safe: no other thread can hold a lock at the fork. And it is the only way
     to set the death signal before the program runs without putting another program in between. A replica is forked by
     the zygote of `preload` where that can be; whichever way it was started, it is a child of this process. `spared`
-    names a process that is none of the job's, with all below it.
+    gives, at each call, what says of a process whether it is none of the job's, with all below it.
     """
 
-    def __init__(self, preload: Preload | None = None, spared: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(self, preload: Preload | None = None, spared: Spared = lambda: lambda _: False) -> None:
         self._preload, self._spared = preload, spared
         self._passed: list[int] = []
         self._running: set[int] = set()
@@ -272,7 +275,7 @@ class AttachedChild(Children):
 
     _INHERITED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
-    def __init__(self, launcher: int, spared: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(self, launcher: int, spared: Spared = lambda: lambda _: False) -> None:
         super().__init__(spared=spared)
         self._launcher = launcher
         self._own_session = os.getsid(0)

@@ -49,7 +49,7 @@ from gpusched.supervisor.missing_module import missing_module
 from gpusched.supervisor.oom import OomKills, memory_that_ran_out
 from gpusched.supervisor.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
-from gpusched.supervisor.own_daemon import daemon_of
+from gpusched.supervisor.own_daemon import outliving
 from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import Death, Spawner, SpawnError
 from gpusched.supervisor.record import Clock, Recorder
@@ -315,7 +315,7 @@ class Runner:
         if self._effects.preload is not None:
             self._effects.preload.close()
             self._recorder.set_note(None)
-        if not kill_descendants(_SWEEP_PATIENCE_S, daemon_of(str(self._directory.path))):
+        if not kill_descendants(_SWEEP_PATIENCE_S, outliving(str(self._directory.path))):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
         remove_keys_of_start(self._directory.path, self._network)  # whoever started the job may have been killed

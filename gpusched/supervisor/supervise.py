@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from gpusched.contract import modules_to_preload
@@ -10,10 +11,10 @@ from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JobState
 from gpusched.supervisor.fork_request import command_of
 from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import become_subreaper
+from gpusched.supervisor.kernel import Process, become_subreaper
 from gpusched.supervisor.lease_files import give_back
 from gpusched.supervisor.oom import OomKills, find_counter, read_counter
-from gpusched.supervisor.own_daemon import daemon_of
+from gpusched.supervisor.own_daemon import outliving
 from gpusched.supervisor.preload import Preload
 from gpusched.supervisor.process import AttachedChild, Children, Spawner
 from gpusched.supervisor.record import BootClock
@@ -65,8 +66,8 @@ def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
 def _spawner(directory: JobDirectory, spec: JobSpec, preload: Preload | None) -> Spawner:
     """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
 
-    def spared() -> int | None:
-        return daemon_of(str(directory.path))
+    def spared() -> Callable[[Process], bool]:
+        return outliving(str(directory.path))
 
     if not spec.attached:
         return Children(preload, spared)

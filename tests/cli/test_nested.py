@@ -1,6 +1,8 @@
 """gpusched inside a job of gpusched: one daemon, one set of leases, wherever the directories are named."""
 
+import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +123,28 @@ def test_a_daemon_that_a_launch_in_the_foreground_needs_outlives_it_with_its_job
     (here.home / "go").touch()
     until_state(here, "run-1", "succeeded")
     assert daemons(here) == [daemon]
+
+
+def test_a_job_outlives_the_one_that_its_daemon_was_started_in_when_that_daemon_is_gone(here: Command) -> None:
+    """Its guard becomes a child of the outer job's supervisor then, as what flees from a replica does."""
+    inner = shlex.join(
+        [*GPUSCHED, "run", "-d", "--num-gpus", "0", "--", "sh", "-c", WAIT.format(gate=here.home / "go")]
+    )
+    workload = here.home / "outer.toml"
+    script = f"cd /; {inner}; {WAIT.format(gate=here.home / 'end')}"
+    workload.write_text(f"name = 'outer'\n[roles.one]\ncommand = ['sh', '-c', {script!r}]\n")
+
+    with running(here, "launch", str(workload), "--machine", "cpu") as process:
+        until(lambda: len(daemons(here)) == 1 and state(here, "run-1") == "running", "the inner job runs")
+        os.kill(daemons(here)[0], signal.SIGKILL)
+        until(lambda: not daemons(here), "the daemon has ended")
+        (here.home / "end").touch()
+        process.communicate()
+        assert process.returncode == 0
+
+    assert state(here, "run-1") == "running"
+    (here.home / "go").touch()
+    until_state(here, "run-1", "succeeded")
 
 
 def test_a_launch_inside_a_launch_plans_beside_it(here: Command) -> None:

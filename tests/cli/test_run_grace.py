@@ -1,7 +1,9 @@
 """A program behind a wrapper saves its work, however its job ends: stop, time limit, Ctrl-C, a signal, no daemon."""
 
 import contextlib
+import functools
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -115,6 +117,54 @@ def test_a_signal_to_the_whole_group(command: Command, saver: Saver) -> None:
         saver.save()
 
         assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+
+
+def behind_a_script(inner: str) -> tuple[str, ...]:
+    return ("sh", "-c", f"{inner}; echo on")
+
+
+def behind_a_run_that_stands_in_its_place(inner: str) -> tuple[str, ...]:
+    return (*GPUSCHED, *FREE, *LONG, "--", "sh", "-c", f"{inner}; echo on")
+
+
+@pytest.mark.parametrize("outer", [behind_a_script, behind_a_run_that_stands_in_its_place])
+@pytest.mark.parametrize("detached", [True, False], ids=["run -d", "run"])
+def test_a_stop_of_the_job_around_it(outer: Callable[[str], tuple[str, ...]], detached: bool, command: Command) -> None:
+    """The outer job's supervisor signals all of a session: who stands for the inner command passes nothing on."""
+    saver = Saver(command.home, "bash")
+    inner = (*GPUSCHED, *FREE, *LONG, "--", *python("saver.py"), str(saver.place), "1")
+    words = (*LONG, "--", *outer(shlex.join(inner)))
+    process = running(command, *FREE, *words) if not detached else contextlib.nullcontext()
+    if detached:
+        queue(command, *FREE[1:], *words)
+    with process:
+        saver.wait_for("ready")
+        command.run("stop", "--no-wait", "run-1")
+        saver.wait_for("asked")
+        all_signals_taken(saver)
+        saver.save()
+
+        until_state(command, "run-1", "cancelled")
+
+
+def all_signals_taken(saver: Saver) -> None:
+    """Each command line has done what it does about a SIGTERM: of two signals, it takes that of the lower number first.
+
+    The one of the higher number is of no harm to anything that it passes it on to.
+    """
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_text().split("\0") if entry.name.isdigit() else []
+            if words[1:4] == [*GPUSCHED[1:], "run"] and str(saver.place) in " ".join(words):
+                os.kill(int(entry.name), signal.SIGWINCH)
+                until(functools.partial(_has_taken, entry / "status", signal.SIGWINCH), "it has been taken")
+
+
+def _has_taken(status: Path, number: int) -> bool:
+    with contextlib.suppress(OSError):
+        pending = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("ShdPnd:")]
+        return not int(pending[0], 16) >> (number - 1) & 1
+    return True
 
 
 def end_in_order(pid: int) -> None:

@@ -141,6 +141,33 @@ def test_a_stop_of_an_attached_command_leaves_it_the_same_grace(host: Host, save
     one.wait_gone()
 
 
+THREADED = """
+import ctypes, os, signal, sys, threading
+def save():
+    signal.sigwait([signal.SIGTERM])
+    open(sys.argv[1] + "/saved-1", "w").close()
+    os._exit(0) if "deaf" not in sys.argv else threading.Event().wait()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+threading.Thread(target=save).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.parametrize("deaf", [(), ("deaf",)], ids=["it ends", "it is killed"])
+def test_a_program_of_which_the_first_thread_has_ended_is_stopped(
+    host: Host, savers: Savers, deaf: tuple[str, ...]
+) -> None:
+    """It is a zombie to /proc, and runs (pthread_exit(3))."""
+    one = host.start(command((sys.executable, "-S", "-c", THREADED, str(savers.place), *deaf)), leader="command")
+    pid = one.wait_running("command.0")
+    wait_until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text(), "its first thread has ended")
+
+    one.stop()
+    savers.wait_for("saved")
+
+    assert one.wait_ended().state is JobState.CANCELLED
+
+
 def test_a_time_limit_leaves_a_program_behind_a_wrapper_its_grace_and_a_line_in_its_log(
     host: Host, savers: Savers
 ) -> None:
