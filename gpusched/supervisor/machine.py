@@ -53,8 +53,9 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
     """What the machine knows of one replica. Times in seconds of the events' clock.
 
     `restarts` counts all of them, `row` those in a row, `walls` its ends for want of memory; `exit` is why the latest
-    process ended, None while one runs. `doom` is why it is being stopped though the job goes on, or how its process has
-    ended that left others. `warning`: what ails it, and what to do about it.
+    process ended, None while one runs. `ran_s`: how long the latest ran that has ended and left others. `doom` is why
+    it is being stopped though the job goes on, or how its process has ended that left others. `warning`: what ails it,
+    and what to do about it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
     pid: int | None = None
     since: float | None = None
     started: float | None = None
+    ran_s: float | None = None
     restarts: int = 0
     row: int = 0
     walls: int = 0
@@ -175,15 +177,18 @@ class Machine:
             self._gone(run, Cause.ENDED, _reason(event), event.now)
         elif run.pid is None:
             raise self._illegal(run, Cause.ENDED)
-        elif run.state is ReplicaState.RUNNING:
-            run.doom = _reason(event)
-            self._ask(run, Cause.LEFT, event.now)
+        else:
+            run.ran_s = None if run.started is None else event.now - run.started
+            if run.state is ReplicaState.RUNNING:
+                run.doom = _reason(event)
+                self._ask(run, Cause.LEFT, event.now)
 
     def _gone(self, run: ReplicaRun, cause: Cause, reason: ExitReason, now: float, *, final: bool = False) -> None:
         if (run.pid is None) is (cause is Cause.ENDED):
             raise self._illegal(run, cause)
         if run.started is not None:
-            run.row = row_after(self._spec.backoff, run.row, now - run.started)
+            ran_s = now - run.started if run.ran_s is None else run.ran_s  # the grace of what it left is no proof
+            run.row = row_after(self._spec.backoff, run.row, ran_s)
         if run.state is ReplicaState.STOPPING:
             reason = run.doom or self._stopped(reason)
         if reason.kind in MEMORY_KINDS:
@@ -207,7 +212,7 @@ class Machine:
         return ExitReason(kind="stopped")
 
     def _leave(self, run: ReplicaRun, after: ReplicaState, cause: Cause, reason: ExitReason, now: float) -> None:
-        run.exit, run.kill_at, run.started = reason, None, None
+        run.exit, run.kill_at, run.started, run.ran_s = reason, None, None, None
         run.doom = run.warning = None
         self._move(run, after, cause, now)
         run.pid = None

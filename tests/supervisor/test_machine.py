@@ -105,6 +105,19 @@ def test_a_replica_that_ran_stably_starts_counting_anew() -> None:
     assert machine.replicas["actor.0"].restarts == 10
 
 
+def test_the_grace_of_what_a_crashed_replica_left_makes_it_no_stable_one() -> None:
+    machine, now = running(SNAKE), 0.0
+    for attempt in range(3):
+        machine.handle(Ended(replica="actor.0", code=3, left=True, now=now))
+        now += 1000.0
+        machine.handle(Ended(replica="actor.0", code=3, now=now))
+        if attempt < 2:
+            now = machine.deadline or 0.0
+            machine.handle(Tick(now=now))
+            machine.handle(Spawned(replica="actor.0", pid=500 + attempt, now=now))
+    assert state(machine, "actor.0") is ReplicaState.FAILED
+
+
 @pytest.mark.parametrize(
     ("rule", "code", "expected"),
     [
