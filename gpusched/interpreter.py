@@ -22,9 +22,10 @@ _FIND_AND_RUN: Final = (
 
 def own_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs `module` of this gpusched by this interpreter, in any directory and environment."""
+    options = (*_OPTIONS, "-s") if sys.flags.no_user_site else _OPTIONS  # as PYTHONNOUSERSITE had it, which -E ignores
     if _is_found():
-        return [sys.executable, *_OPTIONS, "-m", module, *arguments]
-    return [sys.executable, *_OPTIONS, "-c", _FIND_AND_RUN, _ROOT, module, *arguments]
+        return [sys.executable, *options, "-m", module, *arguments]
+    return [sys.executable, *options, "-c", _FIND_AND_RUN, _ROOT, module, *arguments]
 
 
 def module_options(cwd: str) -> tuple[str, ...]:

@@ -102,3 +102,18 @@ def test_gpusched_starts_its_own_processes_wherever_it_is_found(found_by: str, c
     assert ("-m gpusched.supervisor" in words) == (found_by == "site-packages")
     ran(command, (*gpusched, "run", "-d", "--num-gpus", "0", "--", "true"), where)
     ran(command, (*gpusched, "wait", "run-2"), where)
+
+
+def test_the_user_site_that_a_person_leaves_out_is_left_out_of_gpuscheds_own_processes(command: Command) -> None:
+    home = command.home
+    venv.create(home / "venv", symlinks=True, system_site_packages=True)  # else there is no user site
+    (site,) = (home / "venv" / "lib").glob("python*/site-packages")
+    (site / "needed.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n{ROOT}\n")
+    theirs = home / ".local" / "lib" / site.parent.name / "site-packages"
+    theirs.mkdir(parents=True)
+    (theirs / "usercustomize.py").write_text("import os; os._exit(3)")
+    command.env |= {"PYTHONNOUSERSITE": "1"}
+
+    told = ran(command, (str(home / "venv" / "bin" / "python"), "-m", "gpusched", *FREE), home)
+
+    assert told.endswith("frameworks/hook \n")
