@@ -153,17 +153,19 @@ ctypes.CDLL(None).pthread_exit(None)
 """
 
 
-@pytest.mark.parametrize("deaf", [(), ("deaf",)], ids=["it ends", "it is killed"])
+@pytest.mark.parametrize(("deaf", "grace_s"), [((), LONG), (("deaf",), 0.3)], ids=["it ends", "it is killed"])
 def test_a_program_of_which_the_first_thread_has_ended_is_stopped(
-    host: Host, savers: Savers, deaf: tuple[str, ...]
+    host: Host, savers: Savers, deaf: tuple[str, ...], grace_s: float
 ) -> None:
     """It is a zombie to /proc, and runs (pthread_exit(3))."""
-    one = host.start(command((sys.executable, "-S", "-c", THREADED, str(savers.place), *deaf)), leader="command")
+    program = command((sys.executable, "-S", "-c", THREADED, str(savers.place), *deaf))
+    one = host.start(program, leader="command", stop_grace_s=grace_s)
     pid = one.wait_running("command.0")
     wait_until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text(), "its first thread has ended")
 
     one.stop()
-    savers.wait_for("saved")
+    if not deaf:
+        savers.wait_for("saved")
 
     assert one.wait_ended().state is JobState.CANCELLED
 
