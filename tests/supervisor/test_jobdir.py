@@ -1,3 +1,4 @@
+import errno
 import json
 import multiprocessing
 import os
@@ -175,11 +176,15 @@ def test_progress_is_read_from_the_end_of_a_long_file(tmp_path: Path) -> None:
     assert last_progress(path) == {"step": 19_999}
 
 
-def test_a_failed_save_leaves_the_old_status_whole(tmp_path: Path) -> None:
+def test_a_failed_save_leaves_the_old_status_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = create(tmp_path, "snake")
     status = running(directory)
-    (directory.path / "status.json.tmp").mkdir()
-    with pytest.raises(OSError, match="directory"):
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
         directory.write_status(msgspec.structs.replace(status, state=JobState.FAILED))
     assert directory.read_status() == status
 
