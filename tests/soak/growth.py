@@ -35,7 +35,7 @@ class Quantity:
 
 
 QUANTITIES: Final = (
-    Quantity("daemon: memory (PSS)", "KiB a job kept", lambda one: one.daemon_pss, 16.0, per_job=True),
+    Quantity("daemon: private memory", "KiB a job kept", lambda one: one.daemon_private, 8.0, per_job=True),
     Quantity("daemon: descriptors", "", lambda one: one.daemon_fds - one.live_jobs, 8),
     Quantity("daemon: threads", "", lambda one: one.daemon_threads, 2),
     Quantity("supervisors and guards: private memory (mean)", "KiB", lambda one: one.steady_private, 512),

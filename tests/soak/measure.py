@@ -18,7 +18,9 @@ EVERY_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment. Memory in KiB (PSS: a page that n processes share counts 1/n), time in seconds since the begin.
+    """One moment. Memory in KiB, time in seconds since the begin.
+
+    Private pages are judged: a share of the pages that processes have in common (PSS) rises as the others end.
 
     `steady_*`: of the supervisors and guards of the jobs that run all the while; memory is the mean of private pages.
     """
@@ -26,7 +28,7 @@ class Sample:
     time: float
     daemon: int
     daemon_rss: int
-    daemon_pss: int
+    daemon_private: int
     daemon_fds: int
     daemon_threads: int
     job_processes: int
@@ -56,11 +58,11 @@ class Measurer:
         daemon = self._host.daemon_pid()
         jobs = [one.pid for one in seen if one.role == "job"]
         staying = [one.pid for one in seen if one.role == "job" and Path(one.run_dir).name in steady]
-        private = [_memory(pid)[2] for pid in staying]
+        private = [_memory(pid)[1] for pid in staying]
         kept = _count(self._host.state / "jobs")
-        rss, pss, _ = _memory(daemon)
+        rss, own = _memory(daemon)
         one = Sample(
-            round(time.monotonic() - self._begun, 1), daemon, rss, pss, _fds(daemon), _threads(daemon),
+            round(time.monotonic() - self._begun, 1), daemon, rss, own, _fds(daemon), _threads(daemon),
             len(jobs), sum(private) // max(len(private), 1), max(map(_fds, staying), default=0),
             max(map(_threads, staying), default=0), live, kept, self._state_files(), _count(self._host.runtime),
             _count(self._host.leases), _size(self._host.state, "gpusched.db"),
@@ -86,13 +88,13 @@ def read_samples(path: Path) -> list[Sample]:
         ]
 
 
-def _memory(pid: int) -> tuple[int, int, int]:
-    """RSS, PSS, private pages."""
+def _memory(pid: int) -> tuple[int, int]:
+    """RSS, private pages."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         values = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
-        return values["Rss"], values["Pss"], values["Private_Clean"] + values["Private_Dirty"]
-    return 0, 0, 0
+        return values["Rss"], values["Private_Clean"] + values["Private_Dirty"]
+    return 0, 0
 
 
 def _fds(pid: int) -> int:

@@ -62,8 +62,8 @@ def plot(samples: Sequence[Sample], journal: Journal, path: Path) -> None:
     minutes = [one.time / 60 for one in samples]
     figure, axes = plt.subplots(4, 1, figsize=(9, 10), sharex=True, layout="constrained")
     panels: tuple[tuple[str, dict[str, list[float]]], ...] = (
-        ("memory (PSS), MiB", {
-            "daemon": [one.daemon_pss / 1024 or NOTHING for one in samples],
+        ("memory, MiB", {
+            "daemon, private pages": [one.daemon_private / 1024 or NOTHING for one in samples],
             "a supervisor or guard, mean of private pages": [one.steady_private / 1024 or NOTHING for one in samples]}),
         ("descriptors, threads", {
             "daemon: descriptors": [one.daemon_fds or NOTHING for one in samples],

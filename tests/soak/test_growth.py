@@ -20,7 +20,11 @@ def hours(count: float, **leaks: float) -> list[Sample]:
         rises = {name: int(getattr(BASE, name) + rise * (time % 1200) / 3600) for name, rise in leaks.items()}
         one = replace(BASE, time=time, daemon=1 + int(time // 1200), live_jobs=5 + dice.randrange(4), **rises)
         samples.append(
-            replace(one, daemon_pss=one.daemon_pss + dice.randrange(300), daemon_fds=one.daemon_fds + dice.randrange(6))
+            replace(
+                one,
+                daemon_private=one.daemon_private + dice.randrange(300),
+                daemon_fds=one.daemon_fds + dice.randrange(6),
+            )
         )
     return samples
 
@@ -49,10 +53,10 @@ def test_a_leak_is_seen_through_restarts_of_the_daemon(field: str, an_hour: floa
 
 
 def test_what_grows_with_the_jobs_that_are_kept_is_judged_for_each_of_them() -> None:
-    within = hours(2, kept_jobs=1000, state_files=12000, db_kib=2000, daemon_pss=4000)
+    within = hours(2, kept_jobs=1000, state_files=12000, db_kib=2000, daemon_private=4000)
     assert grown(within) == set()
-    beyond = hours(2, kept_jobs=1000, state_files=60000, db_kib=30000, daemon_pss=60000)
-    assert grown(beyond) == {"daemon: memory (PSS)", "files in the state directory", "database"}
+    beyond = hours(2, kept_jobs=1000, state_files=60000, db_kib=30000, daemon_private=60000)
+    assert grown(beyond) == {"daemon: private memory", "files in the state directory", "database"}
 
 
 def test_a_few_minutes_are_too_short_for_a_verdict() -> None:
