@@ -54,6 +54,7 @@ def run_here(
     `first_line`: what is started, where the plan for this host does not tell.
     """
     from gpusched.supervisor.expand_job import job_socket
+    from gpusched.supervisor.learner_socket import remove_socket
 
     with ExitStack() as until_the_end:
         job = commit(asked, settings)
@@ -68,7 +69,7 @@ def run_here(
         live = can_redraw() and not as_json
         status = follow(directory, lambda: stop_gently(directory), requests, live=live, quiet=as_json)
         _wait_for_guard(directory)
-        _remove_socket(job_socket(settings, directory.path))
+        remove_socket(job_socket(settings, directory.path))
     _report(status, directory, as_json=as_json)
     if status.state is JobState.CANCELLED:
         raise typer.Exit(_INTERRUPTED)
@@ -120,13 +121,6 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ImportError:  # the package that `module` lies in is missing
         return False
-
-
-def _remove_socket(path: Path) -> None:
-    """Remove what a learner leaves that was killed; the job is over, so nobody holds it."""
-    for left in (path, path.with_name(f"{path.name}.lock")):
-        with suppress(OSError):
-            left.unlink()
 
 
 def _wait_for_guard(directory: JobDirectory) -> None:

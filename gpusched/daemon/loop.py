@@ -20,6 +20,7 @@ from gpusched.control.messages import Answer, Submitted
 from gpusched.daemon.course import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
 from gpusched.daemon.force import force_kills
 from gpusched.daemon.handlers import Handlers
+from gpusched.daemon.left_sockets import remove_left_sockets
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.parts import Parts
 from gpusched.daemon.queue import Queue
@@ -110,6 +111,7 @@ class Loop:
         self._notifier.stopping()
         self._save_and_act()
         self._answer_waiting()
+        remove_left_sockets(self._parts)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run one step. A fault of ours in it is told, and the daemon goes on with what it can do."""
@@ -180,6 +182,7 @@ class Loop:
         if now < self._next_own:
             return
         self._next_own = now + _OWN_EVERY_S
+        remove_left_sockets(self._parts)
         states = [job.state for job in self._parts.book.live.values()]
         waiting = states.count(JobState.QUEUED)
         self._notifier.status(f"jobs: {len(states) - waiting} on their way, {waiting} in the queue")

@@ -1,6 +1,5 @@
 """A plan becomes a job's spec: every replica with its command, its environment, and where the others are found."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpusched.probe.host import usable_cpus
 from gpusched.settings import Settings
 from gpusched.supervisor.hosts import addresses, learner_role
 from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.learner_socket import socket_name
 from gpusched.supervisor.spec import JobSpec
 
 __all__ = ["job_socket", "job_spec", "require_short_socket"]
@@ -82,9 +82,8 @@ def _as_here(plan: Plan) -> Plan:
 
 
 def job_socket(settings: Settings, directory: Path) -> Path:
-    """Return the path of a job's socket; two state directories may both have a snake-1."""
-    mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
-    return settings.runtime_dir / f"{directory.name}-{mark}.sock"
+    """Return the path of a job's socket."""
+    return settings.runtime_dir / socket_name(directory)
 
 
 def require_short_socket(workload: Workload, settings: Settings) -> None:

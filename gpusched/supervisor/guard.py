@@ -69,6 +69,7 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
     _last_word(path, supervisor, status)
     if not gone:
         kill_descendants(_LAST_PATIENCE_S, outliving(path))
+    _remove_socket(path)
     if lease is not None:
         _drop(lease[0])
     return 0 if status == 0 else 1
@@ -187,6 +188,16 @@ def _watch(supervisor: int) -> int:
                 print(
                     f"the supervisor, process {supervisor}, was halted {how}: it goes on", file=sys.stderr, flush=True
                 )
+
+
+def _remove_socket(path: str) -> None:
+    """Remove what a killed learner left; a supervisor that ended by itself has done so."""
+    from pathlib import Path
+
+    from gpusched.supervisor.jobdir import JobDirectory
+    from gpusched.supervisor.learner_socket import remove_own_socket
+
+    remove_own_socket(JobDirectory(Path(path)))
 
 
 def _last_word(path: str, supervisor: int, status: int) -> None:

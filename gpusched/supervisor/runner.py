@@ -43,6 +43,7 @@ from gpusched.supervisor.events import (
 from gpusched.supervisor.hosts import remove_keys_of_start
 from gpusched.supervisor.jobdir import JobDirectory
 from gpusched.supervisor.kernel import kill_descendants
+from gpusched.supervisor.learner_socket import remove_own_socket
 from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
 from gpusched.supervisor.missing_module import missing_module
@@ -318,6 +319,7 @@ class Runner:
         if not kill_descendants(_SWEEP_PATIENCE_S, outliving(str(self._directory.path))):
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
+        remove_own_socket(self._directory)
         remove_keys_of_start(self._directory.path, self._network)  # whoever started the job may have been killed
         deadline = self._now() + _LAST_SAVE_PATIENCE_S
         while not self._recorder.save(self._machine):

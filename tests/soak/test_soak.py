@@ -14,7 +14,6 @@ from tests.soak.measure import read_samples
 from tests.stand_in.library import ROOT
 
 pytestmark = [
-    pytest.mark.skip(reason="open: a socket is left in the runtime directory now and then; see docs/reliability.md"),
     pytest.mark.slow,
     pytest.mark.timeout(400),
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) to build the stand-ins with"),
