@@ -14,7 +14,7 @@ import msgspec
 
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.parts import Parts
-from gpusched.daemon.view import current_status, read_current, told
+from gpusched.daemon.view import current_status, read_current, runs_again, told
 from gpusched.daemon.watch import guard_of
 from gpusched.errors import HostFault, NotFound
 from gpusched.files import remove_tree
@@ -293,7 +293,7 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     """Write down the end of a job, or queue it again if it is to be run after a loss."""
     end = status.ended or time.time()
     note_attempt(parts, job, status, end)
-    if _runs_again(job, status):
+    if runs_again(job, status):
         _again(parts, job, status, now)
         return
     started = job.started or status.started  # of a job that was found before its supervisor wrote anything
@@ -303,13 +303,6 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     )
     parts.book.change(over, str(status.state), status.message or "")
     parts.forget(job.id)
-
-
-def _runs_again(job: Job, status: JobStatus) -> bool:
-    asked = job.submission
-    again = (JobState.LOST, JobState.CANCELLED) if status.engine is None else (JobState.LOST,)  # scancel means it
-    from_outside = status.state in again and not job.stop_asked
-    return from_outside and asked is not None and asked.requeue and asked.launcher is None
 
 
 def _again(parts: Parts, job: Job, status: JobStatus, now: float) -> None:

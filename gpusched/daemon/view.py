@@ -12,7 +12,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.supervisor.hosts import with_network
 from gpusched.supervisor.jobdir import JobDirectory, last_progress, seen_whole
 
-__all__ = ["current_status", "leave_status", "read_current", "told"]
+__all__ = ["current_status", "leave_status", "read_current", "runs_again", "told"]
 
 _WORKED_ON: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
@@ -39,6 +39,14 @@ def leave_status(job: Job) -> None:
             JobDirectory(Path(job.run_dir)).leave_status(job.last)
 
 
+def runs_again(job: Job, end: JobStatus) -> bool:
+    """Return whether a job that ended so is to be queued again: it was ended from outside, and by no person."""
+    asked = job.submission
+    again = (JobState.LOST, JobState.CANCELLED) if end.engine is None else (JobState.LOST,)  # scancel means it
+    from_outside = end.state in again and not job.stop_asked
+    return from_outside and asked is not None and asked.requeue and asked.launcher is None
+
+
 def told(job: Job, why: str | None = None) -> JobStatus:
     """Return the job as others see it; `why` is why it waits. It reads the job's directory if the job is worked on."""
     status, trouble = job.last, None
@@ -50,6 +58,8 @@ def told(job: Job, why: str | None = None) -> JobStatus:
         if status is not None and status.state not in JOB_TERMINAL:
             report = last_progress(JobDirectory(Path(job.run_dir)).progress)
             status = msgspec.structs.replace(seen_whole(status), progress=report)
+        elif status is not None and runs_again(job, status):
+            status = msgspec.structs.replace(status, state=JobState.STOPPING, ended=None)
     return _with_wishes(status or _bare(job, trouble), job, why)
 
 

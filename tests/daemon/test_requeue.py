@@ -1,0 +1,47 @@
+"""A job with --requeue that was ended from outside has not ended: it is queued again."""
+
+import json
+import os
+import signal
+
+from gpusched.model.status import JobState
+from gpusched.supervisor.jobdir import JobDirectory
+from gpusched.supervisor.kernel import parent
+from tests.daemon.daemons import Daemon, until
+
+AGAIN = "test $GPUSCHED_ATTEMPT -gt 0 || exec sleep 600"
+
+
+def between_end_and_queue(daemon: Daemon, **changes: object) -> tuple[str, int]:
+    """Return a job that its supervisor has ended, and its guard, which is halted, so that nobody goes on with it."""
+    job = daemon.shell(AGAIN, **changes)
+    supervisor = daemon.wait(job, JobState.RUNNING).supervisor_pid
+    assert supervisor is not None
+    guard = parent(supervisor)
+    assert guard is not None
+    os.kill(guard, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGTERM)
+    status = JobDirectory(daemon.state / "jobs" / job).status
+    until(lambda: json.loads(status.read_text())["state"] == "cancelled", "its supervisor has ended it")
+    return job, guard
+
+
+def test_a_job_is_stopping_between_its_end_from_outside_and_its_place_in_the_queue(daemon: Daemon) -> None:
+    daemon.start()
+    job, guard = between_end_and_queue(daemon, requeue=True)
+    assert daemon.job(job).state is JobState.STOPPING
+    waited = daemon.command.run("wait", job, "--timeout", "0")
+    assert (waited.returncode, waited.stdout) == (1, "")
+    assert f"{job} is stopping" in waited.stderr
+
+    os.kill(guard, signal.SIGCONT)
+    (over,) = daemon.ended(job)
+    assert (over.state, over.attempt) == (JobState.SUCCEEDED, 1)
+
+
+def test_a_job_that_is_not_queued_again_has_ended_when_its_supervisor_says_so(daemon: Daemon) -> None:
+    daemon.start()
+    job, guard = between_end_and_queue(daemon, requeue=False)
+    assert daemon.job(job).state is JobState.CANCELLED
+    os.kill(guard, signal.SIGCONT)
+    assert daemon.ended(job)[0].state is JobState.CANCELLED
