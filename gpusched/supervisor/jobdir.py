@@ -24,7 +24,6 @@ It starts and signals nothing.
 import errno
 import math
 import os
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -47,7 +46,7 @@ from gpusched.model.status import (
 )
 from gpusched.regular_files import append_regular, open_regular, read_regular, read_tail
 from gpusched.supervisor.hosts import with_joined, with_network
-from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.kernel import boot_id, seconds_since_boot, start_time
 from gpusched.supervisor.nodes import with_nodes
 from gpusched.supervisor.spec import JobSpec
 
@@ -350,9 +349,10 @@ def with_ready(status: JobStatus) -> JobStatus:
 def _checked(directory: JobDirectory) -> JobStatus:
     status = directory.read_status()
     if status is None:
-        status = queued(directory, directory.read_spec())
-        age = abs(time.time() - _changed(directory.spec))  # a clock that was set back makes it negative
-        late = age > START_PATIENCE_S and not directory.is_guarded()  # the clock may have been stepped just now
+        spec = directory.read_spec()
+        status = queued(directory, spec)
+        on_time = 0 <= seconds_since_boot() - spec.prepared_s <= START_PATIENCE_S  # it is negative after a reboot
+        late = not on_time and not directory.is_guarded()
         return lost(status, "it was never started") if late else status
     if is_alive(status):
         return status

@@ -24,6 +24,7 @@ __all__ = [
     "inherited",
     "kill_descendants",
     "parent",
+    "seconds_since_boot",
     "set_death_signal",
     "start_time",
     "wake",
@@ -93,6 +94,11 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def seconds_since_boot() -> float:
+    """Return the seconds since the host was booted, with those that it slept: what no step of the wall clock moves."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def inherited() -> list[int]:

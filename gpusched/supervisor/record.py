@@ -16,7 +16,7 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
 from gpusched.regular_files import NotRegularError
 from gpusched.supervisor.events import Move
 from gpusched.supervisor.jobdir import JobDirectory, queued
-from gpusched.supervisor.kernel import boot_id, start_time
+from gpusched.supervisor.kernel import boot_id, seconds_since_boot, start_time
 from gpusched.supervisor.machine import Machine, ReplicaRun
 from gpusched.supervisor.spec import JobSpec
 
@@ -45,7 +45,7 @@ class BootClock:
 
     def now(self) -> float:
         """Return the seconds since boot."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return seconds_since_boot()
 
     def unix(self, moment: float) -> float:
         """Return a reading of `now` in Unix seconds, to the millisecond."""

@@ -35,7 +35,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     is kept. `preload` are the modules that a zygote imports once for all replicas; none: each imports for itself.
     `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.
     `network`: how it reaches other hosts, None for a job that stays on its own. `attributes` are those of its
-    processes; None: what they inherit.
+    processes; None: what they inherit. `prepared_s` is when the attempt was written down, in seconds since boot: unlike
+    the times of files, a stepped wall clock does not move it.
     """
 
     id: str
@@ -56,6 +57,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     network: Network | None = None
     attributes: ProcessAttributes | None = None
+    prepared_s: float = 0.0
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.regular_files import NotRegularError, open_regular, read_regular
 from gpusched.supervisor.guard import BEGUN
 from gpusched.supervisor.jobdir import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
-from gpusched.supervisor.kernel import start_time, wake
+from gpusched.supervisor.kernel import seconds_since_boot, start_time, wake
 from gpusched.supervisor.spec import JobSpec
 
 __all__ = [
@@ -74,7 +74,7 @@ def prepare(directory: JobDirectory, spec: JobSpec) -> str:
             raise StillRuns(f"cannot start {spec.id}: it still runs", "stop it first")
         directory.status.unlink(missing_ok=True)
         directory.tmp.mkdir(mode=0o700, exist_ok=True)
-        directory.write_spec(spec)
+        directory.write_spec(msgspec.structs.replace(spec, prepared_s=seconds_since_boot()))
         _write(descriptor, nonce.encode())
     return nonce
 

@@ -114,7 +114,7 @@ class Observer:
             self.told[one["id"]] = one
             job = self._known(one)
             was = self._terminal.get(one["id"])
-            if was is not None and was != one["state"] and not self._is_known(one["id"], was, one["state"]):
+            if was is not None and was != one["state"] and not self._is_known(one["id"], one["state"]):
                 self._once("terminal states are never left", f"{one['id']} was {was}, is {one['state']}")
             if one["state"] in ENDED:
                 self._terminal[one["id"]] = one["state"]
@@ -123,22 +123,20 @@ class Observer:
                 job.state = one["state"]
                 self._check_end(job, one)
 
-    def _is_known(self, name: str, was: str, state: str) -> bool:
+    def _is_known(self, name: str, state: str) -> bool:
         """Whether a limit of the product or of the soak explains that a job seems to have left its terminal state.
 
-        Without a daemon a job seems to wait that was cancelled before it started while the disk was full. And the
-        stepped clock does not move the times of files, by which a launch that has just begun may seem to be old.
+        Without a daemon a job seems to wait that was cancelled before it started while the disk was full.
         """
         seen = self._over.get(name, 0.0)
-        waits = state == "queued" and self.journal.during(seen - 30, seen, "full disk", "full inodes")
-        return bool(waits or ("lost" in (was, state) and self.journal.during(seen - 30, seen, "clock")))
+        return bool(state == "queued" and self.journal.during(seen - 30, seen, "full disk", "full inodes"))
 
     def check_files(self) -> None:
         """The status file of a job agrees with the terminal state that `ps` listed."""
         self.journal.checks["status files agree with ps"] += 1
         for name in list(self._terminal)[-300:]:
             job = self.jobs.by_id.get(name)
-            excused = job is None or job.excused or self._is_known(name, "lost", self._terminal[name])
+            excused = job is None or job.excused
             with contextlib.suppress(OSError, ValueError):
                 path = self.host.state / "jobs" / name / "status.json"
                 state = json.loads(path.read_text())["state"] if path.is_file() else self._terminal[name]

@@ -36,4 +36,5 @@ def job(*replicas: ReplicaSpec, job: str = "snake-1", leader: str | None = None,
         stop_grace_s=0.3,
         backoff=QUICK,
         created=time.time(),
+        prepared_s=time.clock_gettime(time.CLOCK_BOOTTIME),
     )
