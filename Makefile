@@ -52,11 +52,12 @@ format: $(READY) ## Format the code and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lock: ## Resolve the exact versions anew (needs uv)
-	@uv pip compile pyproject.toml --extra dev --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
-	@uv pip compile pyproject.toml --extra dev --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
-	@uv pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
+lock: ## Resolve the exact versions again
+	@$(UV) pip compile pyproject.toml --extra dev --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
+	@$(UV) pip compile pyproject.toml --extra dev --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
+	@$(UV) pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
 
+UV := $(or $(wildcard $(BIN)/uv),uv)
 LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .venv-ray: .venv-ray/.ready ## Make Ray's environment, which only the bench has beside it

@@ -1,6 +1,5 @@
 """docs/your-program.md: each command on it prints what the page shows, in a home of one's own, with a real daemon."""
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.docs.walkthrough import Section, Shell, sections_of
+from tests.programs import find_program
 from tests.stand_in.library import StandIn
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "your-program.md"
@@ -51,7 +51,7 @@ def provide(need: str, programs: Path) -> None:
     if need.startswith("import "):
         pytest.importorskip(need.removeprefix("import "))
         write_program(programs / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    elif (found := shutil.which(need)) is not None:
+    elif (found := find_program(need)) is not None:
         (programs / need).symlink_to(found)
     else:
         pytest.skip(f"{need} is not installed")

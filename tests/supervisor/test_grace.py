@@ -1,7 +1,6 @@
 """After a stop, everything that a replica started has the grace, also where what it was started by ends at once."""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import pytest
 
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
+from tests.programs import find_program
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.specs import CHILDREN, python, replica
 
@@ -69,9 +69,9 @@ def make(savers: Savers) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def uv_run(savers: Savers) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    if shutil.which("uv") is None:
-        pytest.skip("uv is not installed here")
-    return ("uv", "run", "--no-project", "--offline", "--python", *savers.command("1", "patient")), (1,)
+    uv = find_program("uv")
+    assert uv is not None, "uv comes with the dev extra: make setup"
+    return (uv, "run", "--no-project", "--offline", "--", *savers.command("1", "patient")), (1,)
 
 
 def spawn(savers: Savers) -> tuple[tuple[str, ...], tuple[int, ...]]:
