@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-from gpusched.supervisor.kernel import descendants
+from gpusched.linux.processes import descendants
 
 __all__ = ["ROOT", "Failed", "fresh"]
 

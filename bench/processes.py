@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from gpusched.supervisor.kernel import descendants
+from gpusched.linux.processes import descendants
 
 __all__ = ["cpu_s", "memory_mb", "tree_pss_mb"]
 

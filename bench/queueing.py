@@ -14,10 +14,10 @@ from gpusched.control.client import control_socket
 from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.store import Store
+from gpusched.jobs.directory import JobDirectory, complete, reserve
 from gpusched.model.job import Submission
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.settings import load_settings
-from gpusched.supervisor.jobdir import JobDirectory, complete, reserve
 
 MACHINE = "4x16GiB"
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.host import arguments, print_results
 from gpusched.channel import Actor, Learner, LearnerGone
-from gpusched.keys import SERVER, make_server_key, new_key
+from gpusched.joining.keys import SERVER, make_server_key, new_key
 from tests.network.hosts import Host, joined_by_veth
 
 PORT: Final = 5555

@@ -22,7 +22,7 @@ from bench.report import print_results, write_results
 from bench.results import RowResult, SectionResult
 from bench.screen import Screen
 from bench.section import Missing, Row, Section
-from gpusched.supervisor.kernel import become_subreaper, kill_descendants
+from gpusched.linux.processes import become_subreaper, kill_descendants
 
 __all__ = ["ORDER", "Measuring", "Tally", "compile_all", "measure_all", "seconds_left", "sections"]
 

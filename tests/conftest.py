@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import hypothesis
@@ -13,6 +15,7 @@ import pytest
 
 import tests.signals
 from tests.stand_in.library import StandIn
+from tests.supervisor.host import Host
 
 pytest_plugins = ("tests.stress.plugin",)
 
@@ -55,3 +58,11 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the stand-in for NVIDIA's library with")
     return StandIn(tmp_path_factory.mktemp("stand-in"))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """A place to start real jobs; none of their processes is left after the test."""
+    found = Host(tmp_path)
+    yield found
+    found.end()

@@ -8,33 +8,35 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "filelock", "files", "regular_files", "units", "settings", "interpreter"},
+    {"errors", "units", "settings", "interpreter"},
     {"model"},
-    {"contract"},
-    {"keys"},
-    {"joining"},
+    {"linux"},
+    {"contract", "joining"},
     {"probe", "planner", "control", "channel", "frameworks"},
+    {"leases"},
+    {"jobs"},
+    {"zygote"},
     {"supervisor"},
     {"engines", "daemon", "doctor", "export"},
     {"cli"},
     {"template"},
 ]
-WITHIN_BOTTOM = {("files", "regular_files"), ("units", "errors"), ("settings", "errors"), ("settings", "units")}
+WITHIN_BOTTOM = {("units", "errors"), ("settings", "errors"), ("settings", "units")}
 FOR_WORKLOADS = {"contract", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
 LIGHT_ROOMS = {
     "errors",
-    "files",
-    "regular_files",
     "units",
     "settings",
     "model",
+    "linux",
     "contract",
-    "keys",
     "joining",
     "probe",
     "planner",
     "control",
+    "jobs",
+    "leases",
     "supervisor",
     "daemon",
     "doctor",
@@ -78,7 +80,7 @@ def test_imports_only_go_down(path: Path) -> None:
 
 
 def test_what_ray_gets_by_value_needs_no_gpusched_where_it_arrives() -> None:
-    assert not rooms(imports(ROOT / "gpusched" / "engines" / "ray_keeper.py"))
+    assert not rooms(imports(ROOT / "gpusched" / "engines" / "ray" / "node_actor.py"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
-from gpusched.supervisor.kernel import set_death_signal
+from gpusched.linux.processes import set_death_signal
 
 __all__ = ["Pipe", "end_all", "forked"]
 

@@ -12,7 +12,7 @@ from typing import Final
 from bench.peers.gather import Gathering, gathering, require_all
 from bench.peers.starting import WAYS, Way
 from bench.processes import tree_pss_mb
-from gpusched.supervisor.kernel import become_subreaper
+from gpusched.linux.processes import become_subreaper
 
 _PATIENCE_S: Final = 400.0
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpusched.supervisor.kernel import become_subreaper, kill_descendants
+from gpusched.linux.processes import become_subreaper, kill_descendants
 
 __all__ = ["session"]
 

@@ -12,7 +12,7 @@ from bench.peers.gather import Gathering, gathering, require_all
 from bench.peers.ready import HALT, TRAIN
 from bench.peers.starting import WAYS
 from bench.processes import tree_pss_mb
-from gpusched.supervisor.kernel import become_subreaper
+from gpusched.linux.processes import become_subreaper
 
 __all__: list[str] = []
 

@@ -16,7 +16,7 @@ from bench.fresh import ROOT
 from bench.peers.curve import Point, figures
 from bench.peers.starting import own_state
 from bench.processes import tree_pss_mb
-from gpusched.supervisor.kernel import become_subreaper, kill_descendants
+from gpusched.linux.processes import become_subreaper, kill_descendants
 
 __all__: list[str] = []
 

@@ -11,10 +11,10 @@ from typing import Final, Self
 from bench.fresh import ROOT
 from bench.peers.ready import SOCKET
 from gpusched.contract import child_environment, resource_environment, xla_fraction_variable
+from gpusched.jobs.spec import Start
+from gpusched.linux.processes import become_subreaper
 from gpusched.model.plan import Replica, ReplicaSpec
-from gpusched.supervisor.kernel import become_subreaper
-from gpusched.supervisor.preload import Preload, ZygoteState
-from gpusched.supervisor.spec import Start
+from gpusched.zygote.client import Preload, ZygoteState
 
 __all__ = ["Zygote"]
 

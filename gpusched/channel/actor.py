@@ -1,6 +1,6 @@
 """The actor's side of the channel, as an application sees it: weights out, batches in.
 
-It owns the calls and their promises; the work is its thread's (actor_loop.py).
+It owns the calls and their promises; the work is its thread's (actor_thread.py).
 """
 
 import os
@@ -16,12 +16,11 @@ from typing import Final, NamedTuple, Self, overload
 import zmq
 
 from gpusched import contract
-from gpusched.channel.actor_loop import ActorLoop
-from gpusched.channel.actor_talk import Outgoing, Outside, Question, Speaker
+from gpusched.channel.actor_protocol import Outgoing, Outside, Question, Speaker
+from gpusched.channel.actor_thread import ActorLoop
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import launched_replica
-from gpusched.channel.link import Link, frames_of, start_thread
 from gpusched.channel.messages import (
     MAX_NUMBER,
     PROTOCOL,
@@ -30,9 +29,10 @@ from gpusched.channel.messages import (
     Hello,
     check_header,
 )
+from gpusched.channel.transport import Link, frames_of, start_thread
 from gpusched.channel.values import Array, Limits, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
-from gpusched.keys import JoinKey, read_join_key
+from gpusched.joining.keys import JoinKey, read_join_key
 
 __all__ = ["Actor", "Answer"]
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
-from gpusched.files import make_private
-from gpusched.keys import ServerKey, read_server_key
+from gpusched.joining.keys import ServerKey, read_server_key
+from gpusched.linux.files import make_private
 
 __all__ = ["Claim", "Where", "check_endpoint", "where_to_bind"]
 

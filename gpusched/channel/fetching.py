@@ -11,7 +11,7 @@ import zmq
 
 from gpusched.channel.framing import extent, unpack_arrays, unpack_block
 from gpusched.channel.messages import GetWeights, GotWeights, Segment, WeightsHeader
-from gpusched.channel.shelf import Views, most_offers
+from gpusched.channel.shm.weights_pool import Views, most_offers
 from gpusched.channel.values import Array, Weights
 from gpusched.errors import ProtocolError
 

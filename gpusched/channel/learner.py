@@ -1,6 +1,6 @@
 """The learner's side of the channel, as an application sees it: weights in, batches out.
 
-It owns the calls and their promises; the work is its thread's (learner_loop.py).
+It owns the calls and their promises; the work is its thread's (learner_thread.py).
 """
 
 import os
@@ -16,12 +16,12 @@ import zmq
 from gpusched import contract
 from gpusched.channel.endpoint import Claim, Where, where_to_bind
 from gpusched.channel.framing import pack_arrays
-from gpusched.channel.gate import Gate
-from gpusched.channel.hosts import Hosts
-from gpusched.channel.learner_loop import LearnerLoop
-from gpusched.channel.link import Link, frames_of, start_thread
+from gpusched.channel.learner_thread import LearnerLoop
 from gpusched.channel.messages import MAX_NUMBER, WIDEST_SEGMENT, AnswerHeader, WeightsHeader, check_header
-from gpusched.channel.published import Published
+from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.remote.hosts import Hosts
+from gpusched.channel.shm.published import Published
+from gpusched.channel.transport import Link, frames_of, start_thread
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 
@@ -45,7 +45,7 @@ class Learner:
     """Binds `endpoint`, by default this launch's; ready for actors when the constructor returns.
 
     `listen`: a tcp endpoint beside an ipc one, for actors on other hosts; by default this launch's, if it has one.
-    `keys`: this learner's key file (gpusched.keys), beside the list of those that it lets in; what goes over tcp is
+    `keys`: this learner's key file (joining/keys.py), beside the list of those that it lets in; what goes over tcp is
     encrypted then, and without it tcp stays on this host. Raises NotLaunched without an endpoint outside a launch;
     ChannelError when another learner is there; UsageError for an endpoint or a key that cannot be, NotFound without the
     key file.

@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from gpusched.errors import ProtocolError, UsageError
-from gpusched.joining import PROTOCOL, Invited, Join
+from gpusched.joining.invitation import PROTOCOL, Invited, Join
 
 __all__ = [
     "MAX_DIMENSIONS",

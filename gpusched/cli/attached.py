@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from gpusched.errors import GpuschedError
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.guard_lock import has_begun
+from gpusched.jobs.orders import Order, PassedOnOrder, StopOrder, give
+from gpusched.jobs.relatives import is_supervisor_above
+from gpusched.jobs.start import guard_alive
+from gpusched.linux.processes import descendants, halted, inherited, start_time
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import descendants, halted, inherited, start_time
-from gpusched.supervisor.orders import Order, PassedOnOrder, StopOrder, give
-from gpusched.supervisor.own_daemon import is_supervisor_above
-from gpusched.supervisor.start import guard_alive, has_begun
 
 __all__ = ["Attached", "exit_code", "signals_kept"]
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from gpusched.engines.base import LOCAL
-from gpusched.engines.wish import Wish
+from gpusched.engines.plan_options import Wish
 from gpusched.errors import HostFault, UsageError
 from gpusched.interpreter import module_options
 from gpusched.model.group import Group, NodeShare
@@ -144,9 +144,9 @@ def group_of(
     engine: str, workload: Workload, options: bytes, wish: Wish, cluster: ClusterWish, settings: Settings
 ) -> Group:
     """Return the workload spread over the cluster's nodes. Raises UsageError, NeverFits, HostFault."""
-    from gpusched.engines.layout import lay_out
+    from gpusched.engines.cluster.layout import lay_out
+    from gpusched.jobs.hosts import learner_role
     from gpusched.planner import Rules
-    from gpusched.supervisor.hosts import learner_role
     from gpusched.units import parse_mib
 
     _require_possible(engine, wish, cluster)
@@ -208,11 +208,11 @@ def fitted(group: Group, cluster: ClusterWish, *, now: bool) -> Group:
     """
     if group.engine == "ray":
         if now:
-            from gpusched.engines.ray import require_answer
+            from gpusched.engines.ray.engine import require_answer
 
             require_answer(group.address or "auto")
         return group
-    from gpusched.engines.slurm_commands import gives_up_after_s, require_commands
+    from gpusched.engines.slurm.commands import gives_up_after_s, require_commands
 
     require_commands()
     slurms_s = gives_up_after_s()
@@ -234,7 +234,7 @@ def layout_words(group: Group) -> str:
 
 def submitted_words(group: Group, name: str, *, as_json: bool) -> str:
     """Return a batch script of Slurm, which can be submitted by hand as `name`; or JSON about what would be."""
-    from gpusched.engines.slurm_words import HeadOrder, batch_script
+    from gpusched.engines.slurm.script import HeadOrder, batch_script
 
     script = ""
     if group.engine == "slurm":
@@ -249,7 +249,7 @@ def show_group(group: Group, *, as_json: bool) -> None:
     """Print what would be submitted, as --dry-run does: on stdout a batch script alone, such that a file takes it."""
     words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
     if group.engine == "ray":
-        from gpusched.engines.ray_words import needs_words
+        from gpusched.engines.ray.requirements import needs_words
 
         words = f"# to Ray at {group.address}: {needs_words(group)}\n{words}"
     if not as_json:
@@ -297,8 +297,8 @@ def _gpus(engine: str, cluster: ClusterWish) -> int:
     if engine == "ray":
         told = "how many GPUs a node of Ray gives is not known before the job is there"
         raise UsageError(told, "give --gpus-per-node; with 0 no process gets one")
-    from gpusched.engines.slurm_commands import gpus_of_site
-    from gpusched.engines.slurm_words import partition_of, read_gpus
+    from gpusched.engines.slurm.commands import gpus_of_site
+    from gpusched.engines.slurm.script import partition_of, read_gpus
 
     return read_gpus(gpus_of_site(partition_of(cluster.site)))
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 
 from gpusched.cli.text import printable
-from gpusched.engines.wish import Wish, xla_variable
+from gpusched.engines.plan_options import Wish, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.planner import document, replica_specs
@@ -41,7 +41,7 @@ def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json:
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
         return
     from gpusched.cli.render_plan import show_plan
-    from gpusched.planner.words import number
+    from gpusched.planner.plan_format import number
 
     show_plan(plan, sys.stdout)
     print(f"\nwould start now: {number(len(specs), 'process')}")
@@ -52,9 +52,9 @@ def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json:
 
 def _plan(wish: Wish, workload: Workload, settings: Settings) -> Plan:
     """Return the plan that a launch would follow, beside what others hold: also of a machine that is not here."""
-    from gpusched.supervisor.known_leases import running_leases
-    from gpusched.supervisor.lease_files import lease_directory
-    from gpusched.supervisor.lease_processes import current_leases
+    from gpusched.jobs.known_leases import running_leases
+    from gpusched.jobs.lease_usage import current_leases
+    from gpusched.leases.directory import lease_directory
 
     inventory, saved = wish.look(settings)
     directory = lease_directory(settings, simulated=inventory.simulated)

@@ -12,7 +12,7 @@ from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPer
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.wish import Wish, visible_here, xla_variable
+from gpusched.engines.plan_options import Wish, visible_here, xla_variable
 from gpusched.errors import HostFault, UsageError
 from gpusched.settings import load_settings, machine_typed
 
@@ -127,7 +127,7 @@ def _manifests(kind: Kind, what: "Exported", share: "ShareResource", keys: str |
         return compose(what)
     written = kubernetes(what, share, keys)
     if keys is not None:
-        from gpusched.supervisor.network import make_keys
+        from gpusched.jobs.network import make_keys
 
         make_keys(Path(keys), what.name)
     return written

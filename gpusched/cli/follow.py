@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gpusched.cli.job_words import host_words, ready_count, ready_words
+from gpusched.cli.job_format import host_words, ready_count, ready_words
 from gpusched.cli.text import printable
+from gpusched.jobs.directory import JobDirectory, parse_report, read_job
+from gpusched.linux.regular_files import open_regular, read_tail
 from gpusched.model.status import JOB_TERMINAL, JobStatus
-from gpusched.regular_files import open_regular, read_tail
-from gpusched.supervisor.jobdir import JobDirectory, parse_report, read_job
 
 __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 
@@ -87,7 +87,7 @@ def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: Stop
     from rich.live import Live
 
     from gpusched.cli.chart import Curve
-    from gpusched.cli.job_words import number
+    from gpusched.cli.job_format import number
     from gpusched.cli.render_launch import Scene, draw_job
 
     console = Console(highlight=False)
@@ -133,7 +133,7 @@ def _frame(path: Path) -> str:
 
 
 def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatus:
-    from gpusched.cli.job_words import plain_progress
+    from gpusched.cli.job_format import plain_progress
     from gpusched.supervisor.restart import exit_text
 
     seen: dict[str, tuple[object, int]] = {}

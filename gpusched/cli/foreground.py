@@ -21,12 +21,12 @@ from gpusched.cli.screen import can_redraw
 from gpusched.cli.text import printable
 from gpusched.engines.local import Asked, commit, start_committed, stop_gently
 from gpusched.errors import HostFault, JobFailed, UsageError
+from gpusched.jobs.directory import JobDirectory, last_lines
+from gpusched.jobs.nodes import learner_directory
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings
-from gpusched.supervisor.jobdir import JobDirectory, last_lines
-from gpusched.supervisor.nodes import learner_directory
 
 __all__ = ["Words", "require_modules", "require_no_queue", "require_programs", "run_here"]
 
@@ -53,8 +53,8 @@ def run_here(
 
     `first_line`: what is started, where the plan for this host does not tell.
     """
-    from gpusched.supervisor.expand_job import job_socket
-    from gpusched.supervisor.learner_socket import remove_socket
+    from gpusched.jobs.expand import job_socket
+    from gpusched.jobs.learner_socket import remove_socket
 
     with ExitStack() as until_the_end:
         job = commit(asked, settings)
@@ -170,7 +170,7 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
 
         print(json.dumps(msgspec.to_builtins(status)))
         return
-    from gpusched.cli.job_words import plain_progress, span
+    from gpusched.cli.job_format import plain_progress, span
     from gpusched.supervisor.restart import exit_text
 
     took = f" after {span((status.ended or time.time()) - status.created)}" if status.created else ""

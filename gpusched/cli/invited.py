@@ -14,10 +14,10 @@ from gpusched.cli.text import printable
 from gpusched.cli.workload_options import Configured, configured_as
 from gpusched.cli.workloads import load_named_workload, load_workload
 from gpusched.errors import HostFault
-from gpusched.joining import Invitation, differences, invitation
+from gpusched.jobs.network import require_open
+from gpusched.joining.invitation import Invitation, differences, invitation
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
-from gpusched.supervisor.network import require_open
 
 __all__ = ["workload_for"]
 

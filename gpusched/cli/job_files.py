@@ -52,8 +52,8 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
             raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
     if not names:
         return _none(settings)
+    from gpusched.jobs.directory import list_jobs
     from gpusched.model.status import JOB_TERMINAL
-    from gpusched.supervisor.jobdir import list_jobs
 
     if ids:
         return tuple(_job(settings.state_dir / _JOBS / job_id) for job_id in ids)
@@ -93,13 +93,13 @@ def _none(settings: Settings) -> tuple["JobStatus", ...]:
 
 
 def _job(path: Path) -> "JobStatus":
-    from gpusched.supervisor.jobdir import read_job
+    from gpusched.jobs.directory import read_job
 
     return read_job(path) if _exists(path / _SPEC) else _shown(path)
 
 
 def _shown(path: Path) -> "JobStatus":
-    from gpusched.supervisor.jobdir import read_job
+    from gpusched.jobs.directory import read_job
 
     return read_job(path) if _exists(path / _STATUS) else _waiting(path)
 

@@ -16,16 +16,16 @@ from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, 
 from gpusched.cli.text import printable
 from gpusched.cli.workloads import complete_workload
 from gpusched.engines.local import Asked
-from gpusched.engines.wish import Wish, visible_here
+from gpusched.engines.plan_options import Wish, visible_here
 from gpusched.errors import UsageError
 from gpusched.model.job import Joining
 from gpusched.settings import Settings, load_settings, machine_typed
 
 if TYPE_CHECKING:
-    from gpusched.joining import Invited
-    from gpusched.keys import JoinKey
+    from gpusched.jobs.directory import JobDirectory
+    from gpusched.joining.invitation import Invited
+    from gpusched.joining.keys import JoinKey
     from gpusched.model.plan import Plan
-    from gpusched.supervisor.jobdir import JobDirectory
 
 __all__ = ["join"]
 
@@ -113,9 +113,9 @@ def join(
 
 def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":
     """Return the key to ask with, None to ask without one. Raises UsageError, NotFound, HostFault."""
-    from gpusched.keys import read_join_key
-    from gpusched.supervisor.network import require_keys_or_loopback
-    from gpusched.supervisor.tcp import Tcp
+    from gpusched.jobs.network import require_keys_or_loopback
+    from gpusched.joining.keys import read_join_key
+    from gpusched.joining.tcp import Tcp
 
     to = Tcp.parse(endpoint, "join")
     if (file is None) != insecure:
@@ -127,7 +127,7 @@ def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None"
 
 def _invited(endpoint: str, key: "JoinKey | None") -> "Invited":
     """Ask the learner. Raises NotFound if none answers, UsageError for a key that is not let in, ChannelError."""
-    from gpusched.joining import ask_to_join
+    from gpusched.joining.invitation import ask_to_join
 
     return ask_to_join(endpoint, key, _host_name(), _ANSWER_S)
 
@@ -160,7 +160,7 @@ def _queue(
     from msgspec.structs import replace
 
     from gpusched.cli.submit import submit_detached, workload_submission
-    from gpusched.supervisor.network import keep_key
+    from gpusched.jobs.network import keep_key
 
     if key is not None:
         network = replace(network, key=str(keep_key(settings.state_dir, key)))

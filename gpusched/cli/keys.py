@@ -14,7 +14,7 @@ from gpusched.errors import NotFound, UsageError
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from gpusched.keys import Listed
+    from gpusched.joining.keys import Listed
 
 __all__ = ["keys"]
 
@@ -76,7 +76,7 @@ def keys(
 
 
 def _new(settings: Settings, job: str, name: str, *, as_json: bool) -> None:
-    from gpusched.keys import new_key
+    from gpusched.joining.keys import new_key
 
     file = new_key(_directory(settings, job), name)
     if as_json:
@@ -87,7 +87,7 @@ def _new(settings: Settings, job: str, name: str, *, as_json: bool) -> None:
 
 
 def _revoke(settings: Settings, job: str, name: str, *, as_json: bool) -> None:
-    from gpusched.keys import revoke
+    from gpusched.joining.keys import revoke
 
     directory = _directory(settings, job)
     revoke(directory, name)
@@ -126,7 +126,7 @@ def _print(rows: Sequence[_Row]) -> None:
 
 
 def _rows(directory: Path) -> Iterator[_Row]:
-    from gpusched.keys import listed
+    from gpusched.joining.keys import listed
 
     for key in listed(directory):
         yield _row(directory, key)
@@ -146,8 +146,8 @@ def _row(directory: Path, key: "Listed") -> _Row:
 
 def _all(settings: Settings) -> list[Path]:
     """Return the directories of the jobs that have keys, those that came first before the others."""
-    from gpusched.keys import SERVER
-    from gpusched.supervisor.hosts import KEYS
+    from gpusched.jobs.hosts import KEYS
+    from gpusched.joining.keys import SERVER
 
     found = (settings.state_dir / "jobs").glob(f"*/{KEYS}/{SERVER}")
     return [file.parent.parent for file in sorted(found, key=lambda file: file.stat().st_mtime)]
@@ -155,8 +155,8 @@ def _all(settings: Settings) -> list[Path]:
 
 def _directory(settings: Settings, job: str) -> Path:
     """Return the directory of a job's keys. Raises NotFound, with what to do, for a job that has none."""
-    from gpusched.keys import SERVER
-    from gpusched.supervisor.hosts import KEYS
+    from gpusched.jobs.hosts import KEYS
+    from gpusched.joining.keys import SERVER
 
     directory = settings.state_dir / "jobs" / job
     if "/" in job or job in ("", ".", "..") or not directory.is_dir():

@@ -30,7 +30,7 @@ from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
-from gpusched.engines.wish import Wish, machine_meant, visible_here
+from gpusched.engines.plan_options import Wish, machine_meant, visible_here
 from gpusched.errors import UsageError
 from gpusched.settings import Settings, load_settings
 
@@ -108,7 +108,7 @@ def launch(
 
     Example: gpusched launch snake --procs 4 --network small
     """
-    from gpusched.supervisor.expand_job import require_short_socket
+    from gpusched.jobs.expand import require_short_socket
 
     queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault, UsageError
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.hosts import join_key, learner_role
+from gpusched.jobs.network import require_keys_or_loopback, require_open
+from gpusched.joining.tcp import Tcp, reachable
 from gpusched.model.job import Listening
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
-from gpusched.supervisor.hosts import join_key, learner_role
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.network import require_keys_or_loopback, require_open
-from gpusched.supervisor.tcp import Tcp, reachable
 
 __all__ = ["how_to_join", "how_to_join_it", "listening", "tell_how_to_join"]
 
@@ -28,7 +28,7 @@ def listening(workload: Workload, text: str, *, insecure: bool, at_once: bool) -
     `at_once`: also now, and not only when the job's turn has come. Raises UsageError, and HostFault for a port that
     this user may not have.
     """
-    from gpusched.joining import versions
+    from gpusched.joining.invitation import versions
 
     to = Tcp.to_listen(text, _OPTION)
     require_keys_or_loopback(to, insecure=insecure)

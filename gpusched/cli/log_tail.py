@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault
-from gpusched.regular_files import next_data, open_regular
+from gpusched.linux.regular_files import next_data, open_regular
 
 __all__ = ["LogTail", "Writer"]
 

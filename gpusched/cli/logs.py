@@ -51,7 +51,7 @@ def logs(
             tail.show(last=True)
         return
     found = _until_over(settings, found, tails)
-    from gpusched.cli.job_words import end_line
+    from gpusched.cli.job_format import end_line
 
     print(end_line(found), file=sys.stderr)
 
@@ -74,8 +74,8 @@ def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
 
 def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) -> "JobStatus":
     """Show what is written until the job has ended, as its own directory tells; the daemon may come and go."""
+    from gpusched.jobs.directory import read_job
     from gpusched.model.status import JOB_TERMINAL
-    from gpusched.supervisor.jobdir import read_job
 
     while True:
         status = read_job(Path(job.run_dir))

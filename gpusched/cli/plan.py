@@ -8,7 +8,7 @@ from gpusched.cli.options import Context, Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured_to_plan
 from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.wish import Wish, machine_meant, visible_here, xla_variable
+from gpusched.engines.plan_options import Wish, machine_meant, visible_here, xla_variable
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]

@@ -16,7 +16,7 @@ __all__ = [
 
 
 def _complete_policy(incomplete: str) -> list[str]:
-    from gpusched.planner.policy import POLICIES
+    from gpusched.planner.policies import POLICIES
 
     return [name for name in POLICIES if name.startswith(incomplete)]
 

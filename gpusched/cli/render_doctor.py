@@ -7,7 +7,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from gpusched.cli.paint import is_plain
+from gpusched.cli.ansi import is_plain
 from gpusched.cli.text import printable
 from gpusched.doctor.facts import Finding
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_words import decimal, network_lines, ready_words, span, whole
+from gpusched.cli.job_format import decimal, network_lines, ready_words, span, whole
 from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.supervisor.restart import exit_text

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TextIO
 
-from gpusched.cli.paint import colours_of, painted, width_of
+from gpusched.cli.ansi import colours_of, painted, width_of
 from gpusched.model.plan import DevicePlan, Plan, Replica
-from gpusched.planner.words import number
+from gpusched.planner.plan_format import number
 from gpusched.units import FRACTION_ONE
 
 __all__ = ["Piece", "draw_plan", "show_plan"]
@@ -28,7 +28,7 @@ _NAMES: Final = 18
 
 
 class Piece(NamedTuple):
-    """A stretch of text in one style, in the words of paint.py; plain text leaves the style out."""
+    """A stretch of text in one style, in the words of ansi.py; plain text leaves the style out."""
 
     text: str
     style: str = ""

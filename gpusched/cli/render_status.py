@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from gpusched.cli.ansi import Text, colours_of, painted, width_of
 from gpusched.cli.memory_parts import Part, cell_widths, memory_parts
-from gpusched.cli.paint import Text, colours_of, painted, width_of
 from gpusched.cli.snapshot import Snapshot
 from gpusched.cli.status_tables import JOB_COLOURS, job_table, process_table, wrapped
 from gpusched.model.device import Device

@@ -31,7 +31,7 @@ from gpusched.cli.queue_options import (
     parse_grace,
 )
 from gpusched.cli.text import printable
-from gpusched.engines.wish import machine_meant
+from gpusched.engines.plan_options import machine_meant
 from gpusched.errors import GpuschedError, HostFault, JobFailed, NoProgram, NotExecutable, UsageError
 from gpusched.settings import load_settings, machine_typed, places
 
@@ -79,7 +79,7 @@ def run(
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
     from gpusched.cli.submit import command_submission, submit_detached
-    from gpusched.supervisor.start import this_process
+    from gpusched.jobs.start import this_process
 
     queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     if not detach and (as_json or requeue):
@@ -144,9 +144,10 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
     job another turn, unless somebody asked us to end meanwhile.
     """
     from gpusched.cli.attached import Attached, exit_code, signals_kept
+    from gpusched.jobs.directory import JobDirectory, last_lines, lost
+    from gpusched.jobs.guard_lock import has_begun, read_nonce
+    from gpusched.jobs.start import spawn
     from gpusched.model.status import JOB_TERMINAL
-    from gpusched.supervisor.jobdir import JobDirectory, last_lines, lost
-    from gpusched.supervisor.start import has_begun, read_nonce, spawn
 
     directory = JobDirectory(Path(job.run_dir))
     link.close()  # while the command runs, nothing here needs the daemon
@@ -232,7 +233,7 @@ class _Notice:
     """One line on stderr: always the latest one in a terminal, only the first one elsewhere."""
 
     def __init__(self) -> None:
-        from gpusched.cli.paint import is_plain
+        from gpusched.cli.ansi import is_plain
 
         self._live = not is_plain(sys.stderr)
         self._shown = ""

@@ -75,9 +75,9 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
 
 
 def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
-    from gpusched.engines.wish import without_drained
-    from gpusched.supervisor.lease_files import lease_directory
-    from gpusched.supervisor.lease_processes import with_processes
+    from gpusched.engines.plan_options import without_drained
+    from gpusched.jobs.lease_usage import with_processes
+    from gpusched.leases.directory import lease_directory
 
     asked = Reading(lambda: _queue(settings), "queue")  # NVML and the daemon take their time at once
     inventory = probe.read()
@@ -127,7 +127,7 @@ def _jobs(
 
     The daemon was asked before: a job that starts meanwhile is found in its directory.
     """
-    from gpusched.supervisor.jobdir import list_jobs
+    from gpusched.jobs.directory import list_jobs
 
     live, problem = told
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from gpusched.cli.job_words import network_lines, plain_progress, ready_words, span
-from gpusched.cli.paint import Text
+from gpusched.cli.ansi import Text
+from gpusched.cli.job_format import network_lines, plain_progress, ready_words, span
 from gpusched.cli.snapshot import Snapshot
 from gpusched.cli.text import printable
 from gpusched.model.device import Device, DeviceProcess

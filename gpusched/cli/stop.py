@@ -56,7 +56,7 @@ def stop(
 
 def _wait(link: Link, ids: Sequence[str], over: Collection[str], *, as_json: bool) -> None:
     """Wait until the jobs have ended, and tell each; `over` had ended before. Ctrl-C is KeyboardInterrupt."""
-    from gpusched.cli.job_words import end_line
+    from gpusched.cli.job_format import end_line
 
     left = set(ids)
     try:

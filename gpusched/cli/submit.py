@@ -12,12 +12,12 @@ from gpusched.cli.command_options import CommandWish
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.queue_options import GRACE_S, QueueWish
 from gpusched.contract import outside_environment
-from gpusched.engines.wish import Wish, visible_here, xla_variable
+from gpusched.engines.plan_options import Wish, visible_here, xla_variable
 from gpusched.errors import HostFault
+from gpusched.linux.attributes import current_attributes
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import Settings, places
-from gpusched.supervisor.attributes import current_attributes
 
 __all__ = ["command_submission", "submit_detached", "workload_submission"]
 

@@ -30,7 +30,7 @@ def wait(
 
     Example: gpusched wait snake-4 && gpusched plan
     """
-    from gpusched.cli.job_words import end_line
+    from gpusched.cli.job_format import end_line
     from gpusched.model.status import JobState
 
     deadline = None if timeout is None else time.monotonic() + _seconds(timeout)

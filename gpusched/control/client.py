@@ -15,9 +15,9 @@ from gpusched.contract import outside_environment
 from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
-from gpusched.files import make_private
 from gpusched.interpreter import own_command
-from gpusched.regular_files import read_regular
+from gpusched.linux.files import make_private
+from gpusched.linux.regular_files import read_regular
 from gpusched.settings import Settings, places
 
 __all__ = [

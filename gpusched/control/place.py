@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gpusched.contract import LONGEST_SOCKET_PATH
 from gpusched.errors import HostFault, UsageError
-from gpusched.filelock import held
-from gpusched.files import make_private
-from gpusched.regular_files import open_regular
+from gpusched.linux.file_locks import held
+from gpusched.linux.files import make_private
+from gpusched.linux.regular_files import open_regular
 from gpusched.settings import Settings
 
 __all__ = ["control_socket", "is_locked", "listener", "private_directory"]

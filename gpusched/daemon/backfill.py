@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.model.lease import Lease
-from gpusched.planner.budget import Budget
+from gpusched.planner.capacity import Budget
 
 __all__ = ["Prospect", "Thing", "amounts_of", "things_of"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpusched.errors import HostFault
-from gpusched.files import make_private
+from gpusched.linux.files import make_private
 
 __all__ = ["Database", "damaged"]
 

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from gpusched.linux.processes import boot_id
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.probe.base import read_machine
 from gpusched.probe.drained import Drained, mark, read_drained, write_drained
 from gpusched.probe.reading import Reading
 from gpusched.settings import Settings
-from gpusched.supervisor.kernel import boot_id
 
 __all__ = ["Devices"]
 

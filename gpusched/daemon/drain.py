@@ -5,13 +5,13 @@ import time
 from typing import Final
 
 from gpusched.daemon.health import look
-from gpusched.daemon.parts import Parts
+from gpusched.daemon.state import Parts
 from gpusched.errors import HostFault, UsageError
+from gpusched.linux.processes import boot_id
 from gpusched.model.device import Device, Inventory
 from gpusched.planner import named_devices
 from gpusched.probe.drained import Drained, lift
 from gpusched.probe.nvml_events import DeviceEvent
-from gpusched.supervisor.kernel import boot_id
 
 __all__ = ["drain", "drain_the_ill", "undrain"]
 

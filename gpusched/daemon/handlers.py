@@ -28,14 +28,14 @@ from gpusched.control.messages import (
     TurnIs,
     Undrain,
 )
-from gpusched.daemon.accept import Acceptance
-from gpusched.daemon.course import call_off, cancel
+from gpusched.daemon.admission import Acceptance
 from gpusched.daemon.drain import drain, undrain
 from gpusched.daemon.job import Job
-from gpusched.daemon.parts import Parts
-from gpusched.daemon.reconcile import Adoption
+from gpusched.daemon.job_status import told
+from gpusched.daemon.lifecycle import call_off, cancel
+from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.server import Asked, Server, refusal
-from gpusched.daemon.view import told
+from gpusched.daemon.state import Parts
 from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 

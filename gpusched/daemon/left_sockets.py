@@ -3,9 +3,9 @@
 from contextlib import suppress
 from typing import Final
 
-from gpusched.daemon.parts import Parts
-from gpusched.supervisor.expand_job import job_socket
-from gpusched.supervisor.learner_socket import remove_socket
+from gpusched.daemon.state import Parts
+from gpusched.jobs.expand import job_socket
+from gpusched.jobs.learner_socket import remove_socket
 
 __all__ = ["remove_left_sockets"]
 

@@ -17,16 +17,16 @@ from typing import Any, Final
 import zmq
 
 from gpusched.control.messages import Answer, Submitted
-from gpusched.daemon.course import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
-from gpusched.daemon.force import force_kills
+from gpusched.daemon.forced_stop import force_kills
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.left_sockets import remove_left_sockets
+from gpusched.daemon.lifecycle import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
+from gpusched.daemon.monitor import Sentry
 from gpusched.daemon.notify import Notifier
-from gpusched.daemon.parts import Parts
 from gpusched.daemon.queue import Queue
-from gpusched.daemon.reconcile import Adoption, reconcile
-from gpusched.daemon.sentry import Sentry
+from gpusched.daemon.recovery import Adoption, reconcile
 from gpusched.daemon.server import Asked, Server, refusal
+from gpusched.daemon.state import Parts
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.status import JobState
 

@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.job import Job
-from gpusched.daemon.parts import Parts
-from gpusched.daemon.view import told
+from gpusched.daemon.job_status import told
+from gpusched.daemon.state import Parts
 from gpusched.errors import HostFault
+from gpusched.jobs.directory import START_PATIENCE_S
 from gpusched.model.status import JobState
-from gpusched.supervisor.jobdir import START_PATIENCE_S
 
 __all__ = ["call_lost", "jobs_without_database"]
 

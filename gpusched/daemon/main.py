@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.control.place import control_socket, private_directory
-from gpusched.daemon.book import Book
 from gpusched.daemon.devices import Devices
+from gpusched.daemon.job_table import Book
 from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
+from gpusched.daemon.monitor import Sentry
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.open_files import raise_limit, under_limit
-from gpusched.daemon.parts import Parts
-from gpusched.daemon.sentry import Sentry
 from gpusched.daemon.server import Server
 from gpusched.daemon.starter import starter
-from gpusched.daemon.starts import Starts
+from gpusched.daemon.starting_jobs import Starts
+from gpusched.daemon.state import Parts
 from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.filelock import lock
-from gpusched.files import make_private
+from gpusched.leases.directory import LeaseDirectory, lease_directory
+from gpusched.linux.file_locks import lock
+from gpusched.linux.files import make_private
+from gpusched.linux.regular_files import open_regular
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
-from gpusched.regular_files import open_regular
 from gpusched.settings import Settings, load_settings
-from gpusched.supervisor.lease_files import LeaseDirectory, lease_directory
 
 __all__ = ["AnotherDaemon", "main", "serve"]
 

@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpusched.jobs.orders import OverrunOrder
 from gpusched.model.device import Device, Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JobStatus, ReplicaState
-from gpusched.supervisor.orders import OverrunOrder
 
 __all__ = ["Overruns"]
 

@@ -14,9 +14,9 @@ from gpusched.model.job import CommandNeed, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request, RoleRequest
 from gpusched.planner import Rules, plan, restriction, select_devices
-from gpusched.planner.budget import Budget
+from gpusched.planner.capacity import Budget
 from gpusched.planner.command import command_fits, could_use, plan_command
-from gpusched.planner.fit import request_fits, with_count
+from gpusched.planner.feasibility import request_fits, with_count
 from gpusched.probe.base import require_usable
 from gpusched.settings import Settings
 

@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from gpusched.daemon.course import begin, cancel, is_forsaken
 from gpusched.daemon.job import Job
-from gpusched.daemon.parts import A_FLOOD, Parts
+from gpusched.daemon.lifecycle import begin, cancel, is_forsaken
 from gpusched.daemon.plans import needs_devices
 from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
+from gpusched.daemon.state import A_FLOOD, Parts
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.jobs.known_leases import with_known
+from gpusched.jobs.lease_usage import current_leases
+from gpusched.leases.directory import LeaseDirectory, leases_of_plan
+from gpusched.linux.processes import start_time
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
-from gpusched.supervisor.kernel import start_time
-from gpusched.supervisor.known_leases import with_known
-from gpusched.supervisor.lease_files import LeaseDirectory, leases_of_plan
-from gpusched.supervisor.lease_processes import current_leases
 
 __all__ = ["Queue"]
 

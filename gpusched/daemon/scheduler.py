@@ -16,16 +16,16 @@ import msgspec
 from gpusched.daemon.backfill import Prospect, things_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.plans import chosen_devices, could_be_on, fits, need_of, needs_devices, plan_for, ways
-from gpusched.daemon.reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
+from gpusched.daemon.wait_reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
 from gpusched.errors import GpuschedError, NeverFits, UsageError
+from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
-from gpusched.planner.budget import Budget, budgets, left_out
+from gpusched.planner.capacity import Budget, budgets, left_out
 from gpusched.planner.holders import Began
 from gpusched.settings import Settings
-from gpusched.supervisor.lease_files import leases_of_plan
 
 __all__ = ["Decision", "Ground", "Running", "Start", "schedule"]
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from gpusched.errors import HostFault
 from gpusched.interpreter import own_command
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.start import spawn, write_environ
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.start import spawn, write_environ
 
 __all__ = ["Spawn", "starter"]
 

@@ -85,13 +85,13 @@ def collect(environ: Mapping[str, str]) -> Facts:
 
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
+    from gpusched.jobs.directory import read_job
+    from gpusched.jobs.lease_usage import with_processes
+    from gpusched.leases.directory import lease_directory
+    from gpusched.linux.processes import boot_id
     from gpusched.model.lease import Lease
     from gpusched.probe.drained import Drained, mark, read_drained
     from gpusched.probe.nvml import NvmlProbe
-    from gpusched.supervisor.jobdir import read_job
-    from gpusched.supervisor.kernel import boot_id
-    from gpusched.supervisor.lease_files import lease_directory
-    from gpusched.supervisor.lease_processes import with_processes
 
     inventory = NvmlProbe(_NVML_S).read()
     leases: tuple[Lease, ...] = ()

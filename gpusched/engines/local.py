@@ -1,7 +1,7 @@
 """The engine `local`: this host. It plans beside what is leased here, takes what is planned, and starts a supervisor.
 
 What `launch` and `join` do at once, and each node of a cluster with its part of a job. (The daemon does the same in
-steps that it can be killed between: daemon/starts.py.)
+steps that it can be killed between: daemon/starting_jobs.py.)
 """
 
 import os
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gpusched.engines.base import Seen, Stage
-from gpusched.engines.wish import Wish, xla_variable
+from gpusched.engines.plan_options import Wish, xla_variable
 from gpusched.errors import HostFault, NotFound
-from gpusched.files import remove_tree
+from gpusched.jobs.directory import JobDirectory, create, read_job
+from gpusched.jobs.spec import JobSpec
+from gpusched.linux.files import remove_tree
 from gpusched.model.job import Network, Part
 from gpusched.model.plan import Plan
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, places
-from gpusched.supervisor.jobdir import JobDirectory, create, read_job
-from gpusched.supervisor.spec import JobSpec
 
 if TYPE_CHECKING:
-    from gpusched.supervisor.lease_files import Hold
+    from gpusched.leases.directory import Hold
 
 __all__ = ["Asked", "Committed", "Local", "commit", "start_committed", "stop_gently"]
 
@@ -84,7 +84,7 @@ class Local:
 
     def cancel(self, *, kill: bool) -> bool:
         """Ask its supervisor to end it."""
-        from gpusched.supervisor.orders import StopOrder, give
+        from gpusched.jobs.orders import StopOrder, give
 
         try:
             give(self.status(), StopOrder(kill=kill))
@@ -102,10 +102,10 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
     and HostFault. The devices are read before: a driver that hangs holds up nobody else.
     """
     from gpusched.control.place import private_directory
+    from gpusched.jobs.known_leases import running_leases
+    from gpusched.jobs.lease_usage import current_leases
+    from gpusched.leases.directory import lease_directory, leases_of_plan
     from gpusched.planner import numbered_from
-    from gpusched.supervisor.known_leases import running_leases
-    from gpusched.supervisor.lease_files import lease_directory, leases_of_plan
-    from gpusched.supervisor.lease_processes import current_leases
 
     private_directory(settings.runtime_dir)  # where the job's sockets will lie: before each replica finds it out
     inventory, saved = asked.wish.look(settings)
@@ -131,12 +131,12 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
 
     A directory in which that could not be left, as on a full disk, is removed.
     """
-    from gpusched.supervisor.start import start
+    from gpusched.jobs.start import start
 
     directory, plan, hold, made = job
     try:
         if asked.network is not None:
-            from gpusched.supervisor.network import prepare_network
+            from gpusched.jobs.network import prepare_network
 
             prepare_network(directory, asked.workload.name, asked.options, asked.network)
         start(directory, _spec(directory, asked, plan, settings), os.environ | places(os.environ))
@@ -151,7 +151,7 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
 
 
 def _called_off(directory: JobDirectory) -> bool:
-    from gpusched.supervisor.start import call_off
+    from gpusched.jobs.start import call_off
 
     try:
         return call_off(directory)
@@ -161,8 +161,8 @@ def _called_off(directory: JobDirectory) -> bool:
 
 def stop_gently(directory: JobDirectory) -> None:
     """Ask a job's supervisor to stop it; a second request kills. Raises HostFault."""
-    from gpusched.supervisor.orders import StopOrder, give
-    from gpusched.supervisor.start import stop
+    from gpusched.jobs.orders import StopOrder, give
+    from gpusched.jobs.start import stop
 
     status = read_job(directory.path)
     with suppress(NotFound):  # it has just ended by itself
@@ -173,8 +173,8 @@ def stop_gently(directory: JobDirectory) -> None:
 
 
 def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings) -> JobSpec:
-    from gpusched.supervisor.expand_job import job_spec
-    from gpusched.supervisor.start import this_process
+    from gpusched.jobs.expand import job_spec
+    from gpusched.jobs.start import this_process
 
     return job_spec(
         directory,

@@ -18,8 +18,8 @@ from gpusched.export.manifest import (
     specs,
     word,
 )
+from gpusched.jobs.hosts import learner_role
 from gpusched.model.plan import Replica, ReplicaSpec
-from gpusched.supervisor.hosts import learner_role
 
 __all__ = ["compose"]
 

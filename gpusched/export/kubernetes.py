@@ -26,9 +26,9 @@ from gpusched.export.manifest import (
     specs,
     word,
 )
-from gpusched.keys import ALLOWED, SERVER
+from gpusched.jobs.hosts import FIRST_KEY, learner_role
+from gpusched.joining.keys import ALLOWED, SERVER
 from gpusched.model.plan import Replica
-from gpusched.supervisor.hosts import FIRST_KEY, learner_role
 from gpusched.units import fraction_of
 
 __all__ = ["MOST_ACTORS", "ShareResource", "kubernetes"]
@@ -37,7 +37,7 @@ ShareResource = Literal["none", "nvidia", "hami"]
 """By what the site gives out GPUs: by nothing, by the NVIDIA device plugin, or by HAMi."""
 
 MOST_ACTORS: Final = 250
-"""Each pod is a host of its own to the learner, which takes so many with one key (channel/hosts.py)."""
+"""Each pod is a host of its own to the learner, which takes so many with one key (channel/remote/hosts.py)."""
 
 _PORT: Final = 5555
 _WAITS_S: Final = 366 * 86_400

@@ -4,12 +4,12 @@ docs/reference.md has the rules. Nothing here reads a host, a clock or an enviro
 reproduces any decision.
 """
 
-from gpusched.planner.decide import Rules, plan
+from gpusched.planner.device_selection import named_devices, number_of_devices, select_devices
 from gpusched.planner.expand import document, filled_in, replica_specs
-from gpusched.planner.part import numbered_from
+from gpusched.planner.job_shard import numbered_from
+from gpusched.planner.plan import Rules, plan
 from gpusched.planner.request import counted_role, request_for
-from gpusched.planner.select import named_devices, number_of_devices, select_devices
-from gpusched.planner.visible import restriction
+from gpusched.planner.visible_devices import restriction
 
 __all__ = [
     "Rules",

@@ -15,13 +15,13 @@ from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Replica, Request, RoleRequest
 from gpusched.model.workload import Memory
-from gpusched.planner.budget import Budget, budgets, left_out
+from gpusched.planner.capacity import Budget, budgets, left_out
 from gpusched.planner.explain import warnings
-from gpusched.planner.fit import Rules
+from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
 from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
-from gpusched.planner.whole import Piece, is_whole, most_whole, whole_devices
-from gpusched.planner.words import alone_lines, gpus, whole_gpus, whole_line
+from gpusched.planner.plan_format import alone_lines, gpus, whole_gpus, whole_line
+from gpusched.planner.whole_devices import Piece, is_whole, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, portion
 
 __all__ = ["ROLE", "command_fits", "could_use", "needed", "plan_command"]

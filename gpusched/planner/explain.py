@@ -6,10 +6,10 @@ import msgspec
 
 from gpusched.model.device import Inventory
 from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
-from gpusched.planner.budget import Budget
+from gpusched.planner.capacity import Budget
+from gpusched.planner.plan_format import alone_lines, foreign_lines, gpus, listed, number, percent, plural, whole_line
 from gpusched.planner.problem import Problem, TooManyWays
 from gpusched.planner.solve import most_counted
-from gpusched.planner.words import alone_lines, foreign_lines, gpus, listed, number, percent, plural, whole_line
 from gpusched.units import fraction_of
 
 __all__ = ["Decision", "fewer_than_usual", "warnings", "why", "why_without_devices"]

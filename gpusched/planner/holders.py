@@ -9,7 +9,7 @@ from typing import Final
 
 from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
-from gpusched.planner.budget import Budget
+from gpusched.planner.capacity import Budget
 from gpusched.units import format_mib
 
 __all__ = ["Began", "clock", "held", "held_lines"]

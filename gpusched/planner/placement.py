@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from gpusched.model.device import Device, Inventory
 from gpusched.model.plan import DevicePlan, DeviceShare, Replica, Request, RoleRequest
-from gpusched.planner.budget import Budget
+from gpusched.planner.capacity import Budget
 from gpusched.planner.problem import Problem
-from gpusched.planner.whole import Allotment, Piece
+from gpusched.planner.whole_devices import Allotment, Piece
 from gpusched.units import FRACTION_ONE, fraction_of
 
 __all__ = ["Placement", "device_plan", "near", "near_all", "replica_on", "replicas_without_devices", "threads_by_share"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.files import replace_file
+from gpusched.linux.files import replace_file
+from gpusched.linux.regular_files import read_regular
 from gpusched.model.device import Device, Inventory
-from gpusched.regular_files import read_regular
 
 __all__ = ["Drained", "lift", "mark", "read_drained", "write_drained"]
 

@@ -14,16 +14,14 @@ import os
 import signal
 import sys
 
-from gpusched.filelock import lock
-from gpusched.regular_files import open_regular, read_regular
-from gpusched.supervisor.grant import GrantError, LockHeldError, take_over
-from gpusched.supervisor.kernel import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
-from gpusched.supervisor.own_daemon import outliving
+from gpusched.jobs.guard_lock import BEGUN
+from gpusched.jobs.relatives import outliving
+from gpusched.leases.locks import GrantError, LockHeldError, take_over
+from gpusched.linux.file_locks import lock
+from gpusched.linux.processes import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
+from gpusched.linux.regular_files import open_regular, read_regular
 
-__all__ = ["BEGUN", "guard"]
-
-BEGUN = b"begun "
-"""What stands before the nonce in guard.lock from the moment on in which its attempt can have started something."""
+__all__ = ["guard"]
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*_FORWARDED, signal.SIGCHLD, signal.SIGHUP)
@@ -194,8 +192,8 @@ def _remove_socket(path: str) -> None:
     """Remove what a killed learner left; a supervisor that ended by itself has done so."""
     from pathlib import Path
 
-    from gpusched.supervisor.jobdir import JobDirectory
-    from gpusched.supervisor.learner_socket import remove_own_socket
+    from gpusched.jobs.directory import JobDirectory
+    from gpusched.jobs.learner_socket import remove_own_socket
 
     remove_own_socket(JobDirectory(Path(path)))
 
@@ -206,8 +204,8 @@ def _last_word(path: str, supervisor: int, status: int) -> None:
     from pathlib import Path
 
     from gpusched.errors import HostFault
+    from gpusched.jobs.directory import JobDirectory, lost
     from gpusched.model.status import JOB_TERMINAL
-    from gpusched.supervisor.jobdir import JobDirectory, lost
 
     code = os.waitstatus_to_exitcode(status)
     how = f"with code {code}" if code >= 0 else f"by signal {-code}"

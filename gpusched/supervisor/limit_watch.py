@@ -13,10 +13,10 @@ from typing import Final
 
 from gpusched.contract import HOOK_DIRECTORY, skips_hook
 from gpusched.frameworks import LIMITS_DIRECTORY
+from gpusched.jobs.spec import JobSpec
+from gpusched.linux.processes import below
 from gpusched.supervisor.events import Overrun
-from gpusched.supervisor.kernel import below
 from gpusched.supervisor.machine import ReplicaRun
-from gpusched.supervisor.spec import JobSpec
 
 __all__ = ["LimitWatch"]
 

@@ -1,6 +1,6 @@
 """The brain of a supervisor: events in, instructions out. No I/O, no clock, no processes: time comes in the events.
 
-Which moves are legal stands in moves.py.
+Which moves are legal stands in transitions.py.
 """
 
 from collections import deque
@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from gpusched.jobs.spec import JobSpec
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -29,9 +30,8 @@ from gpusched.supervisor.events import (
     Strays,
     Tick,
 )
-from gpusched.supervisor.moves import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
 from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, exit_text, memory_advice, row_after, starts_again
-from gpusched.supervisor.spec import JobSpec
+from gpusched.supervisor.transitions import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
 from gpusched.units import format_seconds
 
 __all__ = ["JOB", "IllegalMove", "Machine", "ReplicaRun"]

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from gpusched.regular_files import open_regular, read_tail
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.spec import Streams
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.spec import Streams
+from gpusched.linux.regular_files import open_regular, read_tail
 
 __all__ = ["AttachedStreams", "Logs", "Output", "last_line"]
 

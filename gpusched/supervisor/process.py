@@ -18,10 +18,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gpusched.supervisor.attributes import apply_attributes, cpus_of_replica
-from gpusched.supervisor.kernel import Process, below, boot_ticks, command_line, die_with, inherited
-from gpusched.supervisor.preload import Preload, ZygoteState
-from gpusched.supervisor.spec import Start
+from gpusched.jobs.spec import Start
+from gpusched.linux.attributes import apply_attributes, cpus_of_replica
+from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, inherited
+from gpusched.zygote.client import Preload, ZygoteState
 
 __all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner"]
 

@@ -3,9 +3,9 @@
 import signal
 from typing import Final
 
+from gpusched.jobs.spec import Backoff
 from gpusched.model.status import ExitReason
 from gpusched.model.workload import Restart
-from gpusched.supervisor.spec import Backoff
 
 __all__ = ["MEMORY_KINDS", "delay_s", "exit_text", "memory_advice", "row_after", "starts_again"]
 

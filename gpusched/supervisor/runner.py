@@ -19,9 +19,18 @@ from gpusched.contract import (
     child_environment,
     ready_name,
 )
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.hosts import remove_keys_of_start
+from gpusched.jobs.learner_socket import remove_own_socket
+from gpusched.jobs.missing_module import missing_module
+from gpusched.jobs.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
+from gpusched.jobs.relatives import outliving
+from gpusched.jobs.spec import JobSpec, Start, Streams
+from gpusched.linux.attributes import what_is_not_allowed
+from gpusched.linux.oom import OomKills, memory_that_ran_out
+from gpusched.linux.processes import kill_descendants
 from gpusched.model.job import Elsewhere
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
-from gpusched.supervisor.attributes import what_is_not_allowed
 from gpusched.supervisor.events import (
     Ended,
     Event,
@@ -40,22 +49,13 @@ from gpusched.supervisor.events import (
     Strays,
     Tick,
 )
-from gpusched.supervisor.hosts import remove_keys_of_start
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import kill_descendants
-from gpusched.supervisor.learner_socket import remove_own_socket
 from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
-from gpusched.supervisor.missing_module import missing_module
-from gpusched.supervisor.oom import OomKills, memory_that_ran_out
-from gpusched.supervisor.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
-from gpusched.supervisor.own_daemon import outliving
-from gpusched.supervisor.preload import Preload, ZygoteState
 from gpusched.supervisor.process import Death, Spawner, SpawnError
-from gpusched.supervisor.record import Clock, Recorder
-from gpusched.supervisor.spec import JobSpec, Start, Streams
+from gpusched.supervisor.recorder import Clock, Recorder
 from gpusched.supervisor.wakeup import Wakeup
+from gpusched.zygote.client import Preload, ZygoteState
 
 __all__ = ["Effects", "Runner"]
 

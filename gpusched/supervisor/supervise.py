@@ -7,20 +7,20 @@ from pathlib import Path
 
 from gpusched.contract import modules_to_preload
 from gpusched.errors import HostFault
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.relatives import outliving
+from gpusched.jobs.spec import JobSpec, Streams
+from gpusched.leases.directory import give_back
+from gpusched.linux.oom import OomKills, find_counter, read_counter
+from gpusched.linux.processes import Process, become_subreaper
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JobState
-from gpusched.supervisor.fork_request import command_of
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import Process, become_subreaper
-from gpusched.supervisor.lease_files import give_back
-from gpusched.supervisor.oom import OomKills, find_counter, read_counter
-from gpusched.supervisor.own_daemon import outliving
-from gpusched.supervisor.preload import Preload
 from gpusched.supervisor.process import AttachedChild, Children, Spawner
-from gpusched.supervisor.record import BootClock
+from gpusched.supervisor.recorder import BootClock
 from gpusched.supervisor.runner import Effects, Runner
-from gpusched.supervisor.spec import JobSpec, Streams
 from gpusched.supervisor.wakeup import Wakeup
+from gpusched.zygote.client import Preload
+from gpusched.zygote.protocol import command_of
 
 __all__ = ["supervise"]
 

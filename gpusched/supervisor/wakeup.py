@@ -7,8 +7,8 @@ import signal
 from types import FrameType
 from typing import Final
 
+from gpusched.linux.processes import GUARD_GONE, start_time
 from gpusched.model.job import ProcessIdentity
-from gpusched.supervisor.kernel import GUARD_GONE, start_time
 
 __all__ = ["Wakeup"]
 

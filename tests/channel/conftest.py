@@ -18,7 +18,7 @@ import zmq
 
 from gpusched.channel import Learner, Limits
 from gpusched.channel.messages import PROTOCOL, FromActor, Hello, encode_header
-from gpusched.keys import JoinKey, make_server_key, new_key, secure_client
+from gpusched.joining.keys import JoinKey, make_server_key, new_key, secure_client
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

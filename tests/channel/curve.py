@@ -12,7 +12,7 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from gpusched.keys import JoinKey
+from gpusched.joining.keys import JoinKey
 from tests.patience import PATIENCE_S
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)

@@ -30,8 +30,8 @@ from gpusched import contract
 from gpusched.channel import Actor, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES
 from gpusched.channel.messages import PROTOCOL
-from gpusched.joining import Invitation, write_invitation
-from gpusched.keys import make_server_key, new_key, read_join_key, secure_client
+from gpusched.joining.invitation import Invitation, write_invitation
+from gpusched.joining.keys import make_server_key, new_key, read_join_key, secure_client
 from gpusched.model.plan import Replica
 from tests.patience import PATIENCE_S
 

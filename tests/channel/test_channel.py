@@ -15,8 +15,8 @@ import pytest
 
 from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES, pack_arrays
-from gpusched.channel.link import Link
 from gpusched.channel.messages import PROTOCOL, News, WeightsHeader, Welcome, encode_header
+from gpusched.channel.transport import Link
 from gpusched.errors import UsageError
 from tests.channel.conftest import Router
 from tests.patience import PATIENCE_S

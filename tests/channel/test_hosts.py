@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.channel import hosts
-from gpusched.channel.hosts import Hosts
 from gpusched.channel.messages import PROTOCOL, Refused
-from gpusched.joining import Invitation, Invited, Join, write_invitation
+from gpusched.channel.remote import hosts
+from gpusched.channel.remote.hosts import Hosts
+from gpusched.joining.invitation import Invitation, Invited, Join, write_invitation
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.connections import _received
 from gpusched.channel.messages import PROTOCOL, Hello, Ping, encode_header
-from gpusched.keys import read_join_key, revoke
+from gpusched.channel.remote.connections import _received
+from gpusched.joining.keys import read_join_key, revoke
 from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, WaitUntil, network, turned_away
 from tests.channel.curve import GREETING, Client
 from tests.patience import PATIENCE_S
@@ -23,7 +23,7 @@ HELLO = encode_header(Hello(PROTOCOL, "actor.0@lab", 0, "nonce", 1, "", 0, ""))
 
 @pytest.fixture(autouse=True)
 def _strangers_answer_no_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusched.channel.learner_loop._FAREWELL_S", 0.2)
+    monkeypatch.setattr("gpusched.channel.learner_thread._FAREWELL_S", 0.2)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_what_comes_late_of_a_connection_is_not_counted_to_who_has_its_descripto
 def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
     learner: Learner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.connections._MOST_SILENT", 5)
+    monkeypatch.setattr("gpusched.channel.remote.connections._MOST_SILENT", 5)
     host, _, port = network(learner).removeprefix("tcp://").rpartition(":")
     where = (host, int(port))
     slow = [
@@ -105,9 +105,9 @@ def test_who_sends_too_much_again_and_again_is_named_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.connections._KERNEL_KEEPS", 1 << 20)
-    monkeypatch.setattr("gpusched.channel.gate._LOOK_S", 3600.0)
-    monkeypatch.setattr("gpusched.channel.gate._LOOK_CLOSELY_S", 3600.0)
+    monkeypatch.setattr("gpusched.channel.remote.connections._KERNEL_KEEPS", 1 << 20)
+    monkeypatch.setattr("gpusched.channel.remote.authentication._LOOK_S", 3600.0)
+    monkeypatch.setattr("gpusched.channel.remote.authentication._LOOK_CLOSELY_S", 3600.0)
     limits = Limits(max_remote=64 << 10)
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
         gate = learner._gate

@@ -13,8 +13,16 @@ from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.messages import BatchHeader, Welcome, encode_header
 from gpusched.contract import LEARNER_LOST
 from gpusched.errors import NotFound, UsageError
-from gpusched.joining import PROTOCOL, Invitation, Invited, Join, ask_to_join, only_ipv6, write_invitation
-from gpusched.keys import make_server_key, new_key, read_join_key, revoke
+from gpusched.joining.invitation import (
+    PROTOCOL,
+    Invitation,
+    Invited,
+    Join,
+    ask_to_join,
+    only_ipv6,
+    write_invitation,
+)
+from gpusched.joining.keys import make_server_key, new_key, read_join_key, revoke
 from tests.channel.conftest import ANYWHERE, Dealer, Launch, MakeDealer, Relay, Router, WaitUntil, network
 from tests.patience import PATIENCE_S
 
@@ -156,8 +164,8 @@ def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_un
 def test_of_a_key_with_very_many_actors_new_ones_take_the_place_of_those_long_gone(
     keys: Path, run_dir: Path, dealer: MakeDealer, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.roster._MOST_OF_A_KEY", 2)
-    monkeypatch.setattr("gpusched.channel.roster._GONE_S", 3600.0)
+    monkeypatch.setattr("gpusched.channel.registry._MOST_OF_A_KEY", 2)
+    monkeypatch.setattr("gpusched.channel.registry._GONE_S", 3600.0)
 
     def greet(name: str) -> Dealer:
         peer = dealer(network(learner), read_join_key(keys / "lab.key"))
@@ -173,7 +181,7 @@ def test_of_a_key_with_very_many_actors_new_ones_take_the_place_of_those_long_go
                 assert learner.get(timeout=PATIENCE_S) is not None
         wait_until(lambda: learner.actors[1].waiting == 1)
         assert greet("actor.2@node").hear("refused")[1] == "full"
-        monkeypatch.setattr("gpusched.channel.roster._GONE_S", 0.1)
+        monkeypatch.setattr("gpusched.channel.registry._GONE_S", 0.1)
         wait_until(lambda: all(each.seen_s > 0.5 for each in learner.actors))
         greet("actor.2@node").hear("welcome")
         assert [each.name for each in learner.actors] == ["actor.1@node", "actor.2@node"]
@@ -395,7 +403,7 @@ def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
 def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
     endpoint: str, keys: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_talk._CONNECT_ANEW_S", 1.0)
+    monkeypatch.setattr("gpusched.channel.actor_protocol._CONNECT_ANEW_S", 1.0)
     with (
         Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=QUICK) as learner,
         Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor,
@@ -412,7 +420,7 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
 def test_weights_that_take_long_to_come_are_waited_for(
     endpoint: str, keys: Path, relay: Callable[[str], Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_talk._CONNECT_ANEW_S", 0.5)
+    monkeypatch.setattr("gpusched.channel.actor_protocol._CONNECT_ANEW_S", 0.5)
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
         slow = relay(network(learner))
         slow.pause_s = 0.03
@@ -434,8 +442,8 @@ def test_the_first_word_after_an_outage_is_a_short_one(
         router.say([route, encode_header(welcome)])
         router.hear("ping")
         with monkeypatch.context() as down:
-            down.setattr("gpusched.channel.link.Link.send", lambda *_: False)
-            down.setattr("gpusched.channel.link.Link.writable", lambda _: False)
+            down.setattr("gpusched.channel.transport.Link.send", lambda *_: False)
+            down.setattr("gpusched.channel.transport.Link.writable", lambda _: False)
             assert actor.send(ONE)
             wait_until(lambda: actor._loop.outbox)
         with actor._loop.changed:

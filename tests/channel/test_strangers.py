@@ -11,8 +11,7 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.actor_talk import ActorTalk, Speaker
-from gpusched.channel.link import Link
+from gpusched.channel.actor_protocol import ActorTalk, Speaker
 from gpusched.channel.messages import (
     MAX_FRAMES,
     PROTOCOL,
@@ -24,6 +23,7 @@ from gpusched.channel.messages import (
     WhoAreYou,
     encode_header,
 )
+from gpusched.channel.transport import Link
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
 from tests.patience import PATIENCE_S
@@ -57,7 +57,7 @@ class Stranger:
 
 @pytest.fixture(autouse=True)
 def _strangers_answer_no_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusched.channel.learner_loop._FAREWELL_S", 0.2)
+    monkeypatch.setattr("gpusched.channel.learner_thread._FAREWELL_S", 0.2)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_an_actor_of_another_protocol_is_told_and_ends(endpoint: str, stranger: 
 def test_an_actor_that_a_learner_refuses_for_its_protocol_says_what_to_do(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_talk.PROTOCOL", PROTOCOL + 1)
+    monkeypatch.setattr("gpusched.channel.actor_protocol.PROTOCOL", PROTOCOL + 1)
     with Learner(endpoint), Actor(endpoint) as actor, pytest.raises(ProtocolError, match="install the same gpusched"):
         actor.weights(timeout=PATIENCE_S)
 

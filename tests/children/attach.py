@@ -11,9 +11,9 @@ import time
 
 import msgspec
 
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.start import prepare, spawn, this_process
 from gpusched.model.status import JOB_TERMINAL, ReplicaState
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.start import prepare, spawn, this_process
 
 signal.signal(signal.SIGINT, lambda *_: None)
 signal.signal(signal.SIGQUIT, lambda *_: None)

@@ -4,8 +4,8 @@ import pathlib
 import sys
 import time
 
+from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.lease import Lease
-from gpusched.supervisor.lease_files import LeaseDirectory
 
 directory, run_dir, share = LeaseDirectory(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), int(sys.argv[3])
 lease = Lease(device_uuid="GPU-a", share_mib=share, job=run_dir.name, replica="actor.0")

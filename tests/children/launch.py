@@ -7,8 +7,8 @@ import time
 
 import msgspec
 
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.start import start, this_process
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.start import start, this_process
 
 if len(sys.argv) > 2:
     pathlib.Path(sys.argv[2], "cgroup.procs").write_text(str(os.getpid()))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.linux.processes import boot_id
 from gpusched.probe.drained import Drained, write_drained
-from gpusched.supervisor.kernel import boot_id
 from tests.cli.command import Command
 from tests.stand_in.library import FOUR_V100, StandIn
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpusched.cli.invited import workload_for
 from gpusched.errors import HostFault, UsageError
-from gpusched.joining import Invitation, invitation
+from gpusched.joining.invitation import Invitation, invitation
 from gpusched.model.workload import Workload
 
 

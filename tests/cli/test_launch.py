@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpusched.supervisor.lease_files import LeaseDirectory
+from gpusched.leases.directory import LeaseDirectory
 from tests.cli.command import TOYS, Command, until
 from tests.patience import PATIENCE_S
 

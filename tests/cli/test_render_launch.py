@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_words import plain_progress
+from gpusched.cli.job_format import plain_progress
 from gpusched.cli.render_launch import Scene, draw_job
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import (

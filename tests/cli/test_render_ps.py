@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpusched.cli.job_words import end_line, host_words, span, state_words
+from gpusched.cli.job_format import end_line, host_words, span, state_words
 from gpusched.cli.render_ps import draw_table
 from gpusched.cli.text import cell_width, cut
 from gpusched.model.plan import DeviceShare

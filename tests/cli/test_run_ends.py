@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpusched.cli.attached import Attached, signals_kept
-from gpusched.supervisor.jobdir import create
-from gpusched.supervisor.kernel import parent
-from gpusched.supervisor.start import spawn
+from gpusched.jobs.directory import create
+from gpusched.jobs.start import spawn
+from gpusched.linux.processes import parent
 from tests.cli.command import Command, until
 from tests.cli.foreground import FREE, line, python, running, shell
 from tests.cli.queue import GPUSCHED, jobs

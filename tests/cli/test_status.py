@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpusched.leases.directory import Hold, LeaseDirectory
+from gpusched.linux.processes import boot_id, start_time
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.supervisor.kernel import boot_id, start_time
-from gpusched.supervisor.lease_files import Hold, LeaseDirectory
 from tests.stand_in.library import EIGHT_A100, FOUR_V100, MIXED, SIXTY_FOUR, StandIn, StandInHost
 from tests.supervisor.leasing import NOBODY, Fork, for_all_users, share
 

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from gpusched.supervisor.kernel import parent
+from gpusched.linux.processes import parent
 from tests.cli.command import Command, until
 from tests.cli.queue import jobs, queue, until_state
 

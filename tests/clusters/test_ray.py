@@ -21,7 +21,7 @@ def ours(nodes: list[Node]) -> list[int]:
 
 
 def drivers(person: Person) -> list[int]:
-    return [pid for pid in person.command.running() if b"gpusched.engines.ray\0" in words_of(pid)]
+    return [pid for pid in person.command.running() if b"gpusched.engines.ray.engine\0" in words_of(pid)]
 
 
 def log_of(person: Person, job: str, name: str) -> str:
@@ -59,7 +59,7 @@ def test_a_job_on_three_nodes_of_ray_outlives_a_node_that_is_killed_or_cut_and_i
     until(lambda: person.step(job) > 0 and weights.exists(), "it trains, and has saved")
     secrets, everything = secrets_in(person.directory(job)), b"".join(map(words_of, ours(nodes)))
     assert len(secrets) == 2, "its own, and one for the actors"
-    assert b"gpusched.engines.node" in everything
+    assert b"gpusched.engines.cluster.node" in everything
     assert not [secret for secret in secrets if secret in everything]
 
     home = person.running(job)["learner.0"]
@@ -126,7 +126,7 @@ def test_where_rays_learner_is_killed_or_cut_off_all_begin_anew_and_with_the_hea
     until(lambda: person.running(job).keys() == ALL, "all have begun anew")
     assert log_of(person, job, "learner.0").count("going on after") == 2
 
-    os.kill(home().pids_of("-m gpusched.engines.node")[0], signal.SIGTERM)
+    os.kill(home().pids_of("-m gpusched.engines.cluster.node")[0], signal.SIGTERM)
     until(lambda: log_of(person, job, "learner.0").count("going on after") == 3, "it begins anew, also after an order")
     until(lambda: person.running(job).keys() == ALL, "and so do those who heard that it was over")
 

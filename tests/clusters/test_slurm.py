@@ -36,7 +36,7 @@ def workers(nodes: list[Node]) -> list[int]:
 
 
 def relays(person: Person) -> list[int]:
-    return [pid for pid in person.command.running() if b"gpusched.engines.slurm\0" in words_of(pid)]
+    return [pid for pid in person.command.running() if b"gpusched.engines.slurm.engine\0" in words_of(pid)]
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
     assert len(secrets) == 2, "its own, and one for the actors"
     everything = b"".join(map(words_of, workers(nodes)))
     batch = slurm.run("scontrol", "write", "batch_script", slurm.run("squeue", "-h", "-o", "%i").strip(), "-").encode()
-    assert b"gpusched.engines.slurm_head" in batch
+    assert b"gpusched.engines.slurm.batch" in batch
     assert not [secret for secret in secrets if secret in everything + batch]
 
     os.kill(relays(person)[0], signal.SIGKILL)

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpusched.daemon import course, queue, reconcile, scheduler
+from gpusched.daemon import lifecycle, queue, recovery, scheduler
 from gpusched.daemon.job import Job
 from gpusched.daemon.main import Words, main
-from gpusched.daemon.starts import Starts
+from gpusched.daemon.starting_jobs import Starts
 from gpusched.model.job import Submission
 
 
@@ -24,8 +24,8 @@ def failing(honest: Callable[..., Any], name: str) -> Callable[..., Any]:
 for module, function in (
     (queue, "is_forsaken"),
     (scheduler, "plan_for"),
-    (course, "is_worked_on"),
-    (reconcile, "known_status"),
+    (lifecycle, "is_worked_on"),
+    (recovery, "known_status"),
 ):
     setattr(module, function, failing(getattr(module, function), function))
 Starts.prepare = failing(Starts.prepare, "prepare")  # type: ignore[method-assign]

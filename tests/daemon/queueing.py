@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.scheduler import Decision, Ground, Running, schedule
+from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandNeed, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.workload import Role, Workload
 from gpusched.settings import Settings
-from gpusched.supervisor.lease_files import leases_of_plan
 
 SETTINGS = Settings(
     state_dir=Path("/nowhere"), runtime_dir=Path("/nowhere"), lease_dir=Path("/nowhere"), context_mib=1, headroom=0

@@ -17,7 +17,7 @@ from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
-from gpusched.planner.budget import budgets
+from gpusched.planner.capacity import budgets
 from tests.daemon.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole
 from tests.planner.building import ask, host
 

@@ -15,7 +15,7 @@ from gpusched.control.client import Client, connect_or_start, control_socket, da
 from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Refused, Shutdown, Submit, decode_answer, encode
 from gpusched.control.place import listener
 from gpusched.errors import HostFault, NoDaemon
-from gpusched.filelock import lock
+from gpusched.linux.file_locks import lock
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 from tests.patience import PATIENCE_S

@@ -10,9 +10,9 @@ import pytest
 from bench.host import cpu_s
 from gpusched.control.messages import Release, Stop
 from gpusched.errors import HostFault
+from gpusched.jobs.directory import read_job
 from gpusched.model.job import CommandNeed
 from gpusched.model.status import JobState
-from gpusched.supervisor.jobdir import read_job
 from tests.daemon.daemons import Daemon, until
 
 AT_REST = 0.1  # of a core; a loop that never rests takes all that it can get

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.linux.processes import parent
 from gpusched.model.status import JobState, JobStatus
-from gpusched.supervisor.kernel import parent
 from tests.daemon.daemons import Daemon, until
 from tests.patience import PATIENCE_S
 from tests.supervisor.specs import CHILDREN

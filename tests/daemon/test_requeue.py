@@ -4,9 +4,9 @@ import json
 import os
 import signal
 
+from gpusched.jobs.directory import JobDirectory
+from gpusched.linux.processes import parent
 from gpusched.model.status import JobState
-from gpusched.supervisor.jobdir import JobDirectory
-from gpusched.supervisor.kernel import parent
 from tests.daemon.daemons import Daemon, until
 
 AGAIN = "test $GPUSCHED_ATTEMPT -gt 0 || exec sleep 600"

@@ -13,8 +13,8 @@ from gpusched.control.messages import ListJobs, Stop
 from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
+from gpusched.jobs.directory import JobDirectory
 from gpusched.model.status import JobState
-from gpusched.supervisor.jobdir import JobDirectory
 from tests.daemon.daemons import Daemon, until
 from tests.patience import PATIENCE_S
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpusched.control.client import control_socket
+from gpusched.leases.directory import LeaseDirectory
 from gpusched.settings import load_settings
-from gpusched.supervisor.lease_files import LeaseDirectory
 from tests.daemon.users import TOKEN, User, space_for_all, until, why_not
 from tests.stand_in.library import StandIn
 from tests.supervisor.leasing import NOBODY, SOMEBODY, Fork, as_user

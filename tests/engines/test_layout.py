@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched.engines.layout import lay_out
+from gpusched.engines.cluster.layout import lay_out
 from gpusched.errors import NeverFits, UsageError
 from gpusched.model.group import NodeShare
 from gpusched.model.plan import Request

@@ -15,10 +15,10 @@ import msgspec
 import psutil
 import pytest
 
-from gpusched.engines.keyring import fresh_keys, order_of
+from gpusched.engines.cluster.keyring import fresh_keys, order_of
+from gpusched.jobs.nodes import learner_directory
 from gpusched.model.group import LogPart, NodeOrder, NodeShare, NodeStatus, Refused, Told
 from gpusched.model.status import JobState, JobStatus
-from gpusched.supervisor.nodes import learner_directory
 from tests.engines.groups import a_group
 from tests.patience import PATIENCE_S
 
@@ -36,7 +36,7 @@ class Started:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSCHED_", "XDG_"))}
         env |= {"GPUSCHED_STATE_DIR": str(home / "state"), "GPUSCHED_RUNTIME_DIR": str(home)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpusched.engines.node"],
+            [sys.executable, "-m", "gpusched.engines.cluster.node"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env | {"GPUSCHED_LEASE_DIR": str(home / "leases")},

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from gpusched.engines.told import Ledger, announce
+from gpusched.engines.cluster.node_recorder import Ledger, announce
+from gpusched.jobs.directory import JobDirectory, complete
+from gpusched.jobs.nodes import call_silent, learner_directory, tell_engine, with_nodes
 from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.supervisor.jobdir import JobDirectory, complete
-from gpusched.supervisor.nodes import call_silent, learner_directory, tell_engine, with_nodes
 from tests.engines.groups import a_group
 
 

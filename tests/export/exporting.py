@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import load_workload
-from gpusched.engines.wish import Wish
+from gpusched.engines.plan_options import Wish
 from gpusched.export import Exported
 from gpusched.settings import load_settings
 

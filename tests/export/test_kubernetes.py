@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpusched.channel import hosts
+from gpusched.channel.remote import hosts
 from gpusched.errors import UsageError
 from gpusched.export import Exported, ShareResource, kubernetes, manifest_name
 from gpusched.export.kubernetes import MOST_ACTORS
-from gpusched.keys import read_join_key, read_server_key
+from gpusched.jobs.network import make_keys
+from gpusched.joining.keys import read_join_key, read_server_key
 from gpusched.model.workload import Role, Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.saved import document_of
-from gpusched.supervisor.network import make_keys
 from tests.export.exporting import exported, literal, only
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpusched.export import compose, kubernetes
-from gpusched.supervisor.network import make_keys
+from gpusched.jobs.network import make_keys
 from tests.export.exporting import exported, literal, only
 from tests.patience import PATIENCE_S
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.keys import make_server_key, new_key
+from gpusched.joining.keys import make_server_key, new_key
 from tests.network.hosts import Host, Relay, joined_by_a_relay, joined_by_veth
 
 

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from gpusched import contract
 from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
+from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.job import CommandNeed
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner import Rules
-from gpusched.planner.budget import budgets
+from gpusched.planner.capacity import budgets
 from gpusched.planner.command import plan_command
-from gpusched.supervisor.lease_files import leases_of_plan
 from tests.planner.building import host
 
 EXACT = Rules(context_mib=1, headroom=0)

@@ -7,7 +7,7 @@ import pytest
 
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, Inventory
-from gpusched.planner.budget import left_out
+from gpusched.planner.capacity import left_out
 from gpusched.probe.drained import Drained, lift, mark, read_drained, write_drained
 
 NOW = time.time()

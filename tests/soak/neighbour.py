@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gpusched.supervisor.lease_files import Hold, LeaseDirectory
+from gpusched.leases.directory import Hold, LeaseDirectory
 from tests.soak.gpus import COUNT, Gpus
 from tests.soak.journal import Journal
 from tests.soak.leases import read_held

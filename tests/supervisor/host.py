@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from gpusched.jobs.directory import JobDirectory, create, read_job
+from gpusched.jobs.start import start, stop
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.supervisor.jobdir import JobDirectory, create, read_job
-from gpusched.supervisor.start import start, stop
 from tests.patience import PATIENCE_S
 from tests.supervisor.specs import CHILDREN, job
 

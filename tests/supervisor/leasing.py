@@ -12,8 +12,8 @@ from ctypes import CDLL
 from pathlib import Path
 from typing import Any
 
+from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.lease import Lease
-from gpusched.supervisor.lease_files import LeaseDirectory
 from tests.supervisor.specs import CHILDREN
 
 NOBODY = 65534

@@ -4,9 +4,9 @@ import sys
 import time
 from pathlib import Path
 
+from gpusched.jobs.spec import Backoff, JobSpec
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.workload import Restart
-from gpusched.supervisor.spec import Backoff, JobSpec
 
 CHILDREN = Path(__file__).parent.parent / "children"
 QUICK = Backoff(first_s=0.05, longest_s=0.2, stable_s=60.0)

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault, NotFound
+from gpusched.jobs.start import start, stop
+from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare, ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
-from gpusched.supervisor.lease_files import LeaseDirectory
-from gpusched.supervisor.start import start, stop
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.specs import job, python, replica
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gpusched.jobs.spec import JobSpec
 from gpusched.model.job import Joining
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
@@ -24,7 +25,6 @@ from gpusched.supervisor.events import (
     Tick,
 )
 from gpusched.supervisor.machine import IllegalMove, Machine
-from gpusched.supervisor.spec import JobSpec
 from tests.supervisor.specs import job, replica
 
 

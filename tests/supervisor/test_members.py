@@ -15,13 +15,13 @@ import pytest
 
 from gpusched.channel import Actor
 from gpusched.contract import identity_environment, ready_name
-from gpusched.keys import make_server_key, new_key
+from gpusched.jobs.hosts import addresses, key_directory
+from gpusched.jobs.network import prepare_network
+from gpusched.jobs.start import start
+from gpusched.joining.keys import make_server_key, new_key
 from gpusched.model.job import Listening, Member, Network
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
-from gpusched.supervisor.hosts import addresses, key_directory
-from gpusched.supervisor.network import prepare_network
-from gpusched.supervisor.start import start
 from tests.patience import PATIENCE_S
 from tests.supervisor.host import Host, Job, wait_until
 from tests.supervisor.specs import CHILDREN, python, replica

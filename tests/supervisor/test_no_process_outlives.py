@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.jobs.start import start
+from gpusched.linux.oom import find_counter
 from gpusched.model.status import ExitReason, JobState, ReplicaState
-from gpusched.supervisor.oom import find_counter
-from gpusched.supervisor.start import start
 from tests.supervisor.host import Host, Job, wait_until
 from tests.supervisor.specs import python, replica
 

@@ -55,7 +55,7 @@ def zygote(one: Job) -> int:
     """The pid of the job's zygote."""
     for pid in one.pids():
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"gpusched.supervisor.zygote" in words:
+        if b"gpusched.zygote.server" in words:
             return pid
     raise AssertionError("there is no zygote")
 

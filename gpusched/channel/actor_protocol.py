@@ -1,0 +1,353 @@
+"""What an actor says to its learner and hears of it: batches, weights, answers, and how to begin again.
+
+It must not know threads: actor_thread.py sees to it that one at a time is in here.
+"""
+
+import math
+import secrets
+import time
+import weakref
+from collections import Counter, deque
+from typing import Final, NamedTuple
+
+import msgspec
+import zmq
+
+from gpusched import contract
+from gpusched.channel.fetching import Fetching
+from gpusched.channel.framing import split, unpack_arrays
+from gpusched.channel.messages import (
+    PROTOCOL,
+    AnswerHeader,
+    ArraySpec,
+    BatchHeader,
+    Bye,
+    Dropped,
+    FromActor,
+    FromLearner,
+    Hello,
+    Leaving,
+    News,
+    Parted,
+    Ping,
+    Refused,
+    Taken,
+    WeightsHeader,
+    Welcome,
+    WhoAreYou,
+    decode_from_learner,
+    encode_header,
+)
+from gpusched.channel.shm.lending import Lent
+from gpusched.channel.shm.segment import ReusableSegment, host_token
+from gpusched.channel.transport import Link, frames_of, log
+from gpusched.channel.values import Array, Limits, Meta
+from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
+
+__all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question", "Speaker"]
+
+HELLO_AGAIN_S: Final = 2.0
+_LOOK_S: Final = 1.0
+_CONNECT_ANEW_S: Final = 30.0  # a handshake has 10 s; libzmq, which connects again by itself, was seen to give up
+
+
+class Outgoing(msgspec.Struct, eq=False, kw_only=True):
+    """A batch that waits for the socket, or is in flight. `seq` is 0 until then. Its arrays lie in one or the other."""
+
+    version: int
+    arrays: tuple[ArraySpec, ...]
+    meta: Meta
+    asks: bool
+    segment: ReusableSegment | None
+    frames: list[zmq.Frame]
+    seq: int = 0
+
+    def header(self) -> BatchHeader:
+        """Return what is said of it."""
+        segment = None if self.segment is None else self.segment.segment
+        return BatchHeader(self.seq, self.version, self.arrays, self.meta, self.asks, segment)
+
+
+class Question(msgspec.Struct, eq=False, weakref=True):
+    """What an application asked. `over`: the answer came, or never will: then `arrays` stays None."""
+
+    arrays: dict[str, Array] | None = None
+    over: bool = False
+
+
+class Speaker(NamedTuple):
+    """Who says hello: the actor's name, which of its processes, and of which incarnation: see contract."""
+
+    name: str
+    attempt: int = 0
+    incarnation: int = 0
+
+
+class Outside(NamedTuple):
+    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract.
+
+    `first_s`: the same until it hears of the learner for the first time, which may have much to import.
+    """
+
+    key: str | None = None
+    patience_s: float | None = None
+    first_s: float | None = None
+
+
+class ActorTalk:
+    """An actor's side of the talk with its learner. Called with the lock of `link` held."""
+
+    def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+        self.gone: GpuschedError | None = None
+        self.over = self.refused = False
+        self.outbox: deque[Outgoing] = deque()
+        self.in_flight: dict[int, Outgoing] = {}
+        self.questions: weakref.WeakValueDictionary[int, Question] = weakref.WeakValueDictionary()
+        self.lent = Lent(limits.in_flight)
+        self.credits = limits.in_flight
+        self.max_message = limits.max_message
+        self.calls = 0
+        self.inside = False
+        self.heard = float("-inf")
+        self.dropped: Counter[str] = Counter()
+        self.closing_at: float | None = None
+        self._seq = 0
+        self._link = link
+        self._host = host_token() if limits.share_memory else ""
+        self._shares = False
+        self._name, self._speaker, self._nonce = speaker.name, speaker, secrets.token_hex(8)
+        self._heartbeat_s = limits.heartbeat_s
+        self._longest = limits.max_message  # libzmq ends a connection that brings more, again and again
+        self.fetching = Fetching(limits.max_message)
+        self._learner = ""
+        self._number = 0
+        self._welcomed = False
+        self._hello_at = float("-inf")
+        self._ping_at = 0.0
+        self._blocked = False
+        self._leaving = False
+        self._parted = False
+        self._ready = False
+        self._outside = outside or Outside()
+        self._began = self._connected_at = time.monotonic()
+        self._look_at = math.inf if outside is None else self._began + _LOOK_S
+
+    def _turn(self) -> None:
+        """Say what is due and hear what came, until nothing comes: see Link."""
+        while self.gone is None:
+            self._send_due(time.monotonic())
+            parts = self._link.receive()
+            if parts is not None:
+                self._hear(parts)
+            elif not (self._blocked and self._link.writable()):  # the connection may have come about just now
+                break
+
+    def tell(self) -> None:
+        """Let all who wait look again."""
+        raise NotImplementedError
+
+    # What the learner says
+
+    def _hear(self, parts: list[zmq.Frame]) -> None:
+        try:
+            message = decode_from_learner(parts[0].buffer)
+            if isinstance(message, WeightsHeader):
+                self.fetching.receive(message, parts[1:], self._learner)
+            elif isinstance(message, AnswerHeader):
+                self._conclude(message.seq, self._unpack(message.arrays, parts[1:]))
+        except ProtocolError as error:
+            self._count("malformed", error.message)
+            self.fetching.ask_again()  # it may have been the answer
+            return
+        self.heard = time.monotonic()
+        if isinstance(message, Taken):
+            self._taken(message)
+        elif isinstance(message, News):
+            self._hear_of(message.version)
+        elif isinstance(message, Welcome):
+            self._begin(message)
+        elif isinstance(message, WhoAreYou):
+            self._begin_again(message)
+        elif isinstance(message, Parted):
+            self._parted = True
+        else:
+            self._trouble(message)
+        self.tell()
+
+    def _taken(self, message: Taken) -> None:
+        for seq in message.seqs:
+            self.in_flight.pop(seq, None)
+        for seq in message.freed:
+            self.lent.free(seq)
+        self._hear_of(message.version)
+
+    def _hear_of(self, version: int) -> None:
+        self.fetching.hear_of(version)
+        if time.monotonic() < self.fetching.due() < math.inf:
+            self._link.wake.set()  # the thread may wait for other things, and longer
+
+    def _begin(self, welcome: Welcome) -> None:
+        if welcome.number != self._number:
+            return  # the answer to an earlier Hello: what it says of batches is out of date
+        if welcome.longest > self._longest:
+            reason = f"the learner sends up to {welcome.longest} bytes, this actor takes {self._longest}"
+            self._end(ChannelError(reason, "give Actor the same limits as Learner"))
+            return
+        same, self._learner = welcome.learner == self._learner, welcome.learner
+        self._welcomed = True
+        self.credits, self.max_message = welcome.credits, welcome.max_message
+        self._heartbeat_s = welcome.heartbeat_ms / 1000
+        self._link.wake.set()  # the thread may wait for what was due before
+        self._shares = bool(self._host) and welcome.host == self._host
+        self.fetching.begin(welcome.version, same=same)
+        for seq in self.in_flight.keys() - set(welcome.held):
+            outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
+            if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
+                self._send_again(outgoing)
+        still = {*self.in_flight, *(outgoing.seq for outgoing in self.outbox)}
+        self.lent.keep_only({*still, *welcome.lent})
+        for seq in set(self.questions) - still:  # the answer may be lost, or its learner
+            self._conclude(seq, None)
+
+    def _begin_again(self, asked: WhoAreYou) -> None:
+        """Say Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
+        self._welcomed, self._hello_at = False, float("-inf")
+        self._link.wake.set()
+        outgoing = None if asked.seq is None else self.in_flight.pop(asked.seq, None)
+        if outgoing is not None:
+            self._send_again(outgoing)
+
+    def _send_again(self, outgoing: Outgoing) -> None:
+        self.outbox = deque(sorted([outgoing, *self.outbox], key=lambda each: each.seq))
+
+    def _send_as_frames(self, outgoing: Outgoing) -> None:
+        """Send again what the learner could not open; share no more. The number is new: later ones may have come."""
+        self._shares = False
+        segment, outgoing.segment = outgoing.segment, None
+        if segment is not None:
+            outgoing.frames = frames_of(split(outgoing.arrays, segment.block))
+        self.lent.free(outgoing.seq)
+        question = self.questions.pop(outgoing.seq, None)
+        self._number_it(outgoing)
+        if question is not None:
+            self.questions[outgoing.seq] = question
+        self.outbox.append(outgoing)
+        if self._leaving:  # it said goodbye too early
+            self._leaving = self._welcomed = False
+            self._hello_at = float("-inf")
+
+    def _number_it(self, outgoing: Outgoing) -> None:
+        self._seq += 1
+        outgoing.seq = self._seq
+        if outgoing.segment is not None:
+            self.lent.lend(outgoing.segment, outgoing.seq)
+
+    def _unpack(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> dict[str, Array]:
+        return unpack_arrays(specs, [frame.buffer for frame in frames], self._longest)
+
+    def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
+        question = self.questions.pop(seq, None)
+        if question is not None:
+            question.arrays, question.over = arrays, True
+
+    def _trouble(self, message: FromLearner) -> None:
+        if isinstance(message, Bye):
+            self.over = True
+            self._end(LearnerGone("the learner has ended the job", "nothing is left to do: end this process"))
+        elif isinstance(message, Refused) and message.kind == "protocol":
+            self._end(ProtocolError(message.reason, "install the same gpusched on both sides"))
+        elif isinstance(message, Refused) and message.kind == "fenced":
+            self._end(LearnerGone(message.reason, "end this process: another has its place"))
+        elif isinstance(message, Refused):
+            self.refused = message.kind == "revoked"
+            self._end(ChannelError(f"the learner refused {self._name}: {message.reason}", "end this process"))
+        elif isinstance(message, Dropped):
+            self._count(message.kind, f"the learner dropped a message: {message.reason}")
+            outgoing = None if message.seq is None else self.in_flight.pop(message.seq, None)
+            if outgoing is not None and message.kind == "segment" and outgoing.segment is not None:
+                self._send_as_frames(outgoing)
+            elif outgoing is not None:
+                self.lent.free(outgoing.seq)
+                self._conclude(outgoing.seq, None)
+
+    # What the actor says
+
+    def _send_due(self, now: float) -> None:
+        self._blocked = False
+        if now >= self._look_at:
+            self._look_outside(now)
+        if self.gone is not None or self._leaving:
+            return
+        if not self._welcomed:
+            self._greet(now)
+            return
+        got = self.fetching.answer(speaking=bool(self.outbox) or now >= self._ping_at)
+        if got is not None and self._say(got):
+            self.fetching.answered()
+        if now >= self.fetching.due() and self._say(self.fetching.request()):
+            self.fetching.requested()
+        if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
+            self._ping_at = now + self._heartbeat_s
+        while self.outbox and not self._blocked:
+            self._send_batch(self.outbox[0])
+        if self.closing_at is not None and not self.outbox:
+            self._leaving = self._say(Leaving())
+
+    def _look_outside(self, now: float) -> None:
+        """Give up where waiting is in vain: with a key that is not let in, or when no learner is heard of."""
+        self._look_at = now + _LOOK_S
+        key, patience, first = self._outside
+        patience = patience if self.heard > self._began else first
+        if key is not None and self._link.turned_away():
+            self.refused = True
+            told = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
+            self._end(ChannelError(told, "ask whoever runs the job for a new one: `gpusched keys new JOB NAME`"))
+        elif patience is not None and now - max(self.heard, self._began) > patience:
+            told = f"nothing was heard of the learner for {patience:.0f} s"
+            self._end(LearnerGone(told, "end this process; join again when the job runs"))
+        elif now - max(self.heard, self._connected_at) > _CONNECT_ANEW_S and not self._link.writable():
+            self._connected_at = now
+            self._link.connect_anew()
+
+    def _greet(self, now: float) -> None:
+        if now < self._hello_at + HELLO_AGAIN_S:
+            return
+        hello = Hello(
+            protocol=PROTOCOL,
+            name=self._name,
+            attempt=self._speaker.attempt,
+            nonce=self._nonce,
+            number=self._number + 1,
+            learner=self.fetching.learner,
+            version=self.fetching.have,
+            host=self._host,
+            incarnation=self._speaker.incarnation,
+        )
+        if self._say(hello):
+            self._number += 1
+            self._hello_at = now
+
+    def _send_batch(self, outgoing: Outgoing) -> None:
+        if self._say(outgoing.header(), outgoing.frames):
+            self.outbox.popleft()
+            self.in_flight[outgoing.seq] = outgoing
+            if not self._ready:
+                self._ready = True
+                contract.tell_ready()
+
+    def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
+        done = self._link.send([encode_header(message), *(frames or ())])
+        if not done:
+            self._blocked = True
+            self._ping_at = -math.inf  # a learner wants to know soon who has connected: the first word is a short one
+        return done
+
+    def _end(self, reason: GpuschedError) -> None:
+        self.gone = reason
+        self.tell()
+        self._link.wake.set()  # it may be the application's thread that heard of it
+
+    def _count(self, kind: str, reason: str) -> None:
+        if kind not in self.dropped:
+            log.warning("%s: %s", self._name, reason)
+        self.dropped[kind] += 1

@@ -1,0 +1,149 @@
+"""The actor's thread: it sends batches while the application plays, fetches weights, and outlives the learner.
+
+It owns the threads and the condition; what is said is actor_protocol.py's. The application's side (actor.py) shares the
+condition, which goes with the socket, and takes a turn at it in its own thread when it sends, and while it waits.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gpusched import contract
+from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorTalk, Outgoing, Outside, Question, Speaker
+from gpusched.channel.messages import Leaving
+from gpusched.channel.shm.segment import SMALLEST, ReusableSegment
+from gpusched.channel.transport import Link, thread_ended
+from gpusched.channel.values import Limits
+from gpusched.errors import LearnerGone
+
+__all__ = ["ActorLoop"]
+
+_STANDS_BACK_S: Final = 1.0
+
+
+class ActorLoop(ActorTalk):
+    """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
+
+    def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+        super().__init__(link, speaker, limits, outside)
+        self.changed = threading.Condition()
+        self._stand_in: int | None = None
+
+    # What the application's thread may call, with `changed` held
+
+    def room(self, size: int) -> ReusableSegment | None:
+        """Return a segment for a batch of `size` bytes, None if it is to go as frames."""
+        return self.lent.take(size) if self._shares and size >= SMALLEST else None
+
+    def post(self, outgoing: Outgoing, question: Question | None) -> None:
+        """Send this batch, now if there is room. The learner's answer to it belongs to `question`."""
+        self._number_it(outgoing)
+        if question is not None:
+            self.questions[outgoing.seq] = question
+        self.outbox.append(outgoing)
+        self._guarded_turn()
+
+    @contextmanager
+    def hurry(self) -> Iterator[None]:
+        """Meanwhile fetch newer weights as soon as there are any: the application waits for them."""
+        self.fetching.waited_for += 1
+        try:
+            self._guarded_turn()
+            yield
+        finally:
+            self.fetching.waited_for -= 1
+
+    def took_weights(self) -> None:
+        """Note that the application has taken those that are here."""
+        self.fetching.taken(time.monotonic())
+        if self.fetching.due() < math.inf:
+            self._link.wake.set()  # the thread may wait for other things, and longer
+
+    def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
+        if self._stand_in is not None:  # of several threads in calls one does
+            return self.changed.wait_for(over, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        if over():
+            return True
+        try:
+            self._stand_in = threading.get_ident()
+            self._link.stand_in()
+            while not over():
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self.changed.release()
+                try:
+                    self._link.follow(left)
+                finally:
+                    self.changed.acquire()
+                if not over():
+                    self._guarded_turn()
+        finally:
+            self._link.stand_back()
+            self._stand_in = None
+            self.changed.notify_all()
+        return True
+
+    def tell(self) -> None:
+        """Let all who wait look again."""
+        self.changed.notify_all()
+        if self._stand_in not in {None, threading.get_ident()}:
+            self._link.nudge.set()
+
+    def close_link(self) -> None:
+        """Give the socket back, after the thread has ended and whoever waits has gone."""
+        self.tell()
+        self.changed.wait_for(lambda: self._stand_in is None, _STANDS_BACK_S)
+        self._link.close()
+
+    # The thread
+
+    def run(self) -> None:
+        """Serve until the application closes, or the learner says that it is over; the reason shows in `gone`."""
+        try:
+            while not self._finished():
+                self._link.poll(self._until_due())
+                with self.changed:
+                    self._turn()
+            with self.changed:
+                if self._welcomed and not self._leaving:
+                    self._say(Leaving())
+        except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
+            with self.changed:
+                self._end(thread_ended(error))
+        finally:
+            with self.changed:
+                self.lent.close()
+            if isinstance(self.gone, LearnerGone):
+                contract.tell_learner_gone(lost=not self.over)
+            elif self.refused:
+                contract.tell_learner_gone(lost=True, refuses=True)
+
+    def _guarded_turn(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001 (as in run)
+            self._end(thread_ended(error))
+
+    def _finished(self) -> bool:
+        with self.changed:
+            if self.gone is not None:
+                return True
+            if self.closing_at is None:
+                return False
+            # The learner has to read, or to map, what was sent, before this process ends and its memory with it.
+            rest = self.outbox or (self.in_flight and not self._parted)
+            return not rest or time.monotonic() >= self.closing_at
+
+    def _until_due(self) -> float:
+        due = min(self._ping_at, self.fetching.due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
+        if self._blocked or self._leaving:
+            due = math.inf  # nothing can be said before there is room, and that ends the wait
+        if self.closing_at is not None:
+            due = min(due, self.closing_at)
+        return min(self._heartbeat_s, max(0.0, due - time.monotonic()))

@@ -1,0 +1,382 @@
+"""What a learner says to its actors and hears of them: who they are, their batches, what they are given.
+
+It must not know threads: learner_thread.py sees to it that one at a time is in here.
+"""
+
+import secrets
+import time
+from collections import Counter, deque
+from typing import Final
+
+import zmq
+
+from gpusched.channel.framing import unpack_arrays, unpack_block
+from gpusched.channel.messages import (
+    PROTOCOL,
+    AnswerHeader,
+    BatchHeader,
+    Bye,
+    Dropped,
+    FromActor,
+    FromLearner,
+    GetWeights,
+    GotWeights,
+    Hello,
+    Join,
+    Leaving,
+    News,
+    Parted,
+    Ping,
+    Refused,
+    Taken,
+    WhoAreYou,
+    decode_from_actor,
+    encode_header,
+    foreign_protocol,
+)
+from gpusched.channel.registry import Peer, Roster, Waiting, other_protocol
+from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.remote.connections import Connection
+from gpusched.channel.remote.hosts import Hosts
+from gpusched.channel.shm.lending import Borrowed, Owner
+from gpusched.channel.shm.published import Published
+from gpusched.channel.shm.segment import host_token
+from gpusched.channel.shm.weights_pool import Shelf, most_offers
+from gpusched.channel.transport import Link, log
+from gpusched.channel.values import Array, Batch, Limits
+from gpusched.errors import ProtocolError
+
+__all__ = ["LearnerTalk"]
+
+_MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
+_MOST_COMPLAINTS: Final = 4096
+_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of who speaks CURVE, libzmq takes longer ones too
+_USER: Final = "User-Id"  # what the gate said of whoever has that key: ENTRY:KEY, see Connections.heard
+
+
+class LearnerTalk:
+    """A learner's side of the talk with its actors. Called with the lock of `link` held.
+
+    `gate`: whoever watches over those who come from the network; `hosts`: where they are.
+    """
+
+    def __init__(self, link: Link, limits: Limits, hosts: Hosts, gate: Gate | None = None) -> None:
+        self.dropped: Counter[str] = Counter()
+        self._link = link
+        self._limits = limits
+        self._hosts = hosts
+        self._gate = gate
+        self._key = ""  # of whoever says what is being heard, and their connection: of the network only
+        self._connection: Connection | None = None
+        self._taken: deque[Waiting] = deque()
+        self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
+        self._nonce = secrets.token_hex(8)
+        self._roster = Roster(limits, self._nonce, host_token() if limits.share_memory else "")
+        self._borrowed = Borrowed()
+        self._shelf = Shelf()
+        self._published: Published | None = None
+        self._freed: dict[Owner, list[int]] = {}
+        self._floor = 0
+        self._announced = 0
+        self._next_news = 0.0
+        self._complaints: set[tuple[bytes | str, str]] = set()
+        self._over = False
+
+    def _turn(self) -> None:
+        while self._gate is not None and self._gate.revoked:
+            self._roster.forget(self._gate.revoked.popleft())
+        self._give_answers()
+        self._acknowledge()
+        self._announce()
+        self._listen()  # last: see Link
+
+    def _arrived(self, waiting: Waiting) -> None:
+        raise NotImplementedError
+
+    def _listen(self) -> None:
+        for _ in range(_MESSAGES_A_TURN):
+            parts = self._link.receive()
+            if parts is None:
+                break
+            self._hear(parts)
+        else:
+            self._link.wake.set()  # more may be there
+
+    def _hear(self, parts: list[zmq.Frame]) -> None:
+        if len(parts[0]) > _LONGEST_ROUTE:
+            self._put_out(parts)
+            return
+        route, now = parts[0].bytes, time.monotonic()
+        header = parts[1].buffer if len(parts) > 1 else b""
+        if self._gate is not None:
+            self._see_who(self._gate, route, parts)
+        try:
+            message = decode_from_actor(header)
+        except ProtocolError as error:
+            protocol = foreign_protocol(header)
+            if protocol is None:
+                self._complain(route, "header", error)
+            else:
+                self._refuse(route, other_protocol(protocol))
+            return
+        if isinstance(message, Hello):
+            self._welcome(route, message, now)
+            return
+        if isinstance(message, Join):
+            self._invite(route, message)
+            return
+        peer = self._roster.speaker(route, now, self._key)
+        if peer is None:
+            self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
+        else:
+            self._heed(peer, message, parts)
+
+    def _see_who(self, gate: Gate, route: bytes, parts: list[zmq.Frame]) -> None:
+        """Find out whose key this message came with. What is known to be of this host is not asked."""
+        self._key, self._connection = "", None
+        if self._roster.is_local(route):
+            return
+        try:
+            entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
+        except zmq.ZMQError:  # of this host, and new
+            return
+        self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
+
+    def _put_out(self, parts: list[zmq.Frame]) -> None:
+        """Hear nothing of one with a long name, which libzmq copies for each message, and see that it goes."""
+        self.dropped["route"] += 1
+        if self._gate is not None:
+            self._see_who(self._gate, b"", parts)
+            if self._connection is not None:
+                self._connection.trouble = f"it calls itself by a name of over {_LONGEST_ROUTE} bytes"
+
+    def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
+        if isinstance(message, BatchHeader):
+            self._keep(parts[0].bytes, peer, message, parts[2:])
+        elif isinstance(message, GetWeights):
+            self._give_weights(peer, message.have, message.ticket)
+        elif isinstance(message, GotWeights):
+            self._offered(peer, message)
+        elif isinstance(message, Ping):
+            self._roster.ping(peer, message, time.monotonic())
+        elif isinstance(message, Leaving):
+            self._say(peer, Parted())
+            self._roster.lost(peer)
+
+    def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
+        if self._over:
+            self._reply(route, Bye())
+            return
+        refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address())
+        if (
+            refused is None
+            and hello.protocol == PROTOCOL
+            and (gone := self._roster.make_room(hello.name, self._key, now)) is not None
+        ):
+            self._hosts.forgotten(gone)
+        answer = refused or self._roster.hello(route, hello, now, self._key)
+        if isinstance(answer, Refused):
+            self._refuse(route, answer)
+            return
+        self._count_the_past(answer)
+        self._raise_version(hello)
+        self._shelf.retire(answer.owner)
+        lent = self._borrowed.in_use(answer.owner)
+        self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
+        self._offer(answer)
+
+    def _count_the_past(self, peer: Peer) -> None:
+        """Tell of batches that will not be used because this process, of a higher incarnation, has come."""
+        given_up = self._roster.past - self.dropped["past"]
+        if given_up:
+            self.dropped["past"] += given_up
+            log.info("dropped %d batches of former incarnations: %s has come again", given_up, peer.name)
+
+    def _invite(self, route: bytes, join: Join) -> None:
+        answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address())
+        if isinstance(answer, Refused):
+            self._refuse(route, answer)
+            return
+        try:
+            self._reply(route, answer)
+        except ProtocolError as error:
+            self._refuse(route, Refused("uninvited", error.message[:900]))
+
+    def _not_let_in(self) -> Refused | None:
+        if not self._key or (self._gate is not None and self._gate.lets_in(self._key)):
+            return None
+        return Refused("revoked", "the key was revoked")
+
+    def _address(self) -> str:
+        return "" if self._connection is None else self._connection.address
+
+    def _refuse(self, route: bytes, answer: Refused) -> None:
+        self._count(route, answer.kind, answer.reason)
+        self._reply(route, answer)
+
+    def _raise_version(self, hello: Hello) -> None:
+        """Keep versions growing over a restart: who holds a former learner's weights must see ours as newer."""
+        if hello.learner in {"", self._nonce} or hello.version < self._floor:
+            return
+        self._floor = hello.version
+        if self._published is not None:
+            self._floor += 1
+            self._published = self._published.as_version(self._floor)
+
+    def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
+        kind = "credit"
+        try:
+            self._roster.admit(peer, header, sum(map(len, frames)) if self._key else 0)
+            kind = "arrays" if header.segment is None else "segment"
+            arrays = self._unpack(peer, header, frames)
+        except ProtocolError as error:
+            self._complain(route, kind, error, header.seq)
+            return
+        batch = Batch(
+            arrays=arrays,
+            actor=peer.name,
+            version=header.version,
+            meta=header.meta,
+            seq=header.seq,
+            asks=header.asks,
+            process=peer.nonce,
+        )
+        self._arrived(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
+
+    def _unpack(self, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
+        if header.segment is None:
+            return unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
+        if not peer.shares:
+            raise ProtocolError("a segment came from an actor that shares no memory with this learner")
+        block = self._borrowed.take(peer.owner, header.segment, header.seq)
+        return unpack_block(header.arrays, block, self._limits.max_message)
+
+    def _newest_for(self, peer: Peer) -> int:
+        """Return the version that this actor is told of. One that shares memory need not ask: it is offered them."""
+        if self._published is None:
+            return 0
+        return peer.version if peer.shares and self._published.segment is not None else self._published.version
+
+    def _offer(self, peer: Peer) -> None:
+        """Let an actor on this host know the segment of the newest weights, unless it has enough offers to answer."""
+        published = self._published
+        if published is None or published.segment is None or published.offer is None or not peer.shares:
+            return
+        room = len(peer.offered) < most_offers(published.segment.segment.size)
+        if room and peer.route is not None and published.version > peer.version:
+            peer.version = published.version
+            peer.offered[published.version] = published
+            self._shelf.lend(published.segment, published.version, peer.owner)
+            self._say(peer, published.offer)
+
+    def _offered(self, peer: Peer, message: GotWeights) -> None:
+        self._shelf.give_back(peer.owner, message.freed)
+        was_kept = message.version in peer.offered
+        for version in [version for version in peer.offered if version <= message.version]:
+            del peer.offered[version]
+        if message.opened:
+            self._offer(peer)
+        elif peer.shares:
+            if was_kept:  # so it is out of its reach, now and later
+                log.info("%s cannot open segments of the learner: it gets frames", peer.name)
+                peer.shares = False
+                peer.offered.clear()
+                self._shelf.retire(peer.owner)
+            self._give_weights(peer, 0)
+
+    def _give_weights(self, peer: Peer, have: int, ticket: int = 0) -> None:
+        """Give the newest, if it is newer. Over a network one set at a time: libzmq keeps what a peer does not read."""
+        peer.told = False
+        published, connection = self._published, self._connection
+        if published is None or published.version <= have:
+            return
+        if connection is not None and connection.ticket not in {0, ticket}:
+            return  # what it was given last is still under way; with that it will ask again
+        peer.version = published.version
+        given = 0 if connection is None else 1 + secrets.randbits(32)
+        if self._say(peer, published.header(given), published.frames()) and connection is not None:
+            connection.ticket = given
+
+    def _give_answers(self) -> None:
+        while self._answers:
+            batch, header, frames = self._answers.popleft()
+            peer = self._roster.process(batch.actor, batch.process)
+            if peer is not None:
+                self._say(peer, header, frames)
+
+    def _acknowledge(self, *, all_freed: bool = False) -> None:
+        """Tell actors which batches were taken, and by the way which segments are free: they have some to spare."""
+        taken: dict[str, tuple[Peer, list[int]]] = {}
+        while self._taken:
+            waiting = self._taken.popleft()
+            if self._roster.taken(waiting):
+                taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
+        for owner, seq in self._borrowed.collect():
+            self._freed.setdefault(owner, []).append(seq)
+        if all_freed:
+            for owner in self._freed:
+                peer = self._roster.process(*owner)
+                if peer is not None:
+                    taken.setdefault(peer.name, (peer, []))
+        for peer, seqs in taken.values():
+            version = self._newest_for(peer)
+            peer.told = version > peer.version
+            self._say(peer, Taken(tuple(seqs), version, tuple(self._freed.pop(peer.owner, ()))))
+
+    def _announce(self) -> None:
+        """Tell of new weights those who are not told yet; and everybody, now and then, that the learner lives."""
+        newest, now = 0 if self._published is None else self._published.version, time.monotonic()
+        due = now >= self._next_news
+        if due:
+            self._next_news = now + self._limits.heartbeat_s
+            self._tidy(now)
+        if not due and newest == self._announced:
+            return
+        self._announced = newest
+        for peer in self._roster.within_reach(now):
+            self._offer(peer)
+            version = self._newest_for(peer)
+            if due or (version > peer.version and not peer.told):
+                peer.told = version > peer.version
+                self._say(peer, News(version))
+
+    def _tidy(self, now: float) -> None:
+        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
+        near = self._roster.within_reach(now)
+        for peer in self._roster.connections():
+            if peer not in near:
+                peer.offered.clear()
+        self._acknowledge(all_freed=True)
+        self._freed.clear()  # what is left is for processes that are gone
+        owners = {peer.owner for peer in near}
+        self._borrowed.trim(owners)
+        self._shelf.retire_all_but(owners)
+
+    def _say(self, peer: Peer, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+        if peer.route is None:
+            return False
+        if not self._reply(peer.route, message, frames):
+            # Something would be missing there: it has to say Hello again, which puts everything right.
+            self._roster.lost(peer)
+            return False
+        return True
+
+    def _reply(self, route: bytes, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+        header = message if isinstance(message, bytes) else encode_header(message)
+        return self._link.send([route, header, *(frames or ())])
+
+    def _complain(self, route: bytes, kind: str, error: ProtocolError, seq: int | None = None) -> None:
+        self._count(route, kind, error.message)
+        self._reply(route, Dropped(kind, error.message[:900], seq))
+
+    def _count(self, route: bytes, kind: str, reason: str) -> None:
+        self.dropped[kind] += 1
+        who = self._key or route
+        if (who, kind) in self._complaints:
+            return
+        if len(self._complaints) >= _MOST_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints.add((who, kind))
+        peer = self._roster.speaker(route, time.monotonic(), self._key)
+        name = peer.name if peer else self._address() or f"peer {route.hex()}"
+        log.warning("dropped a message of %s: %s", name, reason)

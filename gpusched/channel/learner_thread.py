@@ -1,0 +1,216 @@
+"""The learner's thread: it answers actors while the application trains, and never takes more than was agreed.
+
+It owns the threads and the lock; learner_protocol.py has the protocol. The application's side (learner.py) puts weights
+in, takes batches out, and says when it is over; what it has to say to actors it sends from its own thread if the socket
+is free at that moment.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final
+
+import zmq
+
+from gpusched.channel.framing import extent
+from gpusched.channel.learner_protocol import LearnerTalk
+from gpusched.channel.messages import AnswerHeader, ArraySpec, Bye
+from gpusched.channel.registry import Waiting
+from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.remote.hosts import Hosts
+from gpusched.channel.shm.published import Published
+from gpusched.channel.shm.segment import SMALLEST, WeightsSegment, can_share_weights
+from gpusched.channel.transport import Link, thread_ended
+from gpusched.channel.values import ActorStatus, Array, Batch, Limits
+from gpusched.errors import ChannelError
+
+__all__ = ["LearnerLoop"]
+
+_FAREWELL_S: Final = 2.0
+_STANDS_BACK_S: Final = 1.0
+_TELL_HOSTS_S: Final = 1.0
+
+
+class LearnerLoop(LearnerTalk):
+    """What run() does in its thread, and the few things that other threads may do to it."""
+
+    def __init__(self, link: Link, limits: Limits, hosts: Hosts, gate: Gate | None = None) -> None:
+        super().__init__(link, limits, hosts, gate)
+        self.failure: ChannelError | None = None
+        self._lock = threading.Lock()  # around the socket and all that LearnerTalk has
+        self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._standing_in = threading.Lock()
+        self._stand_in: int | None = None
+        self._tell_hosts_at = 0.0
+        self._ended = False
+
+    # What other threads may call
+
+    def publish(self, weights: Published) -> int:
+        """Replace the weights; return their version."""
+        with self._lock:
+            self._floor += 1
+            self._published = weights.as_version(self._floor)
+            version = self._floor
+            if weights.segment is not None:
+                self._shelf.put(weights.segment)
+        self._speak()
+        return version
+
+    def shared(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> WeightsSegment | None:
+        """Copy weights to where actors on this host can see them. None: frames are as quick, or there is no such place.
+
+        Whoever publishes copies, without the lock.
+        """
+        size = extent(specs)
+        if size < SMALLEST or not self._limits.share_memory or not can_share_weights():
+            return None
+        with self._lock:
+            segment = self._shelf.take(size)
+        if segment is not None:
+            segment.write(specs, arrays)
+            return segment
+        try:
+            return WeightsSegment(specs, arrays)
+        except OSError:  # no memory, no descriptor: the sockets are left
+            return None
+
+    @property
+    def version(self) -> int:
+        """The version of the newest weights, 0 before the first."""
+        with self._lock:
+            return 0 if self._published is None else self._published.version
+
+    def next(self, end: float | None) -> Waiting | None:
+        """Return the next batch, None after stop(). Raises queue.Empty at `end`, a time of time.monotonic().
+
+        While the inbox is empty, one of the threads that wait here stands in for the loop.
+        """
+        with suppress(Empty):
+            return self._inbox.get_nowait()
+        if not self._standing_in.acquire(blocking=False):
+            return self._inbox.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+        try:
+            self._stand_in = threading.get_ident()
+            self._link.stand_in()
+            while True:
+                with suppress(Empty):
+                    return self._inbox.get_nowait()
+                left = None if end is None else end - time.monotonic()
+                self._link.follow(left)
+                with self._lock:
+                    self._guarded_turn()
+                if left is not None and left <= 0:
+                    return self._inbox.get_nowait()
+        finally:
+            self._link.stand_back()
+            self._stand_in = None
+            self._standing_in.release()
+
+    def stop(self) -> None:
+        """End a next(), now or later. Safe in a signal handler."""
+        self._inbox.put(None)
+        self._link.nudge.set()
+
+    def take(self, waiting: Waiting) -> None:
+        """Say that the application took this batch: its actor may send another."""
+        waiting.batch = None  # it is the application's now, and so is its memory
+        self._taken.append(waiting)
+        self._speak()
+
+    def answer(self, batch: Batch, header: AnswerHeader, frames: list[zmq.Frame]) -> None:
+        """Send this to the process that sent `batch`, if it is still there."""
+        self._answers.append((batch, header, frames))
+        self._speak()
+
+    def status(self) -> tuple[ActorStatus, ...]:
+        """Return all actors ever seen."""
+        with self._lock:
+            return self._roster.status(time.monotonic())
+
+    def end(self, *, over: bool) -> None:
+        """End the thread; `over`: tell the actors that there will be no other learner."""
+        self._over = over
+        self._ended = True
+        self._link.wake.set()
+
+    def close_link(self) -> None:
+        """Give the socket back, after the thread has ended."""
+        got = [lock for lock in (self._standing_in, self._lock) if lock.acquire(timeout=_STANDS_BACK_S)]
+        self._link.close()
+        for lock in got:
+            lock.release()
+
+    # The thread
+
+    def run(self) -> None:
+        """Serve until end(). An error that should not happen ends the loop and shows in `failure`."""
+        try:
+            while not self._ended and self.failure is None:
+                self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
+                with self._lock:
+                    self._turn()
+                self._tell_of_hosts(time.monotonic())
+            if self._over:
+                self._part()
+            self._tell_of_hosts(math.inf)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
+            self._fail(error)
+        finally:
+            with self._lock:
+                self._borrowed.close()
+                self._published = None
+                self._shelf.clear()
+
+    def _speak(self) -> None:
+        """Take a turn in this thread: it is the shorter way. If the loop has the socket now, it is told to take one."""
+        if not self._lock.acquire(blocking=False):
+            self._link.wake.set()
+            return
+        try:
+            self._guarded_turn()
+        finally:
+            self._lock.release()
+
+    def _tell_of_hosts(self, now: float) -> None:
+        """Write which hosts joined and what they sent, once a second at the most; without the lock: disks wait."""
+        if now < self._tell_hosts_at:
+            return
+        self._tell_hosts_at = now + _TELL_HOSTS_S
+        with self._lock:
+            news = self._hosts.news(self._roster.status(time.monotonic())) if self._hosts else None
+        if news is not None:
+            self._hosts.write(news)
+
+    def _guarded_turn(self) -> None:
+        try:
+            if not self._ended and self.failure is None:
+                self._turn()
+        except Exception as error:  # noqa: BLE001 (as in run)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = thread_ended(error)
+        self.stop()
+
+    def _part(self) -> None:
+        """Tell all actors that it is over, and wait a moment for each to say that it heard.
+
+        A connection that breaks takes with it what its other end has not read: libzmq with ZMQ_IMMEDIATE, and TCP.
+        """
+        until = time.monotonic() + _FAREWELL_S
+        with self._lock:
+            for peer in self._roster.connections():
+                self._say(peer, Bye())
+        while self._roster.connections() and (left := until - time.monotonic()) > 0:
+            self._link.poll(left)
+            with self._lock:
+                self._listen()
+
+    def _arrived(self, waiting: Waiting) -> None:
+        self._inbox.put(waiting)
+        if self._stand_in not in {None, threading.get_ident()}:
+            self._link.nudge.set()

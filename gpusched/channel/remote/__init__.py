@@ -1,0 +1,1 @@
+"""The channel between hosts: who is let in, by which key, over which connection."""

@@ -1,0 +1,167 @@
+"""A submission becomes a job of the queue, or is refused with the reason: it is wrong, or it can never fit."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.job import Job
+from gpusched.daemon.plans import plan_for
+from gpusched.daemon.state import Parts
+from gpusched.errors import NeverFits, NotFound, UsageError
+from gpusched.jobs.directory import reserve
+from gpusched.jobs.expand import require_short_socket
+from gpusched.jobs.network import check_network
+from gpusched.model.device import Inventory
+from gpusched.model.job import CommandNeed, Submission
+from gpusched.planner import number_of_devices, restriction, select_devices
+from gpusched.planner.request import MOST_REPLICAS
+
+__all__ = ["Acceptance"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_KEPT_ANSWERS: Final = 64
+_KEPT_TOKENS: Final = 1000
+_ENDED_TOKENS: Final = 200  # of jobs that ended, at the start: who lost an answer asks again within seconds
+
+
+class Acceptance:
+    """Takes in submissions. What fits an idle host is found out once for all that ask for the same."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._fitting: dict[bytes, tuple[Inventory, Submission]] = {}
+        self._numbers: dict[str, int] = {}
+        jobs = (*reversed(parts.book.ended(_ENDED_TOKENS)), *parts.book.live.values())
+        self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
+
+    def known(self, submission: Submission) -> str | None:
+        """Return the id of the job that was added to the book under the same token, None if there is none."""
+        job_id = self._tokens.get(submission.token)
+        return job_id if job_id in self._parts.book.known else None
+
+    def accept(self, submission: Submission, host: Inventory) -> str:
+        """Return the id of the job that was added to the book. `host` is any reading of this host.
+
+        Raises UsageError, NotFound for a job that it is to follow, NeverFits, HostFault.
+        """
+        _check(submission)
+        for earlier in (*submission.after, *submission.after_any):
+            if self._parts.book.state(earlier) is None:
+                raise NotFound(f"there is no job {earlier} to start after", "see `gpusched ps --all`")
+        if submission.command is None:
+            require_short_socket(submission.workload, self._parts.settings)
+        submission = self._resolved(_absolute(submission), host)
+        name = submission.workload.name
+        after = max(self._numbers.get(name, 0), self._parts.book.last_number(name))
+        directory = reserve(self._parts.settings.state_dir, name, after=after)
+        self._numbers[name] = int(directory.path.name.rpartition("-")[2])
+        job = Job(
+            id=directory.path.name,
+            run_dir=str(directory.path),
+            created=round(time.time(), 3),
+            submission=submission,
+            held=submission.hold,
+        )
+        self._parts.book.add(job)
+        self._parts.book.note(job.id, "submitted")
+        self._parts.arrivals.append(time.monotonic())
+        self._parts.changed()
+        self._remember(submission.token, job.id)
+        return job.id
+
+    def _remember(self, token: str, job_id: str) -> None:
+        if token:
+            self._tokens[token] = job_id
+        if len(self._tokens) > _KEPT_TOKENS:
+            del self._tokens[next(iter(self._tokens))]
+
+    def _resolved(self, submission: Submission, host: Inventory) -> Submission:
+        """Return the submission with the uuids of the devices that it may use; it would fit if the host were idle."""
+        inventory = host if submission.machine is None else self._parts.devices.machine(submission.machine)[0]
+        key = _question(submission)
+        known = self._fitting.get(key)
+        if known is None or known[0] != inventory:
+            idle = _idle(inventory)
+            resolved = _with_devices(submission, idle)
+            plan_for(resolved, idle, (), self._parts.settings)
+            if len(self._fitting) >= _KEPT_ANSWERS:
+                self._fitting.clear()
+            known = self._fitting[key] = (inventory, resolved)
+        return msgspec.structs.replace(submission, only=known[1].only, command=known[1].command)
+
+
+def _question(submission: Submission) -> bytes:
+    """Return what the planner is asked, without what it does not look at."""
+    return msgspec.json.encode(
+        (
+            submission.request,
+            submission.command,
+            submission.maximise,
+            submission.policy,
+            submission.gpus,
+            submission.exclude_gpus,
+            submission.visible,
+            submission.machine,
+            submission.workload.name,
+        )
+    )
+
+
+def _with_devices(submission: Submission, inventory: Inventory) -> Submission:
+    """Return the submission with the uuids of the devices it may use, and their number where a command asks for all."""
+    command, visible = submission.command, submission.visible
+    if command is not None and command.devices == 0:
+        visible = None
+    only = select_devices(inventory, submission.gpus, submission.exclude_gpus, visible, counted=command is not None)
+    if command is not None and visible is not None and only is not None and not only:
+        hint = "unset CUDA_VISIBLE_DEVICES, or run without a GPU: --num-gpus 0"
+        raise NeverFits(restriction(inventory, visible).line, hint)
+    if only is not None and command == CommandNeed():
+        command = CommandNeed(devices=number_of_devices(inventory, only))
+    return msgspec.structs.replace(submission, only=None if only is None else tuple(sorted(only)), command=command)
+
+
+def _idle(inventory: Inventory) -> Inventory:
+    """Return the host as if nobody used it: what is out of order now may be mended before the job's turn."""
+    return msgspec.structs.replace(
+        inventory,
+        devices=tuple(msgspec.structs.replace(device, memory_used_mib=0, processes=()) for device in inventory.devices),
+    )
+
+
+def _check(submission: Submission) -> None:
+    """Raise UsageError for what no command of ours would send, and what would only fail when its turn has come."""
+    name = submission.workload.name
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a workload", "use letters, digits, - and _, at most 64")
+    if (submission.request is None) == (submission.command is None):
+        raise UsageError(f"{name}: either a request or a command says what it needs", "submit one of both")
+    roles = {role.name for role in submission.workload.roles}
+    asked = submission.request.roles if submission.request else ()
+    if not roles or not {role.name for role in asked} <= roles:
+        raise UsageError(f"{name}: the request names roles that the workload does not have", "submit it anew")
+    if sum(max(0, role.count) for role in asked) > MOST_REPLICAS or any(role.count < 0 for role in asked):
+        raise UsageError(f"{name}: more than {MOST_REPLICAS} processes", "ask for fewer")
+    if any(not role.command for role in submission.workload.roles):
+        raise UsageError(f"{name}: a role without a command", "give every role a command")
+    texts = [word for role in submission.workload.roles for word in role.command]
+    texts += [submission.cwd, *submission.environ, *submission.environ.values()]
+    check_network(submission.workload, submission.network)
+    if any("\0" in text for text in texts):
+        raise UsageError(f"{name}: a zero byte in a command, a directory or the environment", "leave it out")
+    if any(not variable or "=" in variable for variable in submission.environ):
+        raise UsageError(f"{name}: a variable of the environment without a name, or with = in it", "unset it")
+    if not Path(submission.cwd).is_absolute():
+        raise UsageError(f"{submission.cwd!r} is no absolute path", "submit it anew")
+
+
+def _absolute(submission: Submission) -> Submission:
+    """Let a machine's file be found from here as from where it was named."""
+    machine = submission.machine
+    if machine is None or not (os.sep in machine or machine.endswith(".json")):
+        return submission
+    return msgspec.structs.replace(submission, machine=str(Path(submission.cwd) / machine))

@@ -1,0 +1,71 @@
+"""Who tells that a job may have ended: its guard, by a pidfd, and a clock for what a pidfd does not tell."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from gpusched.jobs.directory import is_alive
+from gpusched.linux.processes import parent
+from gpusched.model.status import JobStatus
+
+__all__ = ["Watch", "guard_of"]
+
+_WATCHED_S: Final = 5.0
+_UNWATCHED_S: Final = 1.0
+_LINGERING_S: Final = 0.05
+
+
+class Watch:
+    """The jobs whose end is waited for. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[int, str] = {}
+        self._look_at: dict[str, float] = {}
+
+    def follow(self, job_id: str, guard: int | None, now: float) -> None:
+        """Watch a job by its guard, which must not have been reaped; or by the clock from now on, if it is None."""
+        self.forget(job_id)
+        self._look_at[job_id] = now if guard is None else now + _WATCHED_S
+        if guard is not None:
+            with contextlib.suppress(OSError):  # gone, or a kernel before 5.3
+                self._descriptors[os.pidfd_open(guard)] = job_id
+
+    def forget(self, job_id: str) -> None:
+        """Watch a job no longer."""
+        self._look_at.pop(job_id, None)
+        for descriptor in [one for one, watched in self._descriptors.items() if watched == job_id]:
+            del self._descriptors[descriptor]
+            os.close(descriptor)
+
+    def descriptors(self) -> Iterable[int]:
+        """Return what becomes readable when a guard ends."""
+        return self._descriptors.keys()
+
+    def readable(self, descriptor: int, now: float) -> None:
+        """Take note that a guard ended: its job is looked at, and again until its supervisor has ended too."""
+        job_id = self._descriptors.get(descriptor)
+        if job_id is not None:
+            self.forget(job_id)
+            self._look_at[job_id] = now
+
+    def to_look_at(self, now: float) -> list[str]:
+        """Return the jobs that may have ended."""
+        return [job_id for job_id, when in self._look_at.items() if when <= now]
+
+    def still_alive(self, job_id: str, now: float, *, guarded: bool) -> None:
+        """Look at a job again later: very soon if its guard is gone, so that only its supervisor is left."""
+        watched = job_id in self._descriptors.values()
+        self._look_at[job_id] = now + (_WATCHED_S if watched else _UNWATCHED_S if guarded else _LINGERING_S)
+
+    def due(self) -> float | None:
+        """Return when to look at a job, None if there is none to look at by the clock."""
+        return min(self._look_at.values(), default=None)
+
+
+def guard_of(status: JobStatus) -> int | None:
+    """Return the pid of the guard above the job's supervisor, None if the supervisor is gone."""
+    if status.supervisor_pid is None:
+        return None
+    guard = parent(status.supervisor_pid)
+    return guard if guard is not None and guard > 1 and is_alive(status) else None

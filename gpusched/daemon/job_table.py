@@ -1,0 +1,163 @@
+"""The jobs that live, in memory, and the store behind them: changes gather, and one transaction writes them all.
+
+Where the store fails, such as on a full disk, changes are kept and tried again, and new jobs are turned away: what runs
+goes on, and nothing starts of which the disk knows nothing.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.job import Attempt, Job
+from gpusched.daemon.job_status import leave_status
+from gpusched.daemon.store import Store
+from gpusched.errors import HostFault, NotFound
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.model.status import JOB_TERMINAL, JobState
+
+__all__ = ["Book"]
+
+_LOG: Final = logging.getLogger(__name__)
+_RETRY_EVERY_S: Final = 1.0
+_KEPT_ENVIRONMENTS: Final = 16
+
+
+class Book:
+    """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
+
+    `problem` says why nothing can be saved at present, None if it can.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._environments: list[dict[str, str]] = []
+        self._added: list[Job] = []
+        self._changes: list[Callable[[], None]] = []
+        self._retry_at = 0.0
+        self._states: dict[str, JobState] = {}
+        self._over: dict[str, Job] = {}  # those that ended, until that is saved
+        self.problem: str | None = None
+        self.live = {job.id: self._slim(job) for job in store.live()}
+        self.known = set(store.known_ids())
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something is in memory only."""
+        return bool(self._added or self._changes)
+
+    def job(self, job_id: str) -> Job:
+        """Return a job, ended or not. Raises NotFound."""
+        job = self.live.get(job_id) or self._over.get(job_id)
+        if job is None and job_id in self.known:
+            job = self._store.job(job_id)
+        if job is None:
+            raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
+        return job
+
+    def state(self, job_id: str) -> JobState | None:
+        """Return the state of a job as of its last change, None if there is no such job."""
+        if job_id in self.live:
+            return self.live[job_id].state
+        if job_id not in self._states and job_id in self.known:
+            found = self._store.job(job_id)
+            if found is not None:
+                self._states[job_id] = found.state
+        return self._states.get(job_id)
+
+    def ended(self, limit: int, skip: int = 0) -> list[Job]:
+        """Return the latest jobs that ended after the `skip` latest, latest first."""
+        unsaved = [] if skip else list(reversed(self._over.values()))
+        saved = self._store.ended(limit, skip) if limit else []
+        return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
+
+    def held(self) -> tuple[Lease, ...]:
+        """Return what the jobs that have been started and live took when they started."""
+        return tuple(lease for job in self.live.values() if job.state is not JobState.QUEUED for lease in job.leases)
+
+    def last_number(self, workload: str) -> int:
+        """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""
+        return self._store.last_number(workload)
+
+    def last_attempt(self, job: Job) -> Attempt | None:
+        """Return the job's present attempt as it was last saved, None if it was not. Raises HostFault."""
+        return next((one for one in self._store.attempts(job.id) if one.number == job.attempt), None)
+
+    def add(self, job: Job) -> None:
+        """Take in a job; `save` tells whether it could be."""
+        self.live[job.id] = self._slim(job)
+        self.known.add(job.id)
+        self._added.append(job)
+
+    def adopt(self, job: Job) -> None:
+        """Take in a job that somebody else started: it is there, whether it can be saved or not."""
+        self.known.add(job.id)
+        self.change(job, "found")
+
+    def change(self, job: Job, what: str, detail: str = "") -> None:
+        """Replace what is known of a job, and note the event; one that ended leaves `live`."""
+        if job.state in JOB_TERMINAL:
+            self.live.pop(job.id, None)
+            self._states[job.id] = job.state
+            self._over[job.id] = job
+        else:
+            self.live[job.id] = job
+        self._changes.append(lambda: self._store.save(job))
+        self.note(job.id, what, detail)
+
+    def note(self, job_id: str | None, what: str, detail: str = "") -> None:
+        """Note an event of a job, or of the daemon itself."""
+        self._changes.append(lambda: self._store.event(job_id, what, detail))
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Note how far a start of a job has come."""
+        self._changes.append(lambda: self._store.attempt(attempt))
+
+    def save(self, now: float) -> list[Job]:
+        """Write all that changed, in one transaction. Return the jobs that are turned away because that failed."""
+        if not self.unsaved or (now < self._retry_at and not self._added):
+            return []
+        try:
+            with self._store.transaction():
+                for job in self._added:
+                    self._store.add(job)
+                for change in self._changes:
+                    change()
+        except HostFault as error:
+            return self._failed(error, now)
+        self._added.clear()
+        self._changes.clear()
+        for job in self._over.values():
+            leave_status(job)
+        self._over.clear()
+        if self.problem is not None:
+            _LOG.warning("the database can be written again")
+            self.problem = None
+        return []
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _failed(self, error: HostFault, now: float) -> list[Job]:
+        if self.problem is None:
+            _LOG.error("%s", error)
+        self.problem = str(error)
+        self._retry_at = now + _RETRY_EVERY_S
+        refused, self._added = self._added, []
+        for job in refused:
+            self.live.pop(job.id, None)
+            self.known.discard(job.id)
+        return refused
+
+    def _slim(self, job: Job) -> Job:
+        """Let jobs that were submitted in the same environment share it: it is most of what a waiting job takes."""
+        if job.submission is None:
+            return job
+        environ = next((one for one in self._environments if one == job.submission.environ), job.submission.environ)
+        self._environments = [environ, *(one for one in self._environments if one is not environ)]
+        del self._environments[_KEPT_ENVIRONMENTS:]
+        submission: Submission = msgspec.structs.replace(job.submission, environ=environ)
+        return msgspec.structs.replace(job, submission=submission)

@@ -1,0 +1,81 @@
+"""Looks at the devices now and then: hardware trouble drains them, and a replica that takes too much is told of."""
+
+import contextlib
+import logging
+from typing import Final
+
+from gpusched.daemon.drain import drain_the_ill
+from gpusched.daemon.job_status import current_status
+from gpusched.daemon.overrun import Overruns
+from gpusched.daemon.state import Parts
+from gpusched.errors import HostFault, NotFound
+from gpusched.jobs.lease_usage import current_leases
+from gpusched.jobs.orders import give
+from gpusched.model.device import Inventory
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.probe.nvml_events import NvmlEvents
+
+__all__ = ["Sentry"]
+
+_LOG: Final = logging.getLogger(__name__)
+_BUSY_S: Final = 5.0
+_IDLE_S: Final = 30.0
+
+
+class Sentry:
+    """Looks every five seconds while jobs use devices, every thirty otherwise, and when a device tells something.
+
+    Times are monotonic seconds.
+    """
+
+    def __init__(self, parts: Parts, events: NvmlEvents) -> None:
+        self._parts, self._events = parts, events
+        self._overruns = Overruns(parts.settings.overrun_grace_s, parts.settings.overrun)
+        self._next = self._next_with_jobs = 0.0
+
+    def due(self) -> float | None:
+        """Return when to look."""
+        return self._next
+
+    def look(self, now: float) -> None:
+        """Take in a reading that has finished, and look at the devices if it is time."""
+        self._parts.devices.take(now)
+        sooner = now >= self._next_with_jobs and self._has_started_jobs()
+        if now < self._next and not sooner and not self._events.waiting():
+            return
+        inventory = self._parts.devices.fresh(now, 1.0)
+        if inventory is None:  # the reading that has begun wakes us
+            self._next = self._next_with_jobs = now + 0.5
+            return
+        using = self._using()
+        self._next, self._next_with_jobs = now + (_BUSY_S if using else _IDLE_S), now + _BUSY_S
+        drain_the_ill(self._parts, inventory, self._events.events())
+        if using and inventory.devices:
+            self._look_at_use(inventory, using, now)
+
+    def _has_started_jobs(self) -> bool:
+        return any(job.state in (JobState.STARTING, JobState.RUNNING) for job in self._parts.book.live.values())
+
+    def _using(self) -> list[JobStatus]:
+        """Return the jobs that may use devices of this host."""
+        found = []
+        for job in self._parts.book.live.values():
+            status = current_status(job)
+            if status is not None and status.state not in JOB_TERMINAL and not status.simulated:
+                found += [status] if any(one.device_uuid for one in status.replicas) else []
+        return found
+
+    def _look_at_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
+        try:
+            leases = current_leases(self._parts.leases(False), inventory, lambda _: self._parts.book.held())
+        except HostFault as error:
+            self._parts.problems["leases"] = str(error)
+            return
+        self._parts.problems.pop("leases", None)
+        by_id = {job.id: job for job in using}
+        for job_id, order in self._overruns.look(inventory, leases, using, now):
+            if order.message:
+                _LOG.warning("%s: %s %s", job_id, order.replica, order.message)
+                self._parts.book.note(job_id, "overrun", f"{order.replica} {order.message}")
+            with contextlib.suppress(NotFound, HostFault):
+                give(by_id[job_id], order)

@@ -1,0 +1,137 @@
+"""What happened while nobody listened: jobs that went on, ended or never began; and jobs that others started.
+
+A `launch` in the foreground starts its job itself; the daemon finds it by its directory and treats it as its own.
+"""
+
+import os
+import time
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.job import Job
+from gpusched.daemon.lifecycle import (
+    adopt_running,
+    cancel,
+    ended,
+    is_forsaken,
+    is_worked_on,
+    known_status,
+    note_attempt,
+    queue_again,
+)
+from gpusched.daemon.state import Parts
+from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, read_job
+from gpusched.jobs.guard_lock import has_begun
+from gpusched.jobs.known_leases import leases_of_spec
+from gpusched.jobs.start import guard_alive
+from gpusched.model.status import JOB_TERMINAL, JobState
+
+__all__ = ["Adoption", "reconcile"]
+
+_LOOK_EVERY_S: Final = 1.0
+_MOST_AT_ONCE: Final = 200
+_CLOCK_STEP_NS: Final = 50_000_000
+
+
+def reconcile(parts: Parts, now: float) -> None:
+    """Find every job of the book again, when the daemon starts."""
+    for job in list(parts.book.live.values()):
+        if job.state is JobState.QUEUED:
+            if is_forsaken(job):
+                cancel(parts, job, "whoever ran it is gone")
+        elif not parts.contain(job.id, "the recovery", partial(_find, parts, job, now)):
+            parts.watch.follow(job.id, None, now)
+
+
+def _find(parts: Parts, job: Job, now: float) -> None:
+    """Find out what became of a job that was worked on; see starting_jobs.py for what a kill -9 leaves at each step."""
+    directory = JobDirectory(Path(job.run_dir))
+    status = known_status(parts, job)
+    if status is not None and is_worked_on(job, status):
+        adopt_running(parts, job, status, now)
+    elif status is not None:
+        ended(parts, job, now)
+    elif not parts.starts.call_off(job):
+        parts.starts.take_over(job.id, now)
+    elif has_begun(directory) or job.state is not JobState.STARTING:
+        ended(parts, job, now)
+    else:
+        queue_again(parts, job, "the daemon ended before it had started")
+
+
+class Adoption:
+    """Finds jobs that were started without the daemon, by their directories."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._jobs = parts.settings.state_dir / "jobs"
+        self._seen_at = -1
+        self._fresh: list[str] = []
+        self._young: dict[str, float] = {}
+        self._next = 0.0
+
+    def due(self) -> float:
+        """Return when to look by the clock (monotonic)."""
+        return self._next
+
+    def look(self) -> None:
+        """Take in the jobs that are there by now; it costs next to nothing while no directory came or went."""
+        now = time.monotonic()
+        self._next = now + _LOOK_EVERY_S
+        try:
+            self._list()
+        except OSError:  # no jobs yet, or the directory cannot be read at present
+            return
+        fresh, self._fresh = self._fresh[:_MOST_AT_ONCE], self._fresh[_MOST_AT_ONCE:]
+        for name in [*islice(self._young, _MOST_AT_ONCE), *fresh]:
+            until = self._young.pop(name, now + START_PATIENCE_S)
+            if name in self._parts.book.known:
+                continue
+            if not self._parts.contain(name, "the adoption", partial(self._adopt, self._jobs / name, now)):
+                self._parts.watch.follow(name, None, now)  # in case the book has it already
+            if name not in self._parts.book.known and now < until:
+                self._young[name] = until
+        if self._fresh:
+            self._next = now
+
+    def _list(self) -> None:
+        changed = self._jobs.stat().st_mtime_ns
+        if changed == self._seen_at:
+            return
+        names = {entry.name for entry in os.scandir(self._jobs) if entry.name.isprintable()}  # as all of ours are
+        settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
+        self._seen_at = changed if settled else -1
+        self._fresh = list(names - self._parts.book.known - self._young.keys())
+
+    def _adopt(self, path: Path, now: float) -> None:
+        """Take in the job of a directory, if there is one that has been started."""
+        if not os.path.lexists(path / "spec.json"):
+            return
+        directory = JobDirectory(path)
+        status = read_job(path)
+        unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
+        if unseen and not guard_alive(directory) and not has_begun(directory):
+            return
+        job = Job(
+            id=path.name,
+            run_dir=str(path),
+            created=status.created,
+            state=JobState.RUNNING,
+            attempt=status.attempt,
+            started=status.started,
+        )
+        if status.state in JOB_TERMINAL:
+            over = msgspec.structs.replace(
+                job, state=status.state, ended=status.ended or status.created, message=status.message, last=status
+            )
+            self._parts.book.adopt(over)
+            return
+        job = msgspec.structs.replace(job, leases=leases_of_spec(directory, status.started or status.created))
+        self._parts.book.adopt(job)
+        note_attempt(self._parts, job, status)
+        adopt_running(self._parts, job, status, now)
+        self._parts.changed()

@@ -1,0 +1,163 @@
+"""Jobs between the decision that they start and the moment their supervisor shows itself.
+
+The order of steps, each of which may be the last before a kill -9 (docs/decisions/0008-jobs-outlive-the-daemon.md):
+
+    commit      the lease file, whose byte 0 this process holds      died here: the lease lapses, the job is queued
+    prepare     spec.json, and guard.lock with a fresh nonce         died here: a nonce that nobody was told
+    save        state `starting` in the database                     died here: the next daemon calls the attempt off
+    spawn       a guard that knows the nonce                         died here: the guard has the nonce and the lease,
+                                                                     or finds the lease lapsed and starts nothing
+    shown       status.json names the supervisor; byte 0 is let go
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.job import Job
+from gpusched.errors import HostFault
+from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, complete
+from gpusched.jobs.expand import job_spec
+from gpusched.jobs.network import prepare_network
+from gpusched.jobs.start import call_off, prepare
+from gpusched.leases.directory import Hold, LeaseDirectory, leases_of_plan
+from gpusched.model.plan import Plan
+from gpusched.settings import Settings
+
+__all__ = ["Starts"]
+
+_LOG: Final = logging.getLogger(__name__)
+_LOOK_EVERY_S: Final = 0.02
+
+Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
+
+
+class _Start(msgspec.Struct, kw_only=True):
+    """One job on its way. `nonce` and `hold` are None for a start that an earlier daemon began."""
+
+    until: float
+    nonce: str | None = None
+    hold: Hold | None = None
+    spawned: bool = False
+    guard: int | None = None
+    guard_ended: bool = False
+
+
+class Starts:
+    """The jobs on their way, by id; times are monotonic seconds. `spawn` starts a guard and tells its pid, if known."""
+
+    def __init__(self, settings: Settings, spawn: Spawn) -> None:
+        self._settings, self._spawn = settings, spawn
+        self._starts: dict[str, _Start] = {}
+        self._next = 0.0
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._starts
+
+    def prepare(self, job: Job, plan: Plan, leases: LeaseDirectory, now: float) -> None:
+        """Commit the leases of a plan and write what is to be started; `leases` must be locked.
+
+        Raises HostFault, and for a job of which another host is a part NotFound and UsageError.
+        """
+        asked = job.submission
+        if asked is None:
+            raise HostFault(f"{job.id} was not submitted", "")
+        directory = JobDirectory(Path(job.run_dir))
+        complete(directory)
+        prepare_network(directory, asked.workload.name, asked.options, asked.network)
+        spec = job_spec(
+            directory,
+            asked.workload,
+            plan,
+            options=asked.options,
+            python=asked.python,
+            cwd=asked.cwd,
+            xla_variable=asked.xla_variable,
+            settings=self._settings,
+            launcher=asked.launcher,
+            attached=asked.launcher is not None,
+            time_limit_s=asked.time_limit_s,
+            attempt=job.attempt,
+            network=asked.network,
+            attributes=asked.attributes,
+            created=job.created,
+        )
+        hold = leases.commit(job.id, leases_of_plan(plan, job.id), directory.path)
+        try:
+            nonce = prepare(directory, spec)
+        except BaseException:
+            hold.withdraw()
+            raise
+        self._starts[job.id] = _Start(until=now + START_PATIENCE_S, nonce=nonce, hold=hold)
+
+    def spawn(self, job: Job, now: float) -> int | None:
+        """Start the guard of a prepared job and return its pid, if known; an attached job's launcher starts it.
+
+        Its state must be on disk. Raises HostFault.
+        """
+        start = self._starts[job.id]
+        start.spawned, start.until = True, now + START_PATIENCE_S
+        if job.submission is not None and job.submission.launcher is None and start.nonce is not None:
+            start.guard = self._spawn(JobDirectory(Path(job.run_dir)), start.nonce, job.submission.environ)
+        return start.guard
+
+    def take_over(self, job_id: str, now: float) -> None:
+        """Wait for a guard that an earlier daemon started and that lives."""
+        self._starts[job_id] = _Start(until=now + START_PATIENCE_S, spawned=True)
+
+    def may_begin(self, job_id: str) -> bool:
+        """Return whether all is ready for the launcher of an attached job to start its guard."""
+        return job_id in self._starts and self._starts[job_id].spawned
+
+    def guard_ended(self, pid: int) -> None:
+        """Note that a child of this process ended and was reaped."""
+        for start in self._starts.values():
+            if start.guard == pid:
+                start.guard_ended = True
+
+    def shown(self, job_id: str) -> None:
+        """The supervisor is there and holds its leases: let go of what was held for it."""
+        start = self._starts.pop(job_id)
+        if start.hold is not None:
+            start.hold.let_go()
+
+    def call_off(self, job: Job) -> bool:
+        """See that nothing is started, and give the leases back; False if a guard lives, so that it is too late."""
+        directory = JobDirectory(Path(job.run_dir))
+        try:
+            if not call_off(directory):
+                return False
+        except HostFault as error:
+            _LOG.warning("%s", error)
+            return False
+        start = self._starts.pop(job.id, None)
+        if start is not None and start.hold is not None:
+            start.hold.withdraw()
+        return True
+
+    def overdue(self, job_id: str, now: float) -> bool:
+        """Return whether the supervisor should have shown itself, or its guard has ended before that."""
+        start = self._starts[job_id]
+        return start.spawned and (start.guard_ended or now >= start.until)
+
+    def wait_on(self, job_id: str, now: float) -> None:
+        """Give a guard that lives more time."""
+        self._starts[job_id].until = now + START_PATIENCE_S
+        self._starts[job_id].guard_ended = False
+
+    def to_look_at(self, now: float) -> list[str]:
+        """Return the jobs whose supervisor may have shown itself; it costs a look at a file for each."""
+        if now < self._next:
+            return []
+        self._next = now + _LOOK_EVERY_S
+        return [job_id for job_id, start in self._starts.items() if start.spawned]
+
+    def due(self) -> float | None:
+        """Return when to look again, None if nothing is on its way."""
+        return self._next if self._starts else None

@@ -1,0 +1,92 @@
+"""What the daemon consists of, in one value that its steps share."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpusched.daemon.devices import Devices
+from gpusched.daemon.exit_watcher import Watch
+from gpusched.daemon.job_table import Book
+from gpusched.daemon.pending_replies import Waiting
+from gpusched.daemon.starting_jobs import Starts
+from gpusched.leases.directory import LeaseDirectory
+from gpusched.settings import Settings
+
+__all__ = ["A_FLOOD", "Parts"]
+
+_LOG: Final = logging.getLogger(__name__)
+A_FLOOD: Final = 4
+"""Of so many submissions the times are kept, to tell a flood of them."""
+
+
+@dataclass
+class Parts:
+    """The parts, and what passes between the steps of one turn. Times in `not_before` are monotonic seconds.
+
+    `leases` returns the lease directory of this host, or with True that of described machines. `prepared`: jobs to be
+    spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
+    the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait, `hindrances` what kept
+    them from it when their turn had come. `arrivals` are the times of the latest submissions. `faults`:
+    internal errors, by job and step. `kill_by`: until when a supervisor may take to kill its job; `forced`: jobs whose
+    supervisor was killed for that, with pid and start of the guard.
+    """
+
+    settings: Settings
+    book: Book
+    devices: Devices
+    starts: Starts
+    leases: Callable[[bool], LeaseDirectory]
+    waiting: Waiting = field(default_factory=Waiting)
+    watch: Watch = field(default_factory=Watch)
+    started: float = field(default_factory=time.time)
+    prepared: list[str] = field(default_factory=list)
+    orders: list[tuple[str, bool]] = field(default_factory=list)
+    kills: dict[str, bool] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    hindrances: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    losses: dict[str, int] = field(default_factory=dict)
+    not_before: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    faults: dict[tuple[str, str], str] = field(default_factory=dict)
+    arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=A_FLOOD))
+    kill_by: dict[str, float] = field(default_factory=dict)
+    forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    over: bool = False
+    look_at_queue: bool = True
+
+    def changed(self) -> None:
+        """Note that the queue is to be looked at again: something came, went, or gave its place free."""
+        self.look_at_queue = True
+
+    def contain(self, job_id: str, step: str, act: Callable[[], object]) -> bool:
+        """Do something for one job, and keep an internal error of it from the others; return whether it was done."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 (whatever it is, the next job is not at fault)
+            self.note_fault(job_id, step, error)
+            return False
+        self.faults.pop((job_id, step), None)
+        return True
+
+    def note_fault(self, job_id: str, step: str, error: Exception) -> str:
+        """Log an internal error at a job once, show it until the step succeeds or the job is over; return its text."""
+        text = f"internal error in {step} of {job_id}: {type(error).__name__}: {error}; see daemon.log"
+        if self.faults.get((job_id, step)) != text:
+            self.faults[job_id, step] = text
+            _LOG.error("%s", text, exc_info=error)
+        return text
+
+    def forget(self, job_id: str) -> None:
+        """Drop what was kept beside a job that is over."""
+        self.watch.forget(job_id)
+        self.waiting.forget(job_id)
+        kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
+        for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):
+            one.pop(job_id, None)
+        for fault in [key for key in self.faults if key[0] == job_id]:
+            del self.faults[fault]
+        self.changed()

@@ -1,0 +1,86 @@
+"""Why a job waits, in one line and in numbers: what it needs, and who holds the devices that it could use."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpusched.daemon.plans import request_of
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.planner.capacity import Budget
+from gpusched.planner.command import needed
+from gpusched.planner.holders import Began, held
+from gpusched.planner.plan_format import needed_by
+from gpusched.units import FRACTION_ONE, format_seconds, portion
+
+__all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_holds", "would_delay"]
+
+_MOST_DEVICES: Final = 3
+
+
+def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib: int) -> str:
+    """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs, and what it is restricted to."""
+    within = "" if submission.visible is None else f" (with {submission.visible.variable})"
+    if submission.command is not None:
+        return f"needs {needed(submission.command, context_mib)}{_part(submission, grounds)}{within}"
+    return f"needs {needed_by(request_of(submission).roles, context_mib)}{within}"
+
+
+def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:
+    """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
+    by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
+    taken = [budget for budget in by_held if _is_taken(budget)]
+    told = [
+        ", ".join(filter(None, (_room(budget), held(budget, leases, began, now)))) for budget in taken[:_MOST_DEVICES]
+    ]
+    more = len(taken) - len(told)
+    return "; ".join([*told, f"and {more} more"] if more else told)
+
+
+def never_line(submission: Submission, grounds: Sequence[Budget], excluded: Sequence[str], context_mib: int) -> str:
+    """Return why the job does not fit however long it waits: what it needs, and what there is when all is idle."""
+    idle = sorted((budget.idle.plannable_mib for budget in grounds), reverse=True)
+    gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
+    needs = what_it_needs(submission, grounds, context_mib)
+    return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
+
+
+def would_delay(needs: str, head: str, most_s: float | None) -> str:
+    """Return why a job that has a place waits all the same. It could pass if it were over in `most_s` (None: never)."""
+    told = f"{needs}; there is room for it, but {head}, which is before it, could then start later"
+    if most_s is None or most_s < 1:
+        return told
+    return f"{told}; with a --time-limit of at most {format_seconds(most_s)} it may pass"
+
+
+def no_place_left(live: int, most: int) -> str:
+    """Return why nothing more may start, whatever it needs."""
+    return f"{live} jobs run and at most {most} may (most_jobs in the configuration)"
+
+
+def place_kept(head: str, most: int) -> str:
+    """Return why the last place among the live jobs is not given away."""
+    return f"the last of {most} places for running jobs is kept for {head}, which is before it"
+
+
+def _is_taken(budget: Budget) -> bool:
+    """Return whether anybody but the driver has something of the device."""
+    seen = bool(budget.leased_mib or budget.foreign)
+    return seen or budget.taken or budget.foreign_mib > budget.drivers_mib
+
+
+def _room(budget: Budget) -> str:
+    if budget.taken:
+        return (
+            f"GPU {budget.device.label} lets one process in ({(budget.device.compute_mode or '').upper()}) and has one"
+        )
+    return f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free"
+
+
+def _part(submission: Submission, grounds: Sequence[Budget]) -> str:
+    """Return how much a part of a device is: one amount if all devices agree, else the least and the most."""
+    fraction = submission.command.fraction if submission.command else None
+    sizes = sorted({budget.idle.plannable_mib for budget in grounds})
+    if fraction is None or not sizes or not 0 < fraction < FRACTION_ONE:
+        return ""
+    least, most = portion(sizes[0], fraction), portion(sizes[-1], fraction)
+    return f", {least} of {sizes[0]} MiB" if len(sizes) == 1 else f", {least} to {most} MiB"

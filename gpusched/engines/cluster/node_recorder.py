@@ -1,0 +1,153 @@
+"""What the nodes of a job tell, kept in the job's directory on the host that submitted it, where a local job has it.
+
+JOBDIR/nodes/2.json       the part of node 2 as its supervisor shows it (NodeStatus)
+JOBDIR/logs/actor.9.log   what the replicas write, wherever they run
+JOBDIR/progress.jsonl     what the leader reports
+"""
+
+import contextlib
+import os
+import select
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from gpusched.jobs.directory import JobDirectory, lost
+from gpusched.jobs.hosts import remove_former_keys
+from gpusched.jobs.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
+from gpusched.linux.files import make_private, replace_file
+from gpusched.linux.regular_files import append_regular
+from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
+
+__all__ = ["Ledger", "announce"]
+
+_MOST_LINE: Final = 1 << 24
+_CHUNK: Final = 1 << 16
+
+
+_decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+
+
+class Ledger:
+    """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost.
+
+    One of a node that was cut off may end late: what a later `incarnation` has written stays.
+    """
+
+    def __init__(self, job: Path, number: int, incarnation: int) -> None:
+        self._directory, self._path, self._number = JobDirectory(job), node_file(job, number), number
+        self._incarnation = incarnation
+        self.refused: Refused | None = None
+        self._rest = b""
+        self._last: NodeStatus | None = None
+        make_private(self._path.parent)
+        self._last = self._written()
+
+    def __enter__(self) -> Self:
+        if self._last is not None and self._last.status.state is not JobState.QUEUED:  # also one that had failed
+            self._last = msgspec.structs.replace(self._last, status=_as_if_it_ran(self._last.status))
+        self._lose("begins anew")
+        self._last = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lose("is gone")
+        if self._number == 0:
+            remove_former_keys(learner_directory(self._directory.path), self._incarnation)
+
+    @property
+    def state(self) -> JobState | None:
+        """How the part is as the node told last, None if it told nothing."""
+        return None if self._last is None else self._last.status.state
+
+    @property
+    def failed(self) -> bool:
+        """Whether the part's replicas have used up their restarts, as the node told last."""
+        return self.state is JobState.FAILED and self._last is not None and not self._last.unheard
+
+    def hear(self, node: int, silence_s: float) -> bool:
+        """Take all that a node tells in the pipe `node` until it closes it; False if it fell silent for `silence_s`.
+
+        It may take its time until its first word: it may have to wait for a place. A line that is no such thing is
+        passed over, as is an empty one, by which a node only says that it is there.
+        """
+        patience_s: float | None = None
+        while select.select([node], [], [], patience_s)[0]:
+            patience_s = silence_s
+            chunk = os.read(node, _CHUNK)
+            if not chunk:
+                return True
+            self.hear_part(chunk)
+        return False
+
+    def hear_part(self, chunk: bytes) -> None:
+        """Take the lines that end in `chunk`, and keep what it has of the next; see `hear`."""
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        for line in filter(None, lines):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                self.take(_decoder.decode(line))
+        self._rest = rest if len(rest) < _MOST_LINE else b""
+
+    def take(self, told: Told) -> None:
+        """Write one thing down. What cannot be is left out: a full disk costs what was to be seen of the job."""
+        with contextlib.suppress(OSError):
+            match told:
+                case NodeStatus():
+                    self._write(told)
+                case LogPart():
+                    append_regular(self._directory.log(Path(told.replica).name), told.text.encode(errors="replace"))
+                case ProgressLine():
+                    append_regular(self._directory.progress, f"{told.line}\n".encode(errors="replace"))
+                case Refused():
+                    self.refused = told
+                    tell_engine(self._directory.path, told.words)
+
+    def _write(self, told: NodeStatus) -> None:
+        replicas = tuple(
+            msgspec.structs.replace(one, node=told.host, log=str(self._directory.log(one.name)))
+            for one in told.status.replicas
+        )
+        status = msgspec.structs.replace(told.status, replicas=replicas)
+        self._last = msgspec.structs.replace(told, status=status)
+        written = self._written()
+        if written is not None and written.status.attempt >= self._incarnation:
+            return
+        replace_file(self._path, msgspec.json.encode(self._last))
+
+    def _written(self) -> NodeStatus | None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return read_node(self._directory.path, self._number)
+        return None
+
+    def _lose(self, what: str) -> None:
+        if self._last is not None and self._last.status.state is not JobState.QUEUED:
+            with contextlib.suppress(OSError):
+                self._write(msgspec.structs.replace(self._last, status=lost(self._last.status, f"its node {what}")))
+
+
+def _as_if_it_ran(status: JobStatus) -> JobStatus:
+    replicas = tuple(msgspec.structs.replace(one, state=ReplicaState.RUNNING) for one in status.replicas)
+    return msgspec.structs.replace(status, state=JobState.RUNNING, replicas=replicas)
+
+
+def announce(job: JobDirectory, group: Group) -> None:
+    """Write down what is to run on the nodes, before any of them tells something. Raises OSError."""
+    forget_end(job.path)
+    make_private(node_file(job.path, 0).parent)
+    for number, share in enumerate(group.nodes):
+        named = [
+            (role, f"{role}.{share.first[role] + rank}")
+            for role, count in share.counts.items()
+            for rank in range(count)
+        ]
+        status = JobStatus(
+            id=job.path.name,
+            workload=group.workload.name,
+            state=JobState.QUEUED,
+            counts=(),
+            replicas=tuple(ReplicaStatus(name=name, role=role, log=str(job.log(name))) for role, name in named),
+            run_dir=str(job.path),
+        )
+        replace_file(node_file(job.path, number), msgspec.json.encode(NodeStatus(host="", status=status)))

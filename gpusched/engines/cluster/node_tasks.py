@@ -1,0 +1,135 @@
+"""The nodes of a group as a job of one host: each is a process that has a node do its part, and is restarted like any.
+
+Its first replica has the node with the learner and leads; when it ends, the others are ended. `node.2` has node 3. Such
+a process hears what its node tells until that ends, writes it down, and ends in the same way. By a signal if it is to
+be started again: it was lost, or told to end by somebody else. A node that ended by itself, because the learner is over
+or its replicas have used up their restarts, waits for another learner, and has failed once a role is gone on all nodes.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from gpusched import contract
+from gpusched.engines.cluster.keyring import order_of
+from gpusched.engines.cluster.node_recorder import Ledger
+from gpusched.errors import GpuschedError, HostFault
+from gpusched.interpreter import module_options
+from gpusched.jobs.nodes import read_node, role_that_failed
+from gpusched.linux.files import make_private, replace_file
+from gpusched.model.group import Group, NodeOrder
+from gpusched.model.status import JobState
+from gpusched.model.workload import Restart, Role, Workload
+
+__all__ = ["PER_ATTEMPT", "StepSettings", "end_like", "my_order", "steps_workload", "write_order"]
+
+PER_ATTEMPT: Final = 10_000
+"""Incarnations of a node in one attempt of a whole group: a later attempt's are all higher."""
+
+_FIRST: Final = "first"
+_ALWAYS_AGAIN: Final = 1_000_000
+_LOOK_EVERY_S: Final = 1.0
+
+
+class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`order`: the file of what the nodes are told, this user's alone, as it holds keys."""
+
+    order: str
+
+
+def steps_workload(group: Group, job: str, module: str) -> Workload:
+    """Return what runs `module` once for each node of the group."""
+    command = ("{python}", *module_options(group.cwd), module)
+    first = Role(name=_FIRST, command=command, restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN), light=True)
+    others = Role(
+        name="node",
+        command=command,
+        count=len(group.nodes) - 1,
+        restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN),
+        light=True,
+    )
+    grace = group.workload.stop_grace_s + 10
+    return Workload(name=job.rpartition("-")[0], roles=(first, others), leader=_FIRST, stop_grace_s=grace)
+
+
+def write_order(path: Path, order: NodeOrder) -> None:
+    """Leave what the nodes are told for this user's processes. Raises HostFault."""
+    try:
+        make_private(path.parent)
+        replace_file(path, msgspec.json.encode(order))
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "see that the runtime directory is writable") from None
+
+
+def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
+    """Return what this process's node is to be told. Raises NotLaunched, HostFault."""
+    me, settings = contract.replica(environ), contract.settings(StepSettings, environ)
+    try:
+        order = msgspec.json.decode(Path(settings.order).read_bytes(), type=NodeOrder)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise HostFault(f"{settings.order}: {error}", "launch the job anew") from None
+    mine = order_of(order, 0 if me.role == _FIRST else me.rank + 1)
+    return msgspec.structs.replace(mine, incarnation=order.incarnation + me.attempt + 1)
+
+
+def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callable[[], bool]) -> NoReturn:
+    """Write down what the node tells in the pipe `node` until it ends, and end as it did; see the module.
+
+    It is lost if it left no last word, or has not been heard for as long as it would wait for the learner. `end` ends
+    before that what was started for it here; `asked` says whether this process was told to end. The exit code of
+    whatever started it there says nothing: srun's is 0 after a failure of the node.
+    """
+    learner = _learner_attempt(order)
+    with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
+        heard = ledger.hear(node, order.group.patience_s)
+        state, failed = ledger.state, ledger.failed
+    if not heard:
+        print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
+    end()
+    is_first, refused = order.number == 0, ledger.refused
+    if refused is not None:
+        print(refused.words, file=sys.stderr, flush=True)
+        if is_first and not refused.yet:
+            sys.exit(HostFault.exit_code)
+    elif heard and state is JobState.SUCCEEDED:
+        if is_first or _is_over(order, learner, asked):
+            sys.exit(0)
+    elif heard and failed:
+        if is_first or _is_over(order, learner, asked):
+            sys.exit(GpuschedError.exit_code)
+    elif heard and state is JobState.CANCELLED and is_first:
+        sys.exit(GpuschedError.exit_code)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
+    """Wait until this process is told to end, or a role has failed on all nodes, for which the learner would wait.
+
+    False once there is another learner than the one that this node has heard.
+    """
+    while not asked():
+        if _learner_attempt(order) > learner:
+            return False
+        with suppress(OSError, msgspec.MsgspecError):
+            job, nodes = Path(order.directory), range(len(order.group.nodes))
+            if role_that_failed([read_node(job, number).status for number in nodes]):
+                return True
+        time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _learner_attempt(order: NodeOrder) -> int:
+    """Return how often the learner's part was started before, in this attempt of the group or in all before it."""
+    with suppress(OSError, msgspec.MsgspecError):
+        told = read_node(Path(order.directory), 0).status
+        if told.state is not JobState.QUEUED:
+            return told.attempt
+    return (order.incarnation - 1) // PER_ATTEMPT * PER_ATTEMPT

@@ -1,0 +1,74 @@
+"""Wait for the end of a job that an engine runs, and pass on who wants it ended."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpusched.engines.base import Engine, Seen
+from gpusched.jobs.nodes import tell_engine
+
+__all__ = ["Requests", "attend", "say_last", "telling"]
+
+LOOK_EVERY_S: Final = 0.2
+
+
+class Requests:
+    """How often this process was asked to end, from here on; what is asked on several ways at once counts once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._count)
+
+    def ask(self, *, kill: bool = False) -> None:
+        """Ask for an end in order, or at once."""
+        self.count = max(self.count, 2 if kill else 1)
+
+    def _count(self, *_: object) -> None:
+        self.count += 1
+
+
+def attend(
+    engine: Engine, requests: Requests, wanted: Callable[[Seen], bool], *, every_s: float = LOOK_EVERY_S
+) -> Seen:
+    """Return how the job ended. Looked at each time, `wanted` says whether it is to go on; once it is not, it stays so.
+
+    The first request ends the job in order, a second one at once.
+    """
+    passed_on = 0
+    while True:
+        seen = engine.look()
+        goes_on = wanted(seen)
+        if seen.over:
+            return seen
+        asked = passed_on < requests.count or (not goes_on and not passed_on)
+        if asked and engine.cancel(kill=passed_on > 0):
+            passed_on += 1
+        deadline = time.monotonic() + every_s
+        while (asked or passed_on >= requests.count) and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_EVERY_S))
+
+
+def telling(job: Path) -> Callable[[Seen], bool]:
+    """Return a `wanted` for attend: it leaves what the cluster says, when that changes, where `status` finds it."""
+    told = ""
+
+    def tell(now: Seen) -> bool:
+        nonlocal told
+        if now.words != told:
+            with suppress(OSError):
+                tell_engine(job, now.words)
+            told = now.words
+        return True
+
+    return tell
+
+
+def say_last(job: Path, words: str) -> None:
+    """Print why the job ended, and leave it where `status` finds it."""
+    print(words, flush=True)
+    with suppress(OSError):
+        tell_engine(job, words, last=True)

@@ -1,0 +1,146 @@
+"""What a person typed of a plan, and the way from it to a plan for this host or for another."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpusched import contract
+from gpusched.errors import NotNow, UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.job import VisibleDevices
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan, Request
+from gpusched.model.workload import Workload
+from gpusched.settings import HERE, Settings, machine_typed
+
+__all__ = ["Wish", "machine_meant", "visible_here", "without_drained", "xla_variable"]
+
+
+class Wish(NamedTuple):
+    """What a person typed, as it was typed; `least_procs`: a launch that takes actors of other hosts may have none.
+
+    `fixed`: the workload's own numbers are those of a larger job's part, whatever this host has.
+    """
+
+    procs: str | None = None
+    machine: str | None = None
+    gpus: str | None = None
+    exclude_gpus: str | None = None
+    learner_memory: str | None = None
+    actor_memory: str | None = None
+    policy: str = "balanced"
+    least_procs: int = 1
+    visible: VisibleDevices | None = None
+    fixed: bool = False
+
+    def plan(self, workload: Workload, settings: Settings) -> Plan:
+        """Return the plan for `workload`, beside what is leased on this host if it is for this host.
+
+        Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
+        """
+        inventory, leases = self.look(settings)
+        if self.machine is None:
+            from gpusched.jobs.known_leases import running_leases
+            from gpusched.jobs.lease_usage import current_leases
+            from gpusched.leases.directory import lease_directory
+
+            directory = lease_directory(settings, simulated=False)
+            leases = current_leases(directory, inventory, partial(running_leases, settings.state_dir))
+        return self.plan_beside(leases, workload, inventory, settings)
+
+    def look(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
+        """Return the machine that is meant, without what is drained here, and the leases that were saved with it.
+
+        Raises UsageError for an unknown machine, and HostFault for a driver that does not work.
+        """
+        from gpusched.probe.base import read_inventory, require_usable
+
+        inventory, leases = read_inventory(self.machine)
+        require_usable(inventory)
+        return (without_drained(inventory, settings) if self.machine is None else inventory), leases
+
+    def request(self, workload: Workload) -> Request:
+        """Return what the workload asks for with what was typed. Raises UsageError."""
+        from gpusched.planner import request_for
+
+        return request_for(
+            workload, self.procs, self.learner_memory, self.actor_memory, self.least_procs, fixed=self.fixed
+        )
+
+    def plan_now(self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings) -> Plan:
+        """Return what plan_beside does for a launch, which has a way out of NotNow: the queue."""
+        try:
+            return self.plan_beside(leases, workload, inventory, settings)
+        except NotNow as error:
+            raise NotNow(error.message, f"{error.hint}; launch -d lets it wait in the queue") from None
+
+    def plan_beside(
+        self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
+    ) -> Plan:
+        """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
+        from gpusched.planner import Rules, counted_role, plan, restriction, select_devices
+
+        request = self.request(workload)
+        only = select_devices(inventory, self.gpus, self.exclude_gpus, self.visible)
+        notes = () if self.visible is None else (restriction(inventory, self.visible).line,)
+        if only is not None and not only:
+            inventory = replace(inventory, devices=())
+        rules = Rules(
+            policy=self.policy,
+            context_mib=settings.context_mib,
+            headroom=settings.headroom,
+            only=only,
+            notes=tuple(filter(None, notes)),
+        )
+        maximise = counted_role(workload) if self.procs == "max" else None
+        return plan(request, inventory, leases, rules, maximise)
+
+
+def machine_meant(machine: str | None, settings: Settings) -> str | None:
+    """Return the machine to plan for: what was typed, of which `here` is this host, or the configuration's.
+
+    None is this host. Raises UsageError for one of the configuration that is not known, HostFault for its file.
+    """
+    if machine is not None or settings.default_machine is None:
+        return machine_typed(machine)
+    from gpusched.probe.base import read_machine
+
+    try:
+        read_machine(settings.default_machine)
+    except UsageError as error:
+        hint = f"mend default_machine in the configuration, or give --machine {HERE} for this host"
+        raise UsageError(error.message, hint) from None
+    return settings.default_machine
+
+
+def visible_here(environ: Mapping[str, str], machine: str | None) -> VisibleDevices | None:
+    """Return what a person's CUDA_VISIBLE_DEVICES leaves of this host; None if it is unset, or the host is another."""
+    names = contract.users_visible_devices(environ)
+    if names is None or machine is not None:
+        return None
+    by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return VisibleDevices(names=names.encode(errors="replace").decode(), by_bus=by_bus)
+
+
+def without_drained(inventory: Inventory, settings: Settings) -> Inventory:
+    """Return the inventory of this host with the devices marked that take nothing new. Raises HostFault."""
+    from gpusched.linux.processes import boot_id
+    from gpusched.probe.drained import mark, read_drained
+
+    return mark(inventory, read_drained(settings.state_dir, boot_id()))
+
+
+def xla_variable() -> str:
+    """Return the variable that limits the JAX that is installed here."""
+    from importlib.util import find_spec
+
+    if find_spec("jaxlib") is None:
+        return contract.xla_fraction_variable(None)
+    from importlib.metadata import PackageNotFoundError, version  # takes 30 ms to import
+
+    try:
+        return contract.xla_fraction_variable(version("jaxlib"))
+    except PackageNotFoundError:  # a folder of that name, perhaps
+        return contract.xla_fraction_variable(None)

@@ -1,0 +1,209 @@
+"""The batch script of a group, on the first of its nodes: `python -m gpusched.engines.slurm.batch`, told on its input.
+
+It makes the keys of this attempt, decides where the learner listens, and runs the nodes as the replicas of a job of
+this host (engines/cluster/node_tasks.py), so that a node which fails is started again, with a pause that doubles.
+"""
+
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.control.place import private_directory
+from gpusched.engines.base import Seen
+from gpusched.engines.cluster.keyring import fresh_keys
+from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
+from gpusched.engines.cluster.node_recorder import announce
+from gpusched.engines.cluster.node_tasks import PER_ATTEMPT, StepSettings, steps_workload, write_order
+from gpusched.engines.cluster.wait import Requests, attend
+from gpusched.engines.local import Asked, Local
+from gpusched.engines.plan_options import Wish
+from gpusched.engines.slurm.commands import (
+    address_of,
+    clear_extras,
+    look_up,
+    nodes_of_job,
+    patiently,
+    run,
+    show_job,
+)
+from gpusched.engines.slurm.script import (
+    FORMAT,
+    STOP_ASKED,
+    HeadOrder,
+    has_to_make_room,
+    is_nearly_over,
+    is_there,
+)
+from gpusched.errors import GpuschedError, HostFault, UsageError, exit_code_of
+from gpusched.jobs.directory import JobDirectory, complete, last_lines
+from gpusched.jobs.nodes import beat_file, read_node
+from gpusched.joining.tcp import Tcp
+from gpusched.linux.files import make_private
+from gpusched.model.group import NodeOrder
+from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.settings import Settings
+
+__all__ = ["main"]
+
+_STEP: Final = "gpusched.engines.slurm.node_task"
+_ROOM_S: Final = 180.0
+
+
+def main() -> int:
+    """Run the group of the order on the standard input to its end; see the module."""
+    requests = Requests()
+    try:
+        told = msgspec.json.decode(sys.stdin.buffer.read(), type=HeadOrder)
+        return _run(told, settings_of_node(os.environ), requests)
+    except (GpuschedError, msgspec.MsgspecError, OSError) as error:
+        print(error, file=sys.stderr)
+        return exit_code_of(error)
+
+
+def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
+    if "SLURM_JOB_ID" not in os.environ:
+        raise UsageError("this is a batch script of Slurm", "submit it: sbatch FILE")
+    job_id, restarts = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    job = _job(told, settings)
+    if restarts:
+        announce(job, told.group)
+        clear_extras(job_id)
+    private_directory(settings.runtime_dir)
+    keep_from_ageing(settings.runtime_dir)
+    order = NodeOrder(
+        group=told.group,
+        job=told.job or job.path.name,
+        directory=str(job.path),
+        number=0,
+        learner=_learner().endpoint,
+        incarnation=restarts * PER_ATTEMPT,
+        keys=fresh_keys(job.path.name),
+    )
+    path = settings.runtime_dir / "orders" / f"{job_id}.json"
+    write_order(path, order)
+    head = JobDirectory(job.path / "head" / str(restarts) / order.job)
+    make_private(head.path)
+    complete(head)
+    try:
+        seen = _attend(job, head, told, str(path), settings, requests)
+    finally:
+        path.unlink(missing_ok=True)
+    print(_last_words(order.job, head, seen), flush=True)
+    if not (job.path / STOP_ASKED).exists() and (requests.count or _was_told_to_end(job)):
+        _make_room(job_id, beat_file(job.path))
+    return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
+
+
+def _job(told: HeadOrder, settings: Settings) -> JobDirectory:
+    """Return the directory of the job that this one is for. Raises HostFault."""
+    if not told.directory:
+        return _own_directory(told, settings)
+    job = JobDirectory(Path(told.directory))
+    if not job.logs.is_dir():
+        hint = "the state directory must be one that all nodes share, such as in your home"
+        raise HostFault(f"{job.path} is not there on {socket.gethostname()}", hint)
+    if _is_over(job, told):
+        raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it anew")
+    return job
+
+
+def _last_words(job: str, head: JobDirectory, seen: Seen) -> str:
+    said = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
+    why = [line for line in said if not line.startswith(("srun: ", "--- "))] or [seen.words]
+    return f"{job}: {seen.stage}{''.join(f', {line}' for line in why if line)}"
+
+
+def _attend(
+    job: JobDirectory, head: JobDirectory, told: HeadOrder, order: str, settings: Settings, requests: Requests
+) -> Seen:
+    """Run the nodes until the first has ended, or the job that this one is for is over: it may have been killed."""
+    workload = steps_workload(told.group, head.path.name, _STEP)
+    options = msgspec.json.encode(StepSettings(order=order))
+    engine = Local(head, Asked(workload=workload, options=options, wish=Wish(machine="cpu")), settings)
+    engine.submit()
+    beat = beat_file(job.path)
+
+    def goes_on(_: Seen) -> bool:
+        _touch(beat)
+        return not _is_over(job, told)
+
+    return attend(engine, requests, goes_on, every_s=1.0)
+
+
+def _is_over(job: JobDirectory, told: HeadOrder) -> bool:
+    """Return whether nobody waits for this job any more. One that was lost may be found again, by a daemon."""
+    with suppress(HostFault):
+        status = job.read_status()
+        found_again = told.kept and not (job.path / STOP_ASKED).exists()
+        return (
+            status is not None
+            and status.state in JOB_TERMINAL
+            and (status.state is not JobState.LOST or not found_again)
+        )
+    return False
+
+
+def _touch(beat: Path) -> None:
+    with suppress(OSError):
+        beat.touch(mode=0o600)
+
+
+def _was_told_to_end(job: JobDirectory) -> bool:
+    """Return whether the learner's part was: what makes room is told so first, and its batch script last or never."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return read_node(job.path, 0).status.state is JobState.CANCELLED
+    return False
+
+
+def _make_room(job_id: str, beat: Path) -> None:
+    """Stay where Slurm will end this job or queue it again: to end first would be to fail.
+
+    One that has to make room for another does so now, all being saved, and not only when its grace is over.
+    """
+    deadline = time.monotonic() + _ROOM_S
+    with suppress(HostFault):
+        shown = patiently(lambda: show_job(job_id))
+        if has_to_make_room(shown):
+            patiently(lambda: run(["scontrol", "requeue", job_id]))
+        elif not is_nearly_over(shown, datetime.now()):  # noqa: DTZ005 (as scontrol shows it)
+            return
+        while time.monotonic() < deadline:
+            lines = look_up([f"--jobs={job_id}"], FORMAT)
+            if not lines or not is_there(lines[-1]):
+                return
+            _touch(beat)
+            time.sleep(1)
+
+
+def _own_directory(told: HeadOrder, settings: Settings) -> JobDirectory:
+    """Return the directory of a job that was submitted by hand, the same if Slurm begins it anew. Raises HostFault."""
+    name = f"{told.group.workload.name}-slurm-{os.environ['SLURM_JOB_ID']}"
+    directory = JobDirectory(settings.state_dir / "jobs" / name)
+    try:
+        make_private(directory.path)
+    except OSError as error:
+        raise HostFault(
+            f"{directory.path}: {error.strerror}", "set GPUSCHED_STATE_DIR to a directory of yours"
+        ) from None
+    complete(directory)
+    print(f"{name}: logs and results are in {directory.path}", flush=True)
+    return directory
+
+
+def _learner() -> Tcp:
+    """Return where the learner will listen: this node's address, and a port that is free just now."""
+    node = nodes_of_job(os.environ)[0]
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return Tcp(patiently(lambda: address_of(node)), int(probe.getsockname()[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

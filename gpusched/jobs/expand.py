@@ -1,0 +1,121 @@
+"""A plan becomes a job's spec: every replica with its command, its environment, and where the others are found."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gpusched import contract
+from gpusched.errors import UsageError
+from gpusched.jobs.directory import JobDirectory
+from gpusched.jobs.hosts import addresses, learner_role
+from gpusched.jobs.learner_socket import socket_name
+from gpusched.jobs.spec import JobSpec
+from gpusched.model.job import Listening, Network, Part, ProcessAttributes, ProcessIdentity
+from gpusched.model.plan import Plan, Replica
+from gpusched.model.workload import Workload
+from gpusched.planner import replica_specs
+from gpusched.probe.host import usable_cpus
+from gpusched.settings import Settings
+
+__all__ = ["job_socket", "job_spec", "require_short_socket"]
+
+
+def job_spec(
+    directory: JobDirectory,
+    workload: Workload,
+    plan: Plan,
+    *,
+    options: bytes,
+    python: str,
+    cwd: str,
+    xla_variable: str,
+    settings: Settings,
+    launcher: ProcessIdentity | None,
+    created: float,
+    attached: bool = False,
+    time_limit_s: float | None = None,
+    attempt: int = 0,
+    network: Network | None = None,
+    part: Part | None = None,
+    attributes: ProcessAttributes | None = None,
+) -> JobSpec:
+    """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
+
+    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; `part`: the replicas of `plan` are not
+    all of it; the rest is as in JobSpec. Raises UsageError for a workload that is to listen and has nobody who could.
+    """
+    whole = part or Part(job=directory.path.name, first={}, counts={one.name: one.count for one in plan.request.roles})
+    identity = _identities(directory, workload, whole, options, settings, network)
+    return JobSpec(
+        id=whole.job,
+        workload=workload.name,
+        replicas=replica_specs(
+            _as_here(plan), workload, python=python, cwd=cwd, xla_variable=xla_variable, identity=identity
+        ),
+        restart={role.name: role.restart for role in workload.roles},
+        leader=workload.leader,
+        stop_grace_s=workload.stop_grace_s,
+        counts=plan.counts,
+        simulated=plan.inventory.simulated,
+        machine=plan.inventory.host if plan.inventory.simulated else "",
+        launcher=launcher,
+        attached=attached,
+        time_limit_s=time_limit_s,
+        attempt=whole.attempt or attempt,
+        preload=() if attached else workload.preload,
+        created=created,
+        network=network,
+        attributes=attributes,
+    )
+
+
+def _as_here(plan: Plan) -> Plan:
+    """Return the plan with the threads that this host has CPUs for, where it is the plan of a machine with more."""
+    here, there = len(usable_cpus()), len(plan.inventory.cpus)
+    if not plan.inventory.simulated or here >= there:
+        return plan
+    return replace(
+        plan, replicas=tuple(replace(one, threads=max(1, one.threads * here // there)) for one in plan.replicas)
+    )
+
+
+def job_socket(settings: Settings, directory: Path) -> Path:
+    """Return the path of a job's socket."""
+    return settings.runtime_dir / socket_name(directory)
+
+
+def require_short_socket(workload: Workload, settings: Settings) -> None:
+    """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
+    longest = contract.LONGEST_SOCKET_PATH
+    if len(os.fsencode(job_socket(settings, settings.state_dir / f"{workload.name}-99999"))) > longest:
+        raise UsageError(
+            f"{settings.runtime_dir}: sockets in this directory would have paths of over {longest} bytes",
+            "set GPUSCHED_RUNTIME_DIR to a directory with a short path, such as /tmp/g",
+        )
+
+
+def _identities(
+    directory: JobDirectory,
+    workload: Workload,
+    whole: Part,
+    options: bytes,
+    settings: Settings,
+    network: Network | None,
+) -> Callable[[Replica], dict[str, str]]:
+    """Return what tells a replica who it is, and where the others are."""
+    socket = job_socket(settings, directory.path)
+    learner = learner_role(workload) if isinstance(network, Listening) else ""
+
+    def identity(replica: Replica) -> dict[str, str]:
+        return settings.environment() | contract.identity_environment(
+            replica,
+            job=whole.job,
+            role_count=whole.counts[replica.role],
+            run_dir=str(directory.path),
+            settings=options,
+            **addresses(network, directory.path, socket, replica, learner),
+        )
+
+    return identity

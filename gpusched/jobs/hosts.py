@@ -1,0 +1,142 @@
+"""A job and other hosts, as values: where its replicas find the others, and what people see of it."""
+
+from pathlib import Path
+from typing import Final, Required, TypedDict
+
+import msgspec
+
+from gpusched.contract import JOINED_HOSTS
+from gpusched.errors import UsageError
+from gpusched.joining.keys import SERVER
+from gpusched.linux.files import remove_tree
+from gpusched.linux.regular_files import read_regular
+from gpusched.model.job import Joining, Listening, Member, Network, Spread
+from gpusched.model.plan import Replica
+from gpusched.model.status import JobStatus, JoinedHost, JoinedJob
+from gpusched.model.workload import Workload
+
+__all__ = [
+    "FIRST_KEY",
+    "KEYS",
+    "Addresses",
+    "addresses",
+    "are_of_this_start",
+    "join_key",
+    "key_directory",
+    "learner_role",
+    "remove_former_keys",
+    "remove_keys_of_start",
+    "with_joined",
+    "with_network",
+]
+
+FIRST_KEY: Final = "join"
+"""The name of the key that a launch makes for whoever joins first; more are made by hand."""
+
+KEYS: Final = "keys"
+"""The directory of keys, in that of a job."""
+
+_MOST_JOINED: Final = 4 << 20
+
+
+class Addresses(TypedDict, total=False):
+    """Where the others of a replica are, as arguments of contract.identity_environment."""
+
+    endpoint: Required[str]
+    keys: str | None
+    listen: str | None
+    joined: str
+    first_rank: int
+    patience_s: int | None
+    incarnation: int
+
+
+def learner_role(workload: Workload) -> str:
+    """Return the role that takes what actors send: `learner`, else the leader. Raises UsageError if there is none."""
+    names = {role.name: role for role in workload.roles}
+    found = names.get("learner") or names.get(workload.leader or "")
+    if found is None:
+        told = f"workload {workload.name} has no role `learner` and no leader, so nothing in it could listen"
+        raise UsageError(told, "name the role that takes batches `learner`, or make it the leader in [job]")
+    if found.count != 1:
+        told = f"workload {workload.name} has {found.count} replicas of {found.name}, and only one can listen"
+        raise UsageError(told, "give that role a count of 1")
+    return found.name
+
+
+def join_key(job: Path) -> Path:
+    """Return the file of the key that a launch makes for others; of a job whose learner is elsewhere, its own copy."""
+    return job / KEYS / f"{FIRST_KEY}.key"
+
+
+def are_of_this_start(network: Network | None) -> bool:
+    """Return whether the job's keys are of no use after it: an engine makes new ones for each start on a cluster."""
+    return isinstance(network, Listening | Member) and network.incarnation > 0
+
+
+def key_directory(job: Path, network: Network | None) -> Path:
+    """Return where the keys of a job lie. On a cluster a learner's next start may come before the last is over."""
+    start = network.incarnation if isinstance(network, Listening) else 0
+    return job / (f"{KEYS}.{start}" if start else KEYS)
+
+
+def remove_keys_of_start(job: Path, network: Network | None) -> None:
+    """Remove the keys of a job that is over, where they were made for this start of it alone."""
+    if are_of_this_start(network):
+        remove_tree(key_directory(job, network))
+
+
+def remove_former_keys(job: Path, last: int) -> None:
+    """Remove the keys of all starts of a job up to the `last`: one that was killed could not do so itself."""
+    for keys in job.glob(f"{KEYS}.*"):
+        if int(keys.suffix[1:]) <= last:
+            remove_tree(keys)
+
+
+def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
+    """Return where the others of `replica` are; `socket` is the job's own, and `learner` the role that may listen."""
+    match network:
+        case Joining() | Member():
+            keys = None if network.key is None else str(join_key(directory))
+            there = Addresses(endpoint=network.endpoint, keys=keys, patience_s=network.patience_s)
+            if isinstance(network, Member):
+                there["incarnation"] = network.incarnation
+            else:
+                there["joined"], there["first_rank"] = network.host, network.first_rank
+            return there
+        case Listening():
+            here = Addresses(endpoint=f"ipc://{socket}", incarnation=network.incarnation)
+            if replica.role == learner:
+                here["listen"] = network.endpoint
+                here["keys"] = None if network.insecure else str(key_directory(directory, network) / SERVER)
+            return here
+        case _:
+            return Addresses(endpoint=f"ipc://{socket}")
+
+
+def with_network(status: JobStatus, network: Network | None) -> JobStatus:
+    """Return `status` as that of a job that reaches other hosts so."""
+    match network:
+        case Listening():
+            return msgspec.structs.replace(status, listen=network.endpoint)
+        case Joining():
+            joins = JoinedJob(endpoint=network.endpoint, job=network.job, host=network.host)
+            return msgspec.structs.replace(status, joins=joins)
+        case Spread():
+            return msgspec.structs.replace(status, engine=network.engine)
+        case Member():
+            return msgspec.structs.replace(status, joins=JoinedJob(endpoint=network.endpoint, job=network.job))
+        case _:
+            return status
+
+
+def with_joined(status: JobStatus) -> JobStatus:
+    """Return `status` with the hosts that have joined, as the job's learner told last; none where it told nothing."""
+    if status.listen is None:
+        return status
+    try:
+        content = read_regular(Path(status.run_dir) / JOINED_HOSTS, _MOST_JOINED)
+        told = msgspec.json.decode(content, type=tuple[JoinedHost, ...])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return status
+    return msgspec.structs.replace(status, joined=told)

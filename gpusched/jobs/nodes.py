@@ -1,0 +1,154 @@
+"""A job on a cluster as people see it: the records of its nodes (engines/cluster/node_recorder.py) as one status.
+
+Beside that, in the job's directory: engine.txt, what the cluster says of the job; end.txt, why it is over; beat, which
+whatever writes down what the nodes tell touches each second, where it is on a node; silent, there if it does not.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.linux.regular_files import read_regular, read_tail
+from gpusched.model.group import NodeStatus
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+
+__all__ = [
+    "beat_file",
+    "call_silent",
+    "forget_end",
+    "learner_directory",
+    "node_file",
+    "read_node",
+    "role_that_failed",
+    "tell_engine",
+    "with_nodes",
+]
+
+_NODES: Final = "nodes"
+_WORDS: Final = "engine.txt"
+_LAST_WORDS: Final = "end.txt"
+_BEAT: Final = "beat"
+_SILENT: Final = "silent"
+_MOST_STATUS: Final = 32 << 20
+_MOST_WORDS: Final = 1 << 16
+
+
+def node_file(job: Path, number: int) -> Path:
+    """Return the file of what node `number` of the job in the directory `job` has told last."""
+    return job / _NODES / f"{number}.json"
+
+
+def read_node(job: Path, number: int) -> NodeStatus:
+    """Return what node `number` of the job has told last. Raises OSError, msgspec.MsgspecError."""
+    return _decoded(node_file(job, number))
+
+
+def beat_file(job: Path) -> Path:
+    """Return the file that whoever writes down what the nodes tell touches every second, where that is on a node."""
+    return job / _BEAT
+
+
+def call_silent(job: Path, *, silent: bool) -> None:
+    """Leave, for with_nodes, that nothing is heard of the nodes, or that something is again. Raises OSError."""
+    if silent:
+        (job / _SILENT).touch(mode=0o600)
+    else:
+        (job / _SILENT).unlink(missing_ok=True)
+
+
+def learner_directory(job: Path) -> Path:
+    """Return where the learner of the job in the directory `job` leaves its results, on whatever node it runs."""
+    return job / "learner" / job.name
+
+
+def tell_engine(job: Path, words: str, *, last: bool = False) -> None:
+    """Leave, for with_nodes, what the cluster says of the job, or why it is over: its `last` words. Raises OSError."""
+    from gpusched.linux.files import replace_file
+
+    replace_file(job / (_LAST_WORDS if last else _WORDS), words.encode())
+
+
+def forget_end(job: Path) -> None:
+    """Forget what an earlier attempt of the job has left of its end. Raises OSError."""
+    (job / _LAST_WORDS).unlink(missing_ok=True)
+    call_silent(job, silent=False)
+
+
+def with_nodes(status: JobStatus) -> JobStatus:
+    """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
+
+    Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
+    engine itself are shown only where they failed by themselves, or the job is over and never had others.
+    """
+    if status.engine is None:
+        return status
+    job = Path(status.run_dir)
+    told = [one.status for one in map(_read, _files(job)) if one is not None]
+    over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
+    fault = _at_fault(told) if status.state is JobState.FAILED else None
+    if over or silent:
+        from gpusched.jobs.directory import lost  # it imports this module
+
+        told = [lost(one, "the job is over" if over else "nothing is heard of it") for one in told]
+    own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
+    replicas = own + tuple(replica for one in told for replica in one.replicas)
+    if over and not any(one.replicas for one in told):
+        replicas = status.replicas
+    message = fault.message if fault else (_words(job, _LAST_WORDS) if own else None) or status.message
+    counts = tuple(count for one in told for count in one.counts)
+    joined = msgspec.structs.replace(status, replicas=replicas, counts=counts, message=message)
+    return joined if over else _while_it_goes_on(joined, told, None if not silent else _words(job))
+
+
+def _while_it_goes_on(job: JobStatus, told: Sequence[JobStatus], trouble: str | None) -> JobStatus:
+    begun = [one for one in told if one.state is not JobState.QUEUED]
+    if begun and len(begun) == len(told):
+        notes = [one.note for one in begun if one.note]
+        return msgspec.structs.replace(job, note=trouble or (notes[0] if notes else None))
+    waiting = JobState.STARTING if job.state is JobState.RUNNING and not begun else job.state
+    return msgspec.structs.replace(job, state=waiting, note=_words(Path(job.run_dir)))
+
+
+def role_that_failed(told: Sequence[JobStatus]) -> str | None:
+    """Return a role of which nobody is left on any node: all its replicas have used up their restarts."""
+    states: dict[str, set[ReplicaState]] = {}
+    for one in told:
+        for replica in one.replicas:
+            states.setdefault(replica.role, set()).add(replica.state)
+    return next((role for role, found in states.items() if found == {ReplicaState.FAILED}), None)
+
+
+def _at_fault(told: Sequence[JobStatus]) -> JobStatus | None:
+    """Return the part whose failure is the job's: the learner's, or the last with a role of which nobody is left."""
+    failed = [one for one in told if one.state is JobState.FAILED]
+    if not failed or failed[0] is told[0]:
+        return failed[0] if failed else None
+    role = role_that_failed(told)
+    return next((one for one in reversed(failed) if any(each.role == role for each in one.replicas)), None)
+
+
+def _files(job: Path) -> list[Path]:
+    try:
+        return sorted((job / _NODES).glob("*.json"), key=lambda path: (len(path.name), path.name))
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> NodeStatus | None:
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _decoded(path)
+    return None
+
+
+def _decoded(path: Path) -> NodeStatus:
+    return msgspec.json.decode(read_regular(path, _MOST_STATUS), type=NodeStatus)
+
+
+def _words(job: Path, file: str = _WORDS) -> str | None:
+    with suppress(OSError):
+        return read_tail(job / file, _MOST_WORDS).decode(errors="replace") or None
+    return None

@@ -1,0 +1,133 @@
+"""Orders to a supervisor that runs: lines of JSON in its job's orders.jsonl, and a SIGHUP so that it looks at once.
+
+    {"order":"stop","message":"stopped by anna","kill":false}
+    {"order":"overrun","replica":"actor.3","pid":123,"message":"uses 2100 of its 1500 MiB","restart":true}
+    {"order":"passed-on"}
+
+Lines are only ever appended, and a line that is no order harms no other.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from gpusched.errors import HostFault, NotFound
+from gpusched.jobs.directory import JobDirectory, is_alive
+from gpusched.linux.processes import wake
+from gpusched.linux.regular_files import open_regular
+from gpusched.model.status import JOB_TERMINAL, JobStatus
+
+__all__ = ["Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
+
+_CHUNK: Final = 1 << 16  # bytes read at once, and more than any order has
+_MOST_UNREAD: Final = 1 << 20  # bytes; what stands before the last of them is passed over
+
+Text = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class StopOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="stop"):
+    """Stop the job within its grace, or at once if `kill`. `message` says who wants it."""
+
+    message: Text = "stopped on request"
+    kill: bool = False
+
+
+class OverrunOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="overrun"):
+    """The process `pid` of a replica uses more memory than its share: warn, and start it anew if `restart`.
+
+    An empty `message` takes the warning back.
+    """
+
+    replica: Text
+    pid: int
+    message: Text
+    restart: bool = False
+
+
+class PassedOnOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="passed-on"):
+    """The launcher of an attached command passes a signal on to the command itself, and to nothing that it started."""
+
+
+Order = StopOrder | OverrunOrder | PassedOnOrder
+
+_decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
+
+
+def give(job: JobStatus, order: Order) -> None:
+    """Append the order to the job's orders and wake its supervisor. It returns at once.
+
+    Where the job's status cannot be read, so that its pid is unknown, the supervisor finds the order within seconds.
+    Raises NotFound if the job is over or nobody runs it, HostFault if the order cannot be written or is not allowed.
+    """
+    pid, directory = job.supervisor_pid, JobDirectory(Path(job.run_dir))
+    runs = directory.is_guarded() if pid is None else is_alive(job)
+    if job.state in JOB_TERMINAL or not runs:
+        raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched ps` for the jobs that are")
+    path = directory.orders
+    line = b"\n" + msgspec.json.encode(order) + b"\n"  # the first ends a line that somebody was killed in
+    try:
+        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            if os.write(descriptor, line) < len(line):  # the disk filled up in the midst of it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+        if pid is not None:
+            os.kill(pid, signal.SIGHUP)
+            wake(pid)
+    except ProcessLookupError:
+        raise NotFound(f"{job.id} has just ended", "see `gpusched ps`") from None
+    except OSError as error:
+        hint = "make room or move it away, or ask the owner of the job"
+        raise HostFault(f"cannot give an order to {job.id}: {path}: {error.strerror}", hint) from None
+
+
+def end_of(path: Path) -> int:
+    """Return the position after all that `path` holds now: orders before it were for an earlier attempt."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def read_new(path: Path, position: int, complain: Callable[[str], None] | None = None) -> tuple[list[Order], int]:
+    """Return the orders from `position` on and the position after the last whole line of them.
+
+    What cannot be read gives no order now. A line that is no order is passed over, and `complain` is told why.
+    """
+    orders: list[Order] = []
+    size = end_of(path)
+    if size < position:  # somebody began the file anew
+        position = 0
+    position = max(position, size - _MOST_UNREAD)
+    while position < size:
+        lines, position = _whole_lines(path, position)
+        if not lines:
+            break
+        for line in filter(None, map(bytes.strip, lines)):
+            try:
+                orders.append(_decoder.decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                if complain is not None:
+                    complain(f"{path}: a line that is no order: {error}")
+    return orders, position
+
+
+def _whole_lines(path: Path, position: int) -> tuple[list[bytes], int]:
+    with contextlib.suppress(OSError):
+        descriptor = open_regular(path, os.O_RDONLY)
+        try:
+            chunk = os.pread(descriptor, _CHUNK, position)
+        finally:
+            os.close(descriptor)
+        whole = chunk.rfind(b"\n") + 1
+        if not whole and len(chunk) == _CHUNK:  # no order is that long: pass over it, piece by piece
+            whole = _CHUNK
+        return chunk[:whole].splitlines(), position + whole
+    return [], position

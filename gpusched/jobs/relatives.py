@@ -1,0 +1,82 @@
+"""Other processes of gpusched around a job and inside it, known by their arguments.
+
+The daemon that a job has started, and its jobs, must outlive it: what ends the rest of a job leaves them alone.
+
+A command inside a job starts the daemon where none runs. It is below the job's supervisor then, and so are the jobs
+that it starts, and their guards still are when it has ended. The guard imports this module, so it needs nothing but
+what the interpreter brings.
+"""
+
+import os
+from collections.abc import Callable
+
+from gpusched.linux.file_locks import held
+from gpusched.linux.processes import Process, parent
+
+__all__ = ["is_supervisor_above", "outliving"]
+
+_MODULE = b"gpusched.daemon"
+_SUPERVISOR = b"gpusched.supervisor"
+_MOST_BYTES = 8192
+
+
+def outliving(directory: str) -> Callable[[Process], bool]:
+    """Return what decides whether a process outlives the job in `directory`: its daemon, or another job's guard.
+
+    The other job must be of the same state directory, and no command that is attached to a process of this one.
+    """
+    daemon, jobs = _daemon_of(directory), os.path.dirname(os.path.abspath(directory))  # noqa: PTH100, PTH120
+
+    def outlives(one: Process) -> bool:
+        return one.pid == daemon or (one.pid == one.session and _is_guard(one.pid, os.fsencode(jobs)))
+
+    return outlives
+
+
+def is_supervisor_above(pid: int) -> bool:
+    """Return whether the process `pid` is a job's supervisor, and this process is below it."""
+    above: int | None = os.getpid()
+    while above and above != pid:
+        above = parent(above)
+    return above == pid and _SUPERVISOR in _words(pid)
+
+
+def _is_guard(pid: int, jobs: bytes) -> bool:
+    """Return whether a process is the guard of a detached job in `jobs`: its arguments are, and its lock agrees."""
+    words = _words(pid)
+    if _SUPERVISOR not in words[:-3]:
+        return False
+    options, (directory, nonce) = words[words.index(_SUPERVISOR) + 1 : -3], words[-3:-1]
+    if any(word.startswith(b"--attached") for word in options) or os.path.dirname(directory) != jobs:  # noqa: PTH120
+        return False
+    try:
+        descriptor = os.open(directory + b"/guard.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return held(descriptor, 0, 1) and os.read(descriptor, _MOST_BYTES).endswith(b" " + nonce)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+
+
+def _words(pid: int) -> list[bytes]:
+    """Return the arguments of a process, an empty one behind them; only that of one that is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 (pathlib is heavy)
+            return file.read(_MOST_BYTES).split(b"\0")
+    except OSError:
+        return [b""]
+
+
+def _daemon_of(directory: str) -> int | None:
+    """Return the pid of the daemon to whose state directory a job's `directory` belongs; None if there is none."""
+    path = f"{directory}/../../daemon.lock"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            pid = int(os.read(descriptor, 20)) if held(descriptor, 0, 1) else 0
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return None
+    return pid if _MODULE in _words(pid) else None

@@ -1,0 +1,243 @@
+"""Start and stop a job from outside: what a command or a daemon does to a supervisor it does not own.
+
+An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a guard that is given the nonce. Whoever
+prepared it can call it off as long as no guard has taken it; so a guard that comes late starts nothing.
+"""
+
+import fcntl
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Final
+
+import msgspec
+
+from gpusched.errors import HostFault, NotFound, StillRuns
+from gpusched.interpreter import own_command
+from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
+from gpusched.jobs.guard_lock import BEGUN, guard_lock
+from gpusched.jobs.spec import JobSpec
+from gpusched.linux.processes import seconds_since_boot, start_time, wake
+from gpusched.linux.regular_files import NotRegularError, open_regular
+from gpusched.model.job import ProcessIdentity
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+
+__all__ = [
+    "await_supervisor",
+    "call_off",
+    "guard_alive",
+    "prepare",
+    "spawn",
+    "start",
+    "stop",
+    "this_process",
+    "write_environ",
+]
+
+_LOOK_EVERY_S: Final = 0.01
+_LITTLE_ROOM: Final = 1 << 16  # bytes; what was written amid a failure may have gone again
+_FEW_FILES: Final = 8
+
+
+def this_process() -> ProcessIdentity:
+    """Return who is calling: as JobSpec.launcher, the process that a job must not outlive."""
+    pid = os.getpid()
+    return ProcessIdentity(pid=pid, start=start_time(pid) or 0)
+
+
+def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) -> int:
+    """Start the job's supervisor in a session of its own and return its pid once it has written its first status.
+
+    `environ` is what the replicas inherit, under their own `env`. The guard above the supervisor is a child of the
+    caller: one that lives long reaps it when the job is over. Raises HostFault if the supervisor does not come up.
+    """
+    guard = spawn(directory, prepare(directory, spec), environ)
+    return await_supervisor(directory, guard, spec)
+
+
+def prepare(directory: JobDirectory, spec: JobSpec) -> str:
+    """Write down the next attempt of the job and return its nonce; what is left of the status of the last one goes.
+
+    Raises HostFault if that cannot be written, or if a guard of the job still lives.
+    """
+    nonce = secrets.token_hex(16)
+    with _mapped(directory), guard_lock(directory) as descriptor:
+        if descriptor is None:
+            raise StillRuns(f"cannot start {spec.id}: it still runs", "stop it first")
+        directory.status.unlink(missing_ok=True)
+        directory.tmp.mkdir(mode=0o700, exist_ok=True)
+        directory.write_spec(msgspec.structs.replace(spec, prepared_s=seconds_since_boot()))
+        _write(descriptor, nonce.encode())
+    return nonce
+
+
+def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, attached: bool = False) -> int:
+    """Start a guard for the attempt that was prepared under `nonce` and return its pid, without waiting for anything.
+
+    It gets nothing of the caller's but its working directory and `environ`, of which the PYTHON* variables are for the
+    replicas alone; `attached`, it stays in the caller's session, in a process group of its own, and gets the caller's
+    three streams. Raises HostFault.
+    """
+    path, log_flags = str(directory.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+    apart = {"setpgroup": 0} if attached else {"setsid": True}  # from the first moment on: Ctrl-C is not for the guard
+    with _mapped(directory), _copied_streams() if attached else nullcontext(()) as streams:
+        os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # which tells why not
+        options = [f"--attached={','.join(map(str, streams))}"] if attached else []
+        return os.posix_spawn(
+            sys.executable,
+            own_command("gpusched.supervisor", *options, path, nonce),
+            environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(directory.supervisor_log), log_flags, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsigmask=[],
+            **apart,
+        )
+
+
+def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
+    """Return the supervisor's pid once it has written its first status; `guard` is the pid that spawn returned.
+
+    Raises HostFault, and leaves the job behind as failed, if the guard ends before, or START_PATIENCE_S have passed.
+    """
+    deadline = time.monotonic() + START_PATIENCE_S
+    while True:
+        ended = _has_ended(guard)  # asked first: it may write its status and end between the two questions
+        status = directory.read_status()
+        if status is not None and status.supervisor_pid is not None:
+            return status.supervisor_pid
+        if ended:
+            words = last_lines(directory.supervisor_log, 1) or [_without_words(directory)]
+            raise _did_not_start(directory, spec, words[0])
+        if time.monotonic() > deadline:
+            with suppress(ProcessLookupError):
+                os.kill(guard, signal.SIGTERM)
+            raise _did_not_start(directory, spec, f"no answer within {START_PATIENCE_S:.0f} s")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def call_off(directory: JobDirectory) -> bool:
+    """Make sure that no guard will start the attempt that was prepared last; False if one lives and may have done so.
+
+    True tells that no process of the job is left. Whether there have been any: has_begun. Raises HostFault.
+    """
+    with _mapped(directory), suppress(FileNotFoundError), guard_lock(directory) as descriptor:
+        if descriptor is None:
+            return False
+        if not os.pread(descriptor, len(BEGUN), 0).startswith(BEGUN):
+            os.ftruncate(descriptor, 0)
+        directory.environ.unlink(missing_ok=True)
+    return True
+
+
+def guard_alive(directory: JobDirectory) -> bool:
+    """Return whether a guard of the job, or its supervisor, lives: see JobDirectory.is_guarded."""
+    return directory.is_guarded()
+
+
+def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
+    """Save the environment for a guard that is started with --environment; only its owner can read it.
+
+    Raises HostFault.
+    """
+    content = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environ.items())
+    with _mapped(directory):
+        directory.environ.unlink(missing_ok=True)
+        descriptor = os.open(directory.environ, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+
+
+def stop(job: JobStatus) -> None:
+    """Ask a job to stop: SIGTERM to its replicas, SIGKILL after its grace. A second request kills them at once.
+
+    It returns at once; the job's status tells when it is over. Raises NotFound if the job is over or nobody runs it.
+    """
+    pid = job.supervisor_pid
+    if pid is None or job.state in JOB_TERMINAL or not is_alive(job):
+        raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
+    try:
+        os.kill(pid, signal.SIGTERM)
+        wake(pid)
+    except ProcessLookupError:
+        raise NotFound(f"{job.id} has just ended", "see `gpusched status`") from None
+    except PermissionError:
+        raise HostFault(f"{job.id} belongs to another user", "ask its owner to stop it") from None
+
+
+@contextmanager
+def _copied_streams() -> Iterator[tuple[int, ...]]:
+    """Yield copies of the three streams, /dev/null for one that is closed, under numbers that nothing here has.
+
+    A child inherits them: what the caller's shell has opened as 3, 4 and so on is the command's.
+    """
+    copies: list[int] = []
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        copies += (fcntl.fcntl(stream if _is_open(stream) else nothing, fcntl.F_DUPFD, 3) for stream in range(3))
+        yield tuple(copies)
+    finally:
+        for descriptor in (nothing, *copies):
+            os.close(descriptor)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _mapped(directory: JobDirectory) -> Iterator[None]:
+    job = directory.path.name
+    try:
+        yield
+    except NotRegularError as error:
+        raise HostFault(f"cannot start {job}: {error.filename}: {error.strerror}", "move it away") from None
+    except OSError as error:
+        where = error.filename or directory.path
+        raise HostFault(f"cannot start {job}: {where}: {error.strerror}", "make room or make it writable") from None
+    except UnicodeEncodeError as error:
+        raise HostFault(f"cannot start {job}: {error.object!r} is no text in UTF-8", "rename it") from None
+    except ValueError as error:
+        raise HostFault(f"cannot start {job}: {error}", "see what `env` prints") from None
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
+
+
+def _has_ended(guard: int) -> bool:
+    try:
+        return os.waitpid(guard, os.WNOHANG)[0] == guard
+    except ChildProcessError:  # a caller that ignores SIGCHLD has no zombies to wait for
+        return True
+
+
+def _without_words(directory: JobDirectory) -> str:
+    """Return what is to be told of a guard that ended and wrote nothing: on a full disk it could not."""
+    with suppress(OSError):
+        room = os.statvfs(directory.path)
+        if room.f_bavail * room.f_bsize < _LITTLE_ROOM or (room.f_files and room.f_favail < _FEW_FILES):
+            return f"it ended without a word, and there is hardly any room left in {directory.path}"
+    return "it ended without a word"
+
+
+def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFault:
+    """Leave the job behind as failed, and return what to tell."""
+    message = f"the supervisor of {spec.id} did not start: {why}"
+    status = msgspec.structs.replace(queued(directory, spec), state=JobState.FAILED, message=message, ended=time.time())
+    try:
+        directory.write_status(status)
+    except OSError as error:
+        return HostFault(f"{message}; {directory.status}: {error.strerror}", "make room or make it writable")
+    return HostFault(message, f"see {directory.supervisor_log}")

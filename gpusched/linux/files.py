@@ -1,0 +1,84 @@
+"""Files that matter are never half written, and what lies in directories of ours is not for others to read."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from gpusched.linux.regular_files import open_regular
+
+__all__ = ["make_private", "overwrite_file", "remove_tree", "replace_file"]
+
+_BLOCK = 512  # the unit of st_blocks (stat(2))
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, for this user only; what is there stays as it is.
+
+    The XDG Base Directory Specification wants that of the ones above too, and `mkdir -p` leaves them to the umask.
+    Raises OSError.
+    """
+    try:
+        directory.mkdir(mode=0o700)
+    except FileNotFoundError:
+        make_private(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)  # in /proc it still "does not exist", however often one tries
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+
+
+def overwrite_file(path: Path, content: bytes) -> bool:
+    """Write text over that of a file, in the room that the disk gave it; return False if there is too little.
+
+    For a last word on a full disk: a reader in just this moment may see half of it. Spaces fill what is left. Raises
+    OSError.
+    """
+    with os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
+        found = os.fstat(file.fileno())
+        if len(content) > found.st_blocks * _BLOCK:
+            return False
+        file.write(content.ljust(found.st_size))
+    return True
+
+
+def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Write `content` beside `path`, on disk if `synced`, and then put it in its place; mode 0600. Raises OSError.
+
+    What a writer that was killed has left beside it goes, pipes and links too; a directory in its place, or there, is
+    moved aside.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+    except IsADirectoryError:
+        _move_aside(temporary)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        if synced:
+            os.fsync(descriptor)
+    try:
+        temporary.replace(path)
+    except IsADirectoryError:
+        _move_aside(path)
+        temporary.replace(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it, as far as that is allowed; or what else is in its place.
+
+    shutil.rmtree alone opens what it is given, and waits if that is a pipe.
+    """
+    import shutil  # who only reads starts sooner without it
+
+    with suppress(OSError, RecursionError):  # of directories that are deep enough
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def _move_aside(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))

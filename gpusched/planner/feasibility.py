@@ -1,0 +1,98 @@
+"""Whether a request has a place, without saying where: what the planner asks first, and a queue over and over."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from gpusched.model.plan import Request
+from gpusched.planner.capacity import Budget
+from gpusched.planner.policies import Policy, policy_named
+from gpusched.planner.problem import Need, Problem, Room
+from gpusched.planner.solve import fits
+from gpusched.planner.whole_devices import Allotment, allotments, with_all
+
+__all__ = ["Division", "Rules", "any_fits", "division", "giving_way", "needs", "request_fits", "with_count"]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan keeps to. `headroom` in 1/10 000 of a device; `only` are the uuids to use, None for all.
+
+    `notes`: lines on where `only` is from, for the plan's warnings and for whom it refuses.
+
+    `context_mib`: what every replica takes on a device before it allocates anything.
+    """
+
+    policy: str = "balanced"
+    context_mib: int = 450
+    headroom: int = 200
+    only: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Division(NamedTuple):
+    """Who has whole devices, and the problem that is left: the others, on the devices that are left."""
+
+    whole: Allotment
+    problem: Problem
+
+
+def division(request: Request, grounds: Sequence[Budget], context_mib: int, policy: Policy) -> Division | None:
+    """Return the first way to give whole devices beside which everything else has a place, or None if there is none.
+
+    Who asks for all devices is content with one.
+    """
+    request = with_all(request, 1)
+    for whole in allotments(request, grounds, context_mib):
+        problem = _beside(whole, request, grounds, context_mib)
+        if _has_place(problem, policy):
+            return Division(whole, problem)
+    return None
+
+
+def _beside(whole: Allotment, request: Request, grounds: Sequence[Budget], context_mib: int) -> Problem:
+    """Return what is left when the devices of `whole` are given: these take nobody else."""
+    taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
+    rooms = (Room(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
+    return Problem(rooms=tuple(rooms), needs=needs(request), context_mib=context_mib)
+
+
+def _has_place(problem: Problem, policy: Policy) -> bool:
+    wanted = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
+    if wanted > sum(room.plannable_mib for room in problem.rooms):
+        return False
+    return not wanted or any_fits(problem, policy)
+
+
+def request_fits(request: Request, grounds: Sequence[Budget], context_mib: int, policy: str) -> bool:
+    """Return whether everything that needs a device has a place on `grounds` at its minimum.
+
+    More memory on any device never turns a yes into a no. Raises UsageError as `plan` does.
+    """
+    return division(request, grounds, context_mib, policy_named(policy)) is not None
+
+
+def any_fits(problem: Problem, policy: Policy) -> bool:
+    """Return whether everything has a place at its minimum."""
+    return fits(policy(giving_way(problem)))
+
+
+def needs(request: Request) -> tuple[Need, ...]:
+    """Return one need per role, in the roles' order; a role without memory, or with whole devices, needs no room."""
+    return tuple(
+        Need(0, 0) if role.memory is None else Need(role.count, role.memory.min_mib, role.memory.share)
+        for role in request.roles
+    )
+
+
+def giving_way(problem: Problem) -> Problem:
+    """Return the problem in which a role that asks for a share is content with its minimum."""
+    content = (need if need.share is None else replace(need, share=0) for need in problem.needs)
+    return replace(problem, needs=tuple(content))
+
+
+def with_count(request: Request, name: str, count: int) -> Request:
+    """Return the request with `count` replicas of the role `name`."""
+    roles = (replace(role, count=count) if role.name == name else role for role in request.roles)
+    return replace(request, roles=tuple(roles))

@@ -1,0 +1,177 @@
+"""The planner's entry: from a request, an inventory, leases and rules to a plan, or to the reason why there is none."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan, Request
+from gpusched.planner.capacity import Budget, budgets, left_out
+from gpusched.planner.explain import Decision, fewer_than_usual, warnings, why, why_without_devices
+from gpusched.planner.feasibility import Division, Rules, division, giving_way, needs, with_count
+from gpusched.planner.placement import Placement, replicas_without_devices
+from gpusched.planner.policies import Policy, policy_named
+from gpusched.planner.problem import Problem
+from gpusched.planner.rejection import Attempt, refusal
+from gpusched.planner.rejection_of_whole import whole_refusal
+from gpusched.planner.request import MOST_REPLICAS
+from gpusched.planner.solve import fits, largest, largest_limit, place
+from gpusched.planner.whole_devices import with_all
+
+__all__ = ["Rules", "plan"]
+
+
+def plan(
+    request: Request,
+    inventory: Inventory,
+    leases: Sequence[Lease] = (),
+    rules: Rules | None = None,
+    maximise: str | None = None,
+) -> Plan:
+    """Return the plan that gives the least-served elastic replica the most memory (docs/reference.md).
+
+    `maximise` names a role whose number is to be the largest that fits. Raises NeverFits, NotNow, or UsageError for an
+    unknown policy, a request that asks for nothing, or one of so many sizes that not every way can be tried.
+    """
+    rules = rules or Rules()
+    policy = policy_named(rules.policy)
+    if maximise is not None:
+        request = with_count(request, maximise, 1)
+    if not any(role.count for role in request.roles):
+        raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
+    if not inventory.devices:
+        return _without_devices(request, inventory, rules, maximise)
+    excluded = (*rules.notes, *left_out(inventory, rules.only))
+    search = _Search(request, budgets(inventory, leases, rules.headroom, rules.only), rules.context_mib, policy)
+    whole, problem = _divided(search, rules, leases, excluded)
+    if maximise is not None:
+        search = search.with_most(maximise, len(inventory.cpus))
+    everything = frozenset(role.name for role in request.roles if role.devices == "all")
+    if everything:
+        search = search.with_all_devices()
+    if search.request is not request:
+        whole, problem = _divided(search, rules, leases, excluded)
+    request, grounds = search.request, search.grounds
+    narrowed, limit = next(_solutions(problem, policy))
+    placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus, whole)
+    replicas, devices = placement.replicas_and_devices()
+    decision = Decision(
+        request=request,
+        policy=rules.policy,
+        problem=narrowed,
+        limit_mib=limit,
+        devices=devices,
+        replicas=replicas,
+        maximised=maximise,
+        everything=everything,
+    )
+    return Plan(
+        inventory=inventory,
+        request=request,
+        policy=rules.policy,
+        devices=devices,
+        replicas=replicas,
+        why=why(decision),
+        warnings=(*excluded, *warnings(inventory, grounds, replicas)),
+    )
+
+
+class _Search(NamedTuple):
+    """A request on these devices, under one policy."""
+
+    request: Request
+    grounds: tuple[Budget, ...]
+    context_mib: int
+    policy: Policy
+
+    def division(self) -> Division | None:
+        """Return a way to give whole devices beside which everything has a place at its minimum."""
+        return division(self.request, self.grounds, self.context_mib, self.policy)
+
+    def with_most(self, role: str, cpus: int) -> "_Search":
+        """Return the search for as many replicas of `role` as fit when every role is content with its minimum."""
+        (asked,) = (each for each in self.request.roles if each.name == role)
+        if not asked.on_device:
+            return self._with_count(role, _most_for_cpus(self.request, role, cpus))
+        least = (each.memory.min_mib for each in self.request.roles if each.memory is not None and each.count)
+        size = min(least, default=0) + self.context_mib
+        ceiling = sum(budget.now.plannable_mib // size for budget in self.grounds if size)
+        top = max(len(self.grounds), min(ceiling, MOST_REPLICAS))
+        return self._with_count(role, largest(lambda count: self._with_count(role, count).fits(), 1, top))
+
+    def with_all_devices(self) -> "_Search":
+        """Return the search in which who asks for all devices gets the most that leave the others a place."""
+        return self._with_all(largest(lambda number: self._with_all(number).fits(), 1, len(self.grounds)))
+
+    def fits(self) -> bool:
+        """Return whether everything has a place at its minimum."""
+        return self.division() is not None
+
+    def _with_count(self, role: str, count: int) -> "_Search":
+        return self._replace(request=with_count(self.request, role, count))
+
+    def _with_all(self, number: int) -> "_Search":
+        return self._replace(request=with_all(self.request, number))
+
+
+def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: tuple[str, ...]) -> Division:
+    """Return the division of `search`. Raises NeverFits or NotNow if there is none."""
+    found = search.division()
+    if found is not None:
+        return found
+    if any(role.devices is not None and role.count for role in search.request.roles):
+        raise whole_refusal(search.request, search.grounds, leases, rules, excluded)
+    rooms = tuple(budget.now for budget in search.grounds)
+    problem = Problem(rooms=rooms, needs=needs(search.request), context_mib=search.context_mib)
+    attempt = Attempt(
+        request=search.request,
+        problem=giving_way(problem),
+        policy=rules.policy,
+        grounds=search.grounds,
+        excluded=excluded,
+        fits=lambda changed: fits(search.policy(changed)),
+    )
+    raise refusal(attempt)
+
+
+def _solutions(problem: Problem, policy: Policy) -> Iterator[tuple[Problem, int]]:
+    """Yield the narrowed problem and its largest least limit: with the shares, then without, where they fit."""
+    for candidate in (problem, giving_way(problem)):
+        narrowed = policy(candidate)
+        limit = largest_limit(narrowed)
+        if limit is not None:
+            yield narrowed, limit
+
+
+def _most_for_cpus(request: Request, role: str, cpus: int) -> int:
+    """Return how many replicas of `role`, which needs no device, there are when every process has a CPU; at least 1."""
+    return max(1, cpus - sum(each.count for each in request.roles if each.name != role))
+
+
+def _one_for_each_cpu(request: Request, cpus: int) -> Request:
+    """Return the request with at most so many replicas of a role that would have a device and whose number is usual."""
+    roles = (
+        replace(role, count=min(role.count, max(1, cpus))) if role.usual and (role.on_device or role.light) else role
+        for role in request.roles
+    )
+    return replace(request, roles=tuple(roles))
+
+
+def _without_devices(request: Request, inventory: Inventory, rules: Rules, maximise: str | None) -> Plan:
+    """Plan for a host without a GPU: no replica has a device or a limit, and only the CPUs bound how many there are."""
+    if maximise is not None:
+        request = with_count(request, maximise, _most_for_cpus(request, maximise, len(inventory.cpus)))
+    usual, request = request, _one_for_each_cpu(request, len(inventory.cpus))
+    replicas = replicas_without_devices(request, inventory.cpus)
+    return Plan(
+        inventory=inventory,
+        request=request,
+        policy=rules.policy,
+        devices=(),
+        replicas=replicas,
+        why=why_without_devices(request, inventory, maximise, hidden=bool(rules.notes)),
+        warnings=(*rules.notes, *fewer_than_usual(usual, request), *warnings(inventory, (), replicas)),
+    )

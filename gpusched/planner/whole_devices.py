@@ -1,0 +1,121 @@
+"""Whole devices: which are whole, and which of them each replica gets that asks for some.
+
+A whole device is one that nobody else computes on: no lease, no foreign compute process, and at least half of what it
+has when idle is left beside a desktop, or beside processes that cannot be seen from here. A MIG instance counts as a
+device, but CUDA shows a process one of them at the most, whatever is listed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpusched.model.plan import Request
+from gpusched.planner.capacity import Budget
+
+__all__ = ["Allotment", "Piece", "allotments", "is_whole", "most_whole", "whole_devices", "with_all"]
+
+
+class Piece(NamedTuple):
+    """What a replica gets of one device, in MiB."""
+
+    budget: Budget
+    share_mib: int
+
+
+Allotment = Mapping[str, tuple[Piece, ...]]
+"""The whole devices of replicas, by their names. That with the least memory is first: one limit holds for each."""
+
+
+def is_whole(budget: Budget) -> bool:
+    """Return whether nobody else computes on the device, and enough of it is left."""
+    computing = any("C" in process.kind for process in budget.foreign)
+    left = 2 * budget.plannable_mib >= budget.idle.plannable_mib
+    return not budget.leased_mib and not computing and not budget.taken and left
+
+
+def whole_devices(number: int, grounds: Sequence[Budget], context_mib: int) -> tuple[Piece, ...] | None:
+    """Return `number` whole devices for one replica, those with the most memory; None if there are not so many."""
+    dealt = _dealt({"": number}, _by_most(_whole(grounds, context_mib)), grounds)
+    return None if dealt is None else dealt[""]
+
+
+def most_whole(grounds: Sequence[Budget], context_mib: int) -> int:
+    """Return how many whole devices one replica could have."""
+    whole = _whole(grounds, context_mib)
+    apart = sum(piece.budget.device.mig_index is None for piece in whole)
+    return max(apart, min(1, len(whole)))
+
+
+def allotments(request: Request, grounds: Sequence[Budget], context_mib: int) -> Iterator[Allotment]:
+    """Yield ways to give whole devices to all replicas that ask for some; one, an empty one, if none does.
+
+    The first takes those with the most memory, of equal ones the lower index. The others leave the most to the rest of
+    the request: if it has a place beside any way to choose, then beside one of these. For of two devices that take as
+    many processes the larger one is of more use to the rest; so only how many of those that let one process in
+    (`Budget.alone`) are taken has to be tried, and of either sort always the smallest.
+    """
+    wishes = {
+        f"{role.name}.{rank}": _number(role.devices)
+        for role in request.roles
+        if role.devices is not None
+        for rank in range(role.count)
+    }
+    if not wishes:
+        yield {}
+        return
+    whole = _whole(grounds, context_mib)
+    for order in (_by_most(whole), *_leaving_most(whole)):
+        dealt = _dealt(wishes, order, grounds)
+        if dealt is not None:
+            yield dealt
+
+
+def with_all(request: Request, number: int) -> Request:
+    """Return the request in which each replica that asks for all devices asks for `number` of them."""
+    roles = (replace(role, devices=number) if role.devices == "all" else role for role in request.roles)
+    return replace(request, roles=tuple(roles))
+
+
+def _number(devices: object) -> int:
+    return devices if isinstance(devices, int) else 1
+
+
+def _whole(grounds: Sequence[Budget], context_mib: int) -> list[Piece]:
+    return [
+        Piece(budget, budget.plannable_mib)
+        for budget in grounds
+        if is_whole(budget) and budget.plannable_mib > context_mib
+    ]
+
+
+def _by_most(whole: Sequence[Piece]) -> list[Piece]:
+    return sorted(whole, key=lambda piece: -piece.share_mib)
+
+
+def _leaving_most(whole: Sequence[Piece]) -> Iterator[list[Piece]]:
+    smallest_first = sorted(whole, key=lambda piece: piece.share_mib)
+    alone = [piece for piece in smallest_first if piece.budget.alone]
+    shared = [piece for piece in smallest_first if not piece.budget.alone]
+    for taken in range(len(alone) + 1):
+        yield [*alone[:taken], *shared, *alone[taken:]]
+
+
+def _dealt(wishes: Mapping[str, int], order: Sequence[Piece], grounds: Sequence[Budget]) -> Allotment | None:
+    """Return so many pieces for each name, the first of `order` that it may have; None if they are not enough.
+
+    Who wants several comes first, because a MIG instance is of no use to it.
+    """
+    if sum(wishes.values()) > len(order):
+        return None
+    left = list(order)
+    dealt: dict[str, tuple[Piece, ...]] = {}
+    for name in sorted(wishes, key=lambda name: wishes[name] <= 1):
+        number = wishes[name]
+        mine = [piece for piece in left if number <= 1 or piece.budget.device.mig_index is None][:number]
+        if len(mine) < number:
+            return None
+        left = [piece for piece in left if piece not in mine]
+        first = min(mine, key=lambda piece: piece.share_mib, default=None)
+        dealt[name] = tuple(sorted(mine, key=lambda piece: (piece is not first, grounds.index(piece.budget))))
+    return dealt

@@ -1,0 +1,276 @@
+"""The supervisor's side of a zygote: start it, hear how far it is, have it fork replicas. Nothing here waits for long.
+
+The zygote (server.py) makes starts fast and nothing else depends on it: whenever it cannot serve, replicas are started
+by exec. A fork is told at its gate to begin only after its pid is known here; the gate of one that nobody knows is
+closed, by which it ends, so that no replica is ever started twice.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.contract import child_environment, threads
+from gpusched.jobs.spec import Start
+from gpusched.linux.attributes import cpus_of_replica
+from gpusched.linux.processes import die_with, halted
+from gpusched.linux.regular_files import open_regular
+from gpusched.model.plan import ReplicaSpec
+from gpusched.zygote.protocol import (
+    LAST,
+    MORE,
+    Forked,
+    ForkRequest,
+    Loading,
+    Ready,
+    Refused,
+    ZygoteMessage,
+    as_bytes,
+    command_of,
+    settles_at_start,
+)
+
+__all__ = ["Preload", "ZygoteState"]
+
+_LOAD_PATIENCE_S: Final = 180.0
+_FORK_PATIENCE_S: Final = 2.0
+_BUSY_PATIENCE_S: Final = 20.0
+_MOST_BYTES: Final = 1 << 16
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_ONE_THREAD: Final = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+}
+"""Libraries that start threads when they are loaded leave it here; forking.py gives each replica its number."""
+
+
+class ZygoteState(StrEnum):
+    """loading -> ready -> gone, or gone at once; where it is gone, replicas are started by exec."""
+
+    LOADING = "loading"
+    READY = "ready"
+    GONE = "gone"
+
+
+class Preload:
+    """The zygote of one job, a child of this process, which must be a subreaper, and single-threaded.
+
+    `pid` is None unless the zygote has to be waited for, `doing` what it does before it is ready, and `deadline` when
+    it is given up, on the monotonic clock.
+    """
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self.modules = modules
+        self.state = ZygoteState.GONE
+        self.pid: int | None = None
+        self.doing: str | None = None
+        self.deadline: float | None = None
+        self._control: socket.socket | None = None
+        self._settled: dict[str, str] = {}
+        self._started = 0.0
+        self._steps: list[tuple[str, str]] = []
+        self._end_is_told = False
+
+    def start(self, environ: Mapping[str, str], tmp: Path, cwd: str, log: Path) -> None:
+        """Start the zygote in the directory `cwd`, with the job's environment and its output in `log`."""
+        env = child_environment(environ, {"TMPDIR": str(tmp)}, _ONE_THREAD)
+        self._settled = settles_at_start(env)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._started = time.monotonic()
+        me, number = os.getpid(), str(theirs.fileno())
+        try:
+            with theirs, os.fdopen(open_regular(log, _APPEND), "ab") as output:
+                child = subprocess.Popen(
+                    [sys.executable, "-m", "gpusched.zygote.server", number, *self.modules],
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    preexec_fn=lambda: die_with(me),  # noqa: PLW1509 (see Children)
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._leave(f"could not start: {error}")
+            return
+        child.returncode = 0  # Children waits for it
+        self.pid, self.state, self.doing = child.pid, ZygoteState.LOADING, "preloading"
+        self.deadline = self._started + _LOAD_PATIENCE_S
+
+    def fileno(self) -> int | None:
+        """Return the descriptor that becomes readable when there is something to `hear`, None if there is none."""
+        return None if self._control is None else self._control.fileno()
+
+    def hear(self) -> None:
+        """Take in what the zygote has said, without waiting; give up one that has been loading for too long."""
+        while self._control is not None:
+            try:
+                self._control.setblocking(False)
+                said = self._control.recv(_MOST_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                said = b""
+            self._take(_understood(said))
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self._leave(f"did not finish {self.doing} within {_LOAD_PATIENCE_S:.0f} s")
+
+    def steps(self) -> list[tuple[str, str]]:
+        """Return what has become of the zygote since the last call, each step with its words."""
+        steps, self._steps = self._steps, []
+        return steps
+
+    def takes(self, spec: ReplicaSpec) -> bool:
+        """Return whether a fork can stand for the replica, now or once all is loaded.
+
+        Where it would not even start, exec is to say so.
+        """
+        if self.state is ZygoteState.GONE:
+            return False
+        command = command_of(spec.argv, sys.executable)
+        same = settles_at_start(spec.env).items() <= self._settled.items()
+        if command is None or not same or not os.access(spec.cwd, os.X_OK):
+            return False
+        return command.module or os.path.isfile(os.path.join(spec.cwd, command.target))  # noqa: PTH113, PTH118 (never raises)
+
+    def fork(self, starts: Sequence[Start]) -> list[int | None]:
+        """Have replicas forked, let them begin, and return their pids: they are children of this process.
+
+        None where there is none, so that another way must be taken. It takes milliseconds for each; a zygote that is
+        halted is ended after 2 s, and any after 20 s.
+        """
+        gates = [os.pipe2(os.O_CLOEXEC) for _ in starts]
+        try:
+            answer = self._ask(starts, [theirs for theirs, _ in gates])
+            if not isinstance(answer, Forked):
+                return [None] * len(starts)
+            for pid, start, (_, ours) in zip(answer.pids, starts, gates, strict=True):
+                if pid is not None:
+                    os.write(ours, b"x")
+                else:
+                    self._say("busy", f"the zygote could not fork {start.spec.replica.name}: {answer.message}")
+            return list(answer.pids)
+        finally:
+            for gate in gates:
+                for end in gate:
+                    os.close(end)
+
+    def _request(self, start: Start) -> ForkRequest:
+        return ForkRequest(
+            argv=tuple(map(os.fsencode, start.spec.argv)),
+            env=as_bytes(start.env),
+            cwd=os.fsencode(start.spec.cwd),
+            cpus=tuple(sorted(cpus_of_replica(start.spec.replica.cpus, start.attributes))),
+            threads=threads(start.env),
+            parent=os.getpid(),
+            attributes=start.attributes,
+        )
+
+    def _ask(self, starts: Sequence[Start], gates: Sequence[int]) -> ZygoteMessage | None:
+        if self._control is None:
+            return None
+        try:
+            self._control.settimeout(_FORK_PATIENCE_S)
+            for number, (start, gate) in enumerate(zip(starts, gates, strict=True), 1):
+                self._send(self._control, start, gate, LAST if number == len(starts) else MORE)
+            return self._answer(self._control)
+        except OSError as error:
+            self._leave(f"does not answer: {error.strerror or error}")
+        return None
+
+    def _send(self, control: socket.socket, start: Start, gate: int, word: bytes) -> None:
+        memory = os.memfd_create("fork request", os.MFD_CLOEXEC)
+        try:
+            os.write(memory, msgspec.msgpack.encode(self._request(start)))
+            socket.send_fds(control, [word], [memory, *start.streams, gate])
+        finally:
+            os.close(memory)
+
+    def _answer(self, control: socket.socket) -> ZygoteMessage | None:
+        """Wait for what the zygote says to a request. Raises OSError.
+
+        One that is halted is given up soon; one that runs gets the time that many busy processes may cost it.
+        """
+        deadline = time.monotonic() + _BUSY_PATIENCE_S
+        while True:
+            try:
+                said = control.recv(_MOST_BYTES)
+                break
+            except TimeoutError:
+                late = time.monotonic() > deadline
+                if self.pid is None or late or halted([self.pid], self.pid):
+                    patience = _BUSY_PATIENCE_S if late else _FORK_PATIENCE_S
+                    self._leave(f"did not fork a replica within {patience:.0f} s")
+                    return None
+        answer = _understood(said)
+        if not isinstance(answer, Forked):
+            self._take(answer)
+        return answer
+
+    def ended(self, how: str) -> None:
+        """Take in that the process of the zygote has ended, `how` it did, and that it is about to be reaped."""
+        self.hear()  # its last words
+        doing = f" while {self.doing}" if self.doing else ""
+        self.pid = None
+        self._leave(f"ended {how}{doing}")
+
+    def close(self) -> None:
+        """End the zygote: nothing is to be started any more."""
+        self._end_is_told = True
+        self._end()
+
+    def _take(self, said: ZygoteMessage | None) -> None:
+        match said:
+            case Loading():
+                self.doing = f"preloading {said.module}"
+                self._say("loading", self.doing)
+            case Ready():
+                self.state, self.doing, self.deadline = ZygoteState.READY, None, None
+                took = time.monotonic() - self._started
+                self._say("ready", f"preloaded {', '.join(self.modules)} in {took:.1f} s: replicas are forked")
+            case Refused():
+                self._leave(f"is not used: {said.message}")
+            case None:
+                self._end()  # how it ended, its parent is about to hear
+
+    def _say(self, step: str, words: str) -> None:
+        self._steps.append((step, words))
+
+    def _leave(self, why: str) -> None:
+        """Do without the zygote from now on, and say why, once."""
+        self._end()
+        if not self._end_is_told:
+            self._end_is_told = True
+            self._say("gone", f"the zygote {why}; from now on each replica imports for itself")
+
+    def _end(self) -> None:
+        self.state, self.deadline = ZygoteState.GONE, None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+def _understood(said: bytes) -> ZygoteMessage | None:
+    """Return what the zygote said, None if it has ended. What it cannot have said, a module wrote to its socket."""
+    if not said:
+        return None
+    try:
+        message: ZygoteMessage = msgspec.msgpack.decode(said, type=ZygoteMessage)
+    except msgspec.MsgspecError:
+        return Refused(message="a module has written to its socket")
+    return message

@@ -1,0 +1,184 @@
+"""The zygote: `python -m gpusched.zygote.server FD MODULE...` imports once what all replicas of a job need.
+
+Then it forks a replica whenever the supervisor asks for one over the socket FD. It stays single-threaded and uses
+nothing of what it imports: a fork gets one thread only, and every lock as it was. Where an import leaves more than
+modules behind, it refuses, and ends. The supervisor's side is client.py.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpusched.frameworks.forking import obstacle_to_fork
+from gpusched.zygote.protocol import DESCRIPTORS, LAST, Forked, Loading, Ready, Refused, ZygoteMessage
+from gpusched.zygote.replica import Fresh, Order, become
+
+__all__ = ["Zygote", "serve"]
+
+_MOST_WORDS: Final = 1000  # an error may tell more than a packet takes; all of it is in the zygote's log
+_THREADS_PATIENCE_S: Final = 0.5  # the kernel lists a thread for a moment longer than Python has joined it
+
+
+class Zygote:
+    """Imports `modules`, then answers requests on `control` until the other end is closed."""
+
+    def __init__(self, control: socket.socket, modules: Sequence[str]) -> None:
+        self._control, self._modules = control, modules
+
+    def load(self) -> bool:
+        """Import the modules; return whether this process may be forked now. What fails goes to stderr as well."""
+        gc.disable()  # a quarter of the time of TensorFlow's import goes into collections that find nothing
+        for module in self._modules:
+            self._say(Loading(module=module))
+            try:
+                importlib.import_module(module)
+            except BaseException as error:  # noqa: BLE001 (also SystemExit: whatever a module does, replicas start)
+                traceback.print_exc()
+                self._say(
+                    Refused(message=f"import {module}: {type(error).__name__}: {error}"[:_MOST_WORDS].rstrip(": "))
+                )
+                return False
+            why = obstacle_to_fork() or _further_threads()
+            if why is not None:
+                self._say(Refused(message=f"after the import of {module} it cannot be forked: {why}"))
+                return False
+        _open_streams()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # a fork hears them when it is the replica
+        gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
+        self._say(Ready())
+        return True
+
+    def serve(self) -> Order | None:
+        """Fork as often as the supervisor asks for it. Returns in each fork, with its order; in the zygote at the end.
+
+        A fork first becomes the leader of a session, so that from the moment on in which the supervisor hears of it, a
+        signal to its group reaches it, and none to the zygote's does.
+        """
+        while (orders := self._hear()) is not None:
+            mine = self._fork(orders)
+            for order in orders:
+                if order is not mine:
+                    order.close()
+            if mine is not None:
+                self._control.close()
+                return mine
+        return None
+
+    def _hear(self) -> list[Order] | None:
+        """Wait for requests, up to a last one. Returns None once there is nobody who could send one."""
+        orders: list[Order] = []
+        while True:
+            said, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
+            if len(descriptors) != DESCRIPTORS:
+                return None
+            orders.append(Order(descriptors))
+            if said == LAST:
+                return orders
+
+    def _fork(self, orders: list[Order]) -> Order | None:
+        """Fork a replica for each order and tell the supervisor of them. Returns the replica's own in each of them."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a module may have closed or replaced it
+                stream.flush()
+        read, write = os.pipe()
+        try:
+            middle = os.fork()
+        except OSError as error:
+            os.close(write)
+            self._say(Forked(pids=(None,) * len(orders), message=str(error.strerror)))
+        else:
+            if middle == 0:
+                os.close(read)
+                return _fork_each(orders, write)
+            os.close(write)
+            with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
+                os.waitpid(middle, 0)  # from now on the replicas are children of the supervisor, a subreaper
+            self._say(_forked(read, len(orders)))
+        os.close(read)
+        return None
+
+    def _say(self, message: ZygoteMessage) -> None:
+        self._control.send(msgspec.msgpack.encode(message))
+
+
+def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
+    """Be a zygote until the supervisor closes its end; return an order in each fork, None in the zygote itself."""
+    zygote = Zygote(control, modules)
+    try:
+        return zygote.serve() if zygote.load() else None
+    except (BrokenPipeError, ConnectionError):  # the supervisor is gone, or wants it no more
+        return None
+
+
+def _fork_each(orders: Sequence[Order], write: int) -> Order:
+    """Fork a replica for each order, and end. Returns only in the replicas, which have told their pids to `write`."""
+    for number, order in enumerate(orders):
+        try:
+            replica = os.fork() == 0
+        except OSError:
+            os._exit(1)
+        if replica:
+            os.setsid()
+            os.write(write, b"%d %d\n" % (number, os.getpid()))
+            os.close(write)
+            return order
+    os._exit(0)
+
+
+def _forked(read: int, asked: int) -> Forked:
+    """Return what the replicas have told, once each of them has closed its end."""
+    with open(read, "rb", closefd=False) as told:
+        words = [line.split() for line in told]
+    pids = {int(number): int(pid) for number, pid in words}
+    return Forked(
+        pids=tuple(map(pids.get, range(asked))),
+        message="" if len(pids) == asked else "the system allows no more processes",
+    )
+
+
+def _open_streams() -> None:
+    """Open the streams that a module has closed, or what comes with a request would get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 (stderr)
+        pass
+    os.close(descriptor)
+
+
+def _further_threads() -> str | None:
+    """Return which threads there are beside this one; none of them is harmless to a fork that we know of."""
+    deadline = time.monotonic() + _THREADS_PATIENCE_S
+    while len(found := os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 (pathlib is heavy)
+        if time.monotonic() > deadline:
+            names = sorted(_name(thread) for thread in found if int(thread) != os.getpid())
+            return f"it has left {len(names)} more thread{'s' if len(names) > 1 else ''} ({', '.join(names[:4])})"
+        time.sleep(0.01)
+    return None
+
+
+def _name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().strip()
+    except OSError:
+        return "ended"
+
+
+def main() -> None:
+    """Be a zygote, and in each fork the replica: its program runs in here, at the bottom of the stack."""
+    fresh = Fresh()
+    order = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    if order is not None:
+        become(order, fresh)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Who is told what while a group goes on: no cluster, and no clock."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from gpusched.engines.base import Seen
+from gpusched.engines.ray.group_state import KILL, STOP, Course
+from tests.patience import PATIENCE_S
+
+OVER = Seen(stage="succeeded")
+
+
+def test_with_the_end_all_parts_are_told_to_end_once_and_the_first_end_counts() -> None:
+    course, said = Course(), list[tuple[int, bytes]]()
+    course.begin_learner("tcp://a:1")
+    with (
+        course.part(0, "tcp://a:1", lambda line: said.append((0, line))),
+        course.part(1, "tcp://a:1", lambda line: said.append((1, line))),
+    ):
+        assert course.runs
+        course.end(OVER)
+        course.end(Seen(stage="cancelled"))
+    assert said == [(0, STOP), (1, STOP)]
+    assert course.ended == OVER
+    assert not course.runs
+
+
+def test_a_learner_that_begins_anew_has_all_others_begin_anew() -> None:
+    course, said = Course(), list[tuple[int, bytes]]()
+    course.begin_learner("tcp://a:1")
+    with course.part(1, "tcp://a:1", lambda line: said.append((1, line))):
+        course.begin_learner("tcp://b:1")
+    assert said == [(1, STOP)]
+    assert course.learner() == "tcp://b:1"
+
+
+def test_a_part_that_begins_too_late_is_told_so_at_once() -> None:
+    course, said = Course(), list[bytes]()
+    course.begin_learner("tcp://b:1")
+    with course.part(1, "tcp://a:1", said.append):
+        assert said == [STOP]
+    course.end(OVER)
+    with course.part(1, "tcp://b:1", said.append):
+        assert said == [STOP, STOP]
+
+
+def test_parts_wait_for_a_learner_or_the_end() -> None:
+    course = Course()
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(course.learner) for _ in range(2)]
+        course.begin_learner("tcp://a:1")
+        assert [one.result(PATIENCE_S) for one in waiting] == ["tcp://a:1", "tcp://a:1"]
+        course.lose_learner()
+        last = pool.submit(course.learner)
+        course.end(OVER)
+        assert last.result(PATIENCE_S) is None
+    course.pause(1e6)  # of a group that has ended: at once
+
+
+def test_who_is_in_a_hurry_has_them_killed() -> None:
+    course, said = Course(), list[bytes]()
+    course.begin_learner("tcp://a:1")
+    with course.part(0, "tcp://a:1", said.append):
+        course.end(OVER)
+        course.hurry()
+    assert said == [STOP, KILL]
+
+
+def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> None:
+    course = Course(needed=[frozenset({1, 2})])
+    course.begin_learner("tcp://a:1")
+    course.give_up(1, 1, "actor.1 crashed with code 3")
+    assert course.ended is None, "node 2 has actors"
+    course.begin_learner("tcp://b:1")
+    course.give_up(2, 2, "actor.2 crashed with code 3")
+    assert course.ended is None, "with another learner node 1 has begun anew"
+    course.give_up(1, 1, "actor.1 crashed with code 3")
+    assert course.ended is None, "that was said of the learner before"
+    course.give_up(1, 2, "actor.1 crashed with code 3")
+    told = "nobody is left that the learner could hear: actor.1 crashed with code 3"
+    assert course.ended == Seen(stage="failed", words=told)
+
+
+def test_a_part_whose_learner_is_over_waits_for_another_one_or_the_end() -> None:
+    course = Course()
+    course.begin_learner("tcp://a:1")
+    heard = course.learners
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(course.other_learner, heard)
+        course.lose_learner()
+        course.begin_learner("tcp://a:1")
+        assert waiting.result(PATIENCE_S)
+        last = pool.submit(course.other_learner, course.learners)
+        course.end(OVER)
+        assert not last.result(PATIENCE_S)

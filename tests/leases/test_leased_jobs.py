@@ -1,0 +1,322 @@
+"""A job and its lease: started once and only on what is still granted, freed when its processes are gone."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpusched.errors import HostFault
+from gpusched.jobs.guard_lock import has_begun, read_nonce
+from gpusched.jobs.lease_usage import current_leases
+from gpusched.jobs.start import await_supervisor, call_off, guard_alive, prepare, spawn, start, write_environ
+from gpusched.leases.directory import Hold, LeaseDirectory
+from gpusched.model.device import Device, DeviceProcess, Inventory
+from gpusched.model.lease import holders, shares_used
+from gpusched.model.status import JobState, ReplicaState
+from tests.supervisor.host import Host, Job, wait_until
+from tests.supervisor.leasing import committer, held, share
+from tests.supervisor.specs import python, replica
+
+STAY = ("sleep", "1000")
+HELD = [("actor.0", "GPU-a", 1450)]
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> LeaseDirectory:
+    return LeaseDirectory(tmp_path / "leases")
+
+
+def commit(leases: LeaseDirectory, one: Job) -> Hold:
+    with leases.locked():
+        return leases.commit(one.directory.path.name, [share(1450)], one.directory.path)
+
+
+def ready(host: Host, leases: LeaseDirectory, argv: tuple[str, ...] = STAY) -> tuple[Job, Hold]:
+    """A job that is leased and not started yet."""
+    one = host.prepare(replica("actor.0", argv, device="GPU-a"))
+    return one, commit(leases, one)
+
+
+def leased(host: Host, leases: LeaseDirectory, argv: tuple[str, ...] = STAY) -> Job:
+    """A job that runs on its lease, which the committer has let go of."""
+    one, hold = ready(host, leases, argv)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    return one
+
+
+def attempt(host: Host, one: Job, nonce: str) -> int:
+    """Start a guard and return its exit code, when it has ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(spawn(one.directory, nonce, host.environ(one)), 0)[1])
+
+
+def nothing_ran(one: Job, why: str) -> None:
+    assert one.pids() == []
+    assert not one.directory.status.exists()
+    assert not one.directory.log("actor.0").exists()
+    assert why in one.directory.supervisor_log.read_text()
+
+
+def test_a_job_holds_its_lease_by_itself_and_leaves_no_file(host: Host, leases: LeaseDirectory) -> None:
+    one = leased(host, leases)
+    assert held(leases) == HELD
+    assert leases.read()[0].guard == one.guard()
+    one.wait_running("actor.0")
+    one.stop()
+    one.wait_gone()
+    assert [path.name for path in leases.path.iterdir()] == ["lock"]
+
+
+def test_the_share_of_a_replica_that_has_ended_for_good_is_free_while_the_job_goes_on(
+    host: Host, leases: LeaseDirectory
+) -> None:
+    one = host.prepare(replica("actor.0", STAY, device="GPU-a"), replica("quick.0", ("true",), device="GPU-a"))
+    with leases.locked():
+        hold = leases.commit(one.directory.path.name, [share(1450), share(1450, "quick.0")], one.directory.path)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    wait_until(lambda: held(leases) == HELD, "only the actor's share is left")
+
+
+@pytest.mark.parametrize("others", [(), (("actor.1", STAY),)], ids=["at the end of the job", "while it goes on"])
+def test_a_share_is_held_until_what_fled_from_its_replica_has_ended(
+    host: Host, leases: LeaseDirectory, tmp_path: Path, others: tuple[tuple[str, tuple[str, ...]], ...]
+) -> None:
+    """It may have memory of the device: whoever were granted the share before its end would find too little."""
+    gate = tmp_path / "gate"
+    stray = f"trap '' TERM; while ! test -e {gate}; do sleep 0.05; done"
+    fled = ("sh", "-c", f'setsid sh -c "{stray}" & sleep 0.3')
+    replicas = [replica(name, argv, device="GPU-a") for name, argv in (("actor.0", fled), *others)]
+    one = host.prepare(*replicas, stop_grace_s=600.0)
+    with leases.locked():
+        hold = leases.commit(one.directory.path.name, [share(1450)], one.directory.path)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    wait_until(lambda: one.replica("actor.0").state is ReplicaState.EXITED, "the replica has ended")
+    wait_until(lambda: others != () or one.status.state is JobState.STOPPING, "the job waits for what is left")
+    assert held(leases) == HELD
+
+    gate.touch()
+    wait_until(lambda: held(leases) == [], "the share is free")
+
+
+def test_a_grant_that_has_lapsed_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
+    one = host.prepare(replica("actor.0", STAY, device="GPU-a"))
+    with committer(leases, one.directory.path) as process:
+        nonce = prepare(one.directory, one.directory.read_spec())
+        process.kill()
+    assert attempt(host, one, nonce) == 5
+    nothing_ran(one, "has lapsed: who committed it has ended")
+    assert leases.read() == ()
+    assert not has_begun(one.directory)
+
+
+def test_a_lapsed_grant_that_was_cleared_up_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases)
+    hold.withdraw()
+    assert attempt(host, one, prepare(one.directory, one.directory.read_spec())) == 5
+    nothing_ran(one, "is gone: who committed it has ended or has withdrawn it")
+
+
+def test_a_guard_waits_for_who_plans_before_it_takes_its_lease(host: Host, leases: LeaseDirectory) -> None:
+    """Who plans has read that the committer lives: the lease must not pass on, or lapse, at the same time."""
+    one, hold = ready(host, leases)
+    nonce = prepare(one.directory, one.directory.read_spec())
+    with leases.locked():
+        guard = spawn(one.directory, nonce, host.environ(one))
+        wait_until(lambda: guard_alive(one.directory), "the guard has the job")
+        hold.let_go()  # as if the committer had been killed
+        assert leases.read() == (), "so it is planned on"
+    assert os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) == 5
+    nothing_ran(one, "is gone: who committed it has ended")
+
+
+def test_a_lease_outlives_its_guard_until_the_processes_are_gone(host: Host, leases: LeaseDirectory) -> None:
+    one = leased(host, leases, python("ignore_term.py"))
+    one.wait_output("actor.0", "deaf\n")
+    pid = one.wait_running("actor.0")
+    os.kill(one.guard(), signal.SIGKILL)
+    while leases.read():
+        pass
+    assert not Path(f"/proc/{pid}").exists()
+    one.wait_gone()
+
+
+@pytest.mark.parametrize("victims", ["supervisor", "guard and supervisor"])
+def test_a_killed_supervisor_frees_the_lease(host: Host, leases: LeaseDirectory, victims: str) -> None:
+    one = leased(host, leases)
+    one.wait_running("actor.0")
+    guard = one.guard()
+    for pid in (guard, one.supervisor) if victims != "supervisor" else (one.supervisor,):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: leases.read() == (), "the lease is free")
+    one.wait_gone()
+    with leases.locked():
+        leases.read()
+    assert [path.name for path in leases.path.iterdir()] == ["lock"]
+
+
+def test_an_attempt_that_was_called_off_is_never_started(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases)
+    nonce = prepare(one.directory, one.directory.read_spec())
+    assert read_nonce(one.directory) == nonce
+    assert call_off(one.directory)
+    assert attempt(host, one, nonce) == 5
+    nothing_ran(one, "was called off")
+    assert not has_begun(one.directory)
+    hold.withdraw()
+
+
+def test_a_guard_without_a_nonce_starts_nothing_of_an_attempt_that_was_called_off(
+    host: Host, leases: LeaseDirectory
+) -> None:
+    one, hold = ready(host, leases)
+    prepare(one.directory, one.directory.read_spec())
+    assert call_off(one.directory)
+
+    assert attempt(host, one, read_nonce(one.directory)) == 5
+    assert not has_begun(one.directory)
+    hold.withdraw()
+
+
+def test_no_attempt_is_started_twice(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases, ("true",))
+    spec = one.directory.read_spec()
+    nonce = prepare(one.directory, spec)
+    assert attempt(host, one, nonce) == 0
+    assert has_begun(one.directory)
+    assert read_nonce(one.directory) == ""
+    hold.let_go()
+    again = commit(leases, one)
+    assert attempt(host, one, nonce) == 5
+    assert one.output("actor.0").count("attempt 0") == 1
+    again.withdraw()
+
+
+def test_a_job_that_runs_can_be_neither_started_nor_called_off(host: Host, leases: LeaseDirectory) -> None:
+    one = leased(host, leases)
+    assert guard_alive(one.directory)
+    assert not call_off(one.directory)
+    with pytest.raises(HostFault, match="still runs"):
+        prepare(one.directory, one.directory.read_spec())
+    assert held(leases) == HELD
+    one.stop()
+    wait_until(lambda: not guard_alive(one.directory), "the guard has ended")
+    assert call_off(one.directory)
+    assert has_begun(one.directory), "calling off does not make it not have been"
+
+
+def test_two_guards_of_one_attempt_start_it_once(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases, ("true",))
+    nonce = prepare(one.directory, one.directory.read_spec())
+    guards = [spawn(one.directory, nonce, host.environ(one)) for _ in range(5)]
+    codes = sorted(os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) for guard in guards)
+    assert codes == [0, 5, 5, 5, 5]
+    assert one.output("actor.0").count("attempt 0") == 1
+    hold.let_go()
+
+
+def test_a_next_attempt_begins_with_nothing_of_the_last_ones_status(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases, ("false",))
+    spec = one.directory.read_spec()
+    await_supervisor(one.directory, spawn(one.directory, prepare(one.directory, spec), host.environ(one)), spec)
+    hold.let_go()
+    assert one.wait_ended().state is JobState.FAILED
+    wait_until(lambda: not guard_alive(one.directory), "the guard has ended")
+    hold = commit(leases, one)
+    again = msgspec.structs.replace(spec, attempt=1)
+    nonce = prepare(one.directory, again)
+    assert one.status.state is JobState.QUEUED
+    assert one.directory.tmp.exists()
+    await_supervisor(one.directory, spawn(one.directory, nonce, host.environ(one)), again)
+    hold.let_go()
+    ended = one.wait_ended()
+    assert (ended.state, ended.attempt) == (JobState.FAILED, 1)
+
+
+def test_an_environment_in_a_file_is_all_that_the_job_has_and_the_file_goes(
+    host: Host, leases: LeaseDirectory, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    one, hold = ready(host, leases, ("sh", "-c", f"env -0 > {told}"))
+    nonce = prepare(one.directory, one.directory.read_spec())
+    mine = {**host.environ(one), "ODD": "a=b\nc\udcff", "EMPTY": ""}
+    write_environ(one.directory, mine)
+    assert one.directory.environ.stat().st_mode & 0o777 == 0o600
+    command = [sys.executable, "-m", "gpusched.supervisor", "--environment", str(one.directory.path), nonce]
+    subprocess.run(command, env={"ONLY_HERE": "1"}, check=True)
+    hold.let_go()
+    got = dict(os.fsdecode(entry).split("=", 1) for entry in told.read_bytes().split(b"\0") if entry)
+    assert {name: got[name] for name in ("ODD", "EMPTY", "MARKER")} == {
+        name: mine[name] for name in ("ODD", "EMPTY", "MARKER")
+    }
+    assert "ONLY_HERE" not in got
+    assert not one.directory.environ.exists()
+
+
+def test_what_is_called_off_leaves_no_environment_behind(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases)
+    prepare(one.directory, one.directory.read_spec())
+    write_environ(one.directory, {"SECRET": "1"})
+    assert call_off(one.directory)
+    assert not one.directory.environ.exists()
+    hold.withdraw()
+
+
+def test_who_waits_for_the_end_of_a_pipe_does_not_wait_for_the_job(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    hold.let_go()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b""
+    assert one.wait_running("actor.0")
+
+
+def test_a_wrong_command_line_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
+    one, hold = ready(host, leases)
+    for words in ([], [str(one.directory.path)], ["--other", str(one.directory.path), "nonce"]):
+        done = subprocess.run([sys.executable, "-m", "gpusched.supervisor", *words], capture_output=True, check=False)
+        assert done.returncode == 2
+    assert not has_begun(one.directory)
+    hold.withdraw()
+
+
+def test_a_process_that_left_its_replica_uses_the_share_all_the_same(host: Host, leases: LeaseDirectory) -> None:
+    one = leased(host, leases, python("daemonise.py"))
+    one.wait_output("actor.0", "daemon\n")
+    pid = one.wait_running("actor.0")
+    (away,) = [each for each in one.pids() if each not in (pid, one.supervisor, one.guard())]
+    found = current_leases(leases, inventory(DeviceProcess(pid=away, memory_mib=100)))
+    assert {each: lease.replica for each, lease in holders(found).items()}[away] == "actor.0"
+    assert shares_used(found)[away, "GPU-a"] == 1450
+
+
+def inventory(*processes: DeviceProcess) -> Inventory:
+    gpu = Device(index=0, uuid="GPU-a", name="V100", memory_total_mib=16160, processes=processes)
+    return Inventory(host="here", source="nvml", devices=(gpu,), cpus=(0,))
+
+
+def test_the_processes_of_a_replica_are_known_by_its_status_its_children_and_its_guard(
+    host: Host, leases: LeaseDirectory
+) -> None:
+    one = leased(host, leases, python("grandchildren.py"))
+    one.wait_output("actor.0", "deaf\n", times=2)
+    pid = one.wait_running("actor.0")
+    (child, *_) = [each for each in one.pids() if each not in (pid, one.supervisor, one.guard())]
+    seen = inventory(*(DeviceProcess(pid=each, memory_mib=100) for each in (pid, child, os.getpid())))
+    found = current_leases(leases, seen)
+    assert {each: lease.replica for each, lease in holders(found).items()} == {pid: "actor.0", child: "actor.0"}
+    assert shares_used(found) == {(pid, "GPU-a"): 1450, (child, "GPU-a"): 1450}
+    assert sum(lease.share_mib for lease in found) == 1450
+    one.directory.status.unlink()  # as for a job whose directory cannot be read from here
+    assert {each: lease.replica for each, lease in holders(current_leases(leases, seen)).items()} == {
+        pid: "actor.0",
+        child: "actor.0",
+    }

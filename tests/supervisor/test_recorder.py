@@ -1,0 +1,67 @@
+from pathlib import Path
+
+from gpusched.jobs.directory import create
+from gpusched.model.status import JobState
+from gpusched.supervisor.events import Record, Tick
+from gpusched.supervisor.machine import Machine
+from gpusched.supervisor.recorder import BootClock, Recorder
+from tests.supervisor.specs import job, replica
+
+
+class HandClock:
+    """A clock that goes by hand."""
+
+    def __init__(self) -> None:
+        self.moment = 100.0
+
+    def now(self) -> float:
+        return self.moment
+
+    def unix(self, moment: float) -> float:
+        return 1_000_000.0 + moment
+
+
+def test_a_status_is_saved_on_change_and_at_most_twenty_times_a_second(tmp_path: Path) -> None:
+    directory, clock = create(tmp_path, "snake"), HandClock()
+    spec = job(replica("part.0"))
+    recorder, machine = Recorder(directory, spec, clock), Machine(spec)
+    due = [recorder.due]
+    assert recorder.save(machine)
+    due.append(recorder.due)
+    assert due == [0.0, None], "at once, and then nothing to do while nothing changes"
+    for instruction in machine.handle(Tick(now=clock.now())):
+        if isinstance(instruction, Record):
+            recorder.note(instruction.move)
+    assert recorder.due == 100.05
+    clock.moment = recorder.due
+    assert recorder.save(machine)
+    status = directory.read_status()
+    assert status is not None
+    assert (status.state, status.replicas[0].since) == (JobState.STARTING, 1_000_100.0)
+
+
+def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    directory, clock = create(tmp_path, "snake"), HandClock()
+    spec = job(replica("part.0"))
+    recorder, machine = Recorder(directory, spec, clock), Machine(spec)
+    directory.events.mkdir()
+    for instruction in machine.handle(Tick(now=clock.now())):
+        if isinstance(instruction, Record):
+            recorder.note(instruction.move)
+    assert recorder.save(machine), "the status does not wait for the events"
+    due = recorder.due
+    assert due == 101.0
+    directory.events.rmdir()
+    assert recorder.save(machine)
+    assert recorder.due is None
+    assert len(directory.events.read_text().splitlines()) == 2
+    status = directory.read_status()
+    assert status is not None
+    assert "events.jsonl: not a file of ours, but a directory" in str(status.message)
+
+
+def test_the_clock_knows_unix_time() -> None:
+    clock = BootClock()
+    before = clock.now()
+    assert clock.now() >= before
+    assert clock.unix(before) > 1_600_000_000
