@@ -285,9 +285,9 @@ def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
 
 
 def _patience_s(text: str) -> int:
-    from gpusched.cli.times import parse_span
+    from gpusched.cli.times import parse_seconds
 
-    return max(1, min(round(parse_span(text, "--patience")), _DAY_S))
+    return max(1, min(round(parse_seconds(text, "--patience")), _DAY_S))
 
 
 def _gpus(engine: str, cluster: ClusterWish) -> int:

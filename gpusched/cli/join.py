@@ -178,6 +178,6 @@ def _host_name() -> str:
 
 
 def _whole_seconds(patience: str) -> int:
-    from gpusched.cli.times import parse_span
+    from gpusched.cli.times import parse_seconds
 
-    return max(1, round(parse_span(patience, "--patience")))
+    return max(1, round(parse_seconds(patience, "--patience")))

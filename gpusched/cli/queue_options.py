@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from gpusched.cli.daemon_link import complete_job
-from gpusched.cli.times import parse_moment, parse_span
+from gpusched.cli.times import parse_moment, parse_seconds, parse_span
 from gpusched.errors import UsageError
 
 __all__ = [
@@ -66,7 +66,7 @@ TimeLimit = Annotated[
 Grace = Annotated[
     str | None,
     typer.Option(
-        help="How long it may save its work once it is asked to end, such as 90s or 5m. [default: 10s]",
+        help="How long it may save its work once it is asked to end, such as 30 (seconds), 90s or 5m. [default: 10s]",
         metavar="SPAN",
     ),
 ]
@@ -118,7 +118,7 @@ def parse_grace(text: str | None) -> float:
     """Return `--grace` in seconds, the default where it was not given. Raises UsageError."""
     if text is None:
         return GRACE_S
-    span = parse_span(text, "--grace")
+    span = parse_seconds(text, "--grace")
     if not _SHORTEST_GRACE_S <= span <= _LONGEST_GRACE_S:
         raise UsageError(f"--grace: {text!r} is too {'short' if span < 1 else 'long'}", "give a span from 0.1s to 1h")
     return span

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpusched.errors import UsageError
 
-__all__ = ["parse_moment", "parse_span"]
+__all__ = ["parse_moment", "parse_seconds", "parse_span"]
 
 _SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _PARTS: Final = re.compile(
@@ -38,6 +38,12 @@ def parse_span(text: str, what: str) -> float:
     if not 0 < span <= _LONGEST_S:
         raise UsageError(f"{what}: {text!r} is {'no time at all' if span <= 0 else 'over 31 years'}", _SPAN_HINT)
     return span
+
+
+def parse_seconds(text: str, what: str) -> float:
+    """Read a span as parse_span does, where a bare number can only mean seconds (Slurm's limits are minutes)."""
+    is_bare = text.strip().replace(".", "", 1).isdecimal()
+    return parse_span(f"{text.strip()}s" if is_bare else text, what)
 
 
 def parse_moment(text: str, now: dt.datetime, what: str) -> float:

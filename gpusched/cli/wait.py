@@ -1,6 +1,7 @@
 """`gpusched wait`: return when jobs have ended, and say by the exit code how."""
 
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
@@ -71,7 +72,7 @@ def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Itera
 
 
 def _seconds(text: str) -> float:
-    from gpusched.cli.times import parse_span
+    from gpusched.cli.times import parse_seconds
 
-    bare = text.strip().replace(".", "", 1).isdecimal()
-    return 0.0 if bare and not float(text) else parse_span(f"{text}s" if bare else text, "--timeout")
+    is_zero = re.fullmatch(r"0+(\.0*)?", text.strip()) is not None
+    return 0.0 if is_zero else parse_seconds(text, "--timeout")

@@ -198,8 +198,9 @@ def _is_zombie(pid: int) -> bool:
     return True
 
 
-def test_the_grace_is_what_was_typed_and_its_end_is_told(command: Command) -> None:
-    queue(command, *FREE[1:], "--grace", "0.5s", "--", *python("ignore_term.py"))
+@pytest.mark.parametrize("half_a_second", ["0.5s", "0.5"])
+def test_the_grace_is_what_was_typed_and_its_end_is_told(command: Command, half_a_second: str) -> None:
+    queue(command, *FREE[1:], "--grace", half_a_second, "--", *python("ignore_term.py"))
     until(lambda: "deaf" in command.run("logs", "run-1").stdout, "it runs")
 
     told = command.run("stop", "run-1")
@@ -209,7 +210,9 @@ def test_the_grace_is_what_was_typed_and_its_end_is_told(command: Command) -> No
     assert "--- command.0: killed after its grace of 0.5 s: " in command.run("logs", "run-1").stdout
 
 
-@pytest.mark.parametrize(("span", "why"), [("0.01s", "too short"), ("2h", "too long"), ("30", "has no unit")])
+@pytest.mark.parametrize(
+    ("span", "why"), [("0.01s", "too short"), ("2h", "too long"), ("7200", "too long"), ("soon", "is not a span")]
+)
 def test_a_grace_out_of_bounds_is_refused(command: Command, span: str, why: str) -> None:
     told = command.run(*FREE, "--grace", span, "--", "true")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.cli.times import parse_moment, parse_span
+from gpusched.cli.times import parse_moment, parse_seconds, parse_span
 from gpusched.errors import UsageError
 
 NOW = dt.datetime(2026, 11, 21, 14, 30, 10).astimezone()
@@ -44,6 +44,17 @@ def test_what_is_no_span_is_told_with_the_option_and_what_to_give(text: str) -> 
 
     assert error.value.message.startswith("--time-limit: ")
     assert "1-12:00:00" in error.value.hint
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30), (" 0.5 ", 0.5), ("90s", 90), ("00:01:30", 90)])
+def test_where_it_can_only_mean_seconds_a_bare_number_does(text: str, seconds: float) -> None:
+    assert parse_seconds(text, "--grace") == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "", "1.2.3", "٣"])
+def test_what_is_no_number_of_seconds_is_refused_with_the_option(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--grace: "):
+        parse_seconds(text, "--grace")
 
 
 @given(st.text(max_size=12))
