@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.errors import NotLaunched, UsageError
 from gpusched.model.plan import Replica
-from gpusched.settings import PLACES
+from gpusched.settings import DRIVER_PATIENCE, PLACES
 from gpusched.units import FRACTION_ONE
 
 __all__ = [
@@ -242,7 +242,7 @@ def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_of_a_replica(name: str) -> bool:
-    return name.startswith("GPUSCHED_") and name not in PLACES
+    return name.startswith("GPUSCHED_") and name not in (*PLACES, DRIVER_PATIENCE)
 
 
 def _without_hook(env: Mapping[str, str]) -> list[str]:

@@ -26,10 +26,12 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.units import parse_fraction, parse_mib
 
 __all__ = [
+    "DRIVER_PATIENCE",
     "ENGINES",
     "HERE",
     "PLACES",
     "Settings",
+    "driver_patience_s",
     "load_settings",
     "machine_typed",
     "places",
@@ -39,6 +41,12 @@ __all__ = [
 
 PLACES: Final = ("GPUSCHED_CONFIG", "GPUSCHED_STATE_DIR", "GPUSCHED_RUNTIME_DIR", "GPUSCHED_LEASE_DIR")
 """The variables that name gpusched's directories, and its configuration file."""
+
+DRIVER_PATIENCE: Final = "GPUSCHED_DRIVER_PATIENCE"
+"""The variable with the seconds that NVML is waited for."""
+
+_DRIVER_PATIENCE_S: Final = 2.0
+_LONGEST_DRIVER_PATIENCE_S: Final = 600.0
 
 HERE: Final = "here"
 """What `--machine` calls this host, where `default_machine` names another."""
@@ -66,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     most_jobs: int = 64
     engine: str = "local"
     default_machine: str | None = None
+    driver_patience_s: float = _DRIVER_PATIENCE_S
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which another process finds the same directories, wherever it runs."""
@@ -81,6 +90,19 @@ def places(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: str(_given(environ, name)) for name in PLACES if environ.get(name)}
 
 
+def driver_patience_s(environ: Mapping[str, str]) -> float:
+    """Return how long NVML is waited for, in seconds. Raises UsageError for what is no number from 0.1 to 600."""
+    text = environ.get(DRIVER_PATIENCE) or str(_DRIVER_PATIENCE_S)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= _LONGEST_DRIVER_PATIENCE_S:  # noqa: PLR2004 (NaN fails this comparison too)
+        hint = f"give seconds from 0.1 to {_LONGEST_DRIVER_PATIENCE_S:g}, such as 10"
+        raise UsageError(f"{DRIVER_PATIENCE}={text!r} is no time to wait for the driver", hint)
+    return seconds
+
+
 def machine_typed(machine: str | None) -> str | None:
     """Return the machine that `--machine` names; None is this host, and so is `here`."""
     return None if machine == HERE else machine
@@ -91,6 +113,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     path = _config_path(environ)
     document = _read(path, required=bool(environ.get("GPUSCHED_CONFIG")))
     values: dict[str, object] = {"state_dir": _state_dir(environ), "runtime_dir": _runtime_dir(environ)}
+    values["driver_patience_s"] = driver_patience_s(environ)
     values["lease_dir"] = _lease_dir(environ, _runtime_dir(environ))
     for key, value in document.items():
         where = f"{path}: {key}"

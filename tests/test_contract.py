@@ -375,10 +375,12 @@ def test_the_end_of_a_learner_on_another_host_is_left_for_the_supervisor(lost: b
 
 def test_the_environment_outside_a_job_is_what_it_was_before() -> None:
     before = {"HOME": "/root", "PYTHONPATH": "/a", "GPUSCHED_STATE_DIR": "/state", "GPUSCHED_ANYTHING": "1"}
+    before |= {"GPUSCHED_DRIVER_PATIENCE": "9"}
     layers = (contract.resource_environment(LIMITED, XLA[0]), identity(LIMITED), {"TMPDIR": "/jobs/snake-4/tmp"})
     inside = contract.child_environment(before, *layers)
 
     assert inside["GPUSCHED_STATE_DIR"] == "/state"
+    assert inside["GPUSCHED_DRIVER_PATIENCE"] == "9", "a gpusched inside waits for the same driver"
     outside = contract.outside_environment(inside)
     assert {name: outside.get(name) for name in before} == before | {"GPUSCHED_ANYTHING": None}
     assert not {"TMPDIR", "CUDA_VISIBLE_DEVICES", "GPUSCHED_JOB", "GPUSCHED_VISIBLE_DEVICES"}.intersection(outside)

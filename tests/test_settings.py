@@ -113,6 +113,18 @@ def test_a_directory_that_is_no_utf_8_is_refused() -> None:
         load_settings({"HOME": "/home/ann", "GPUSCHED_STATE_DIR": "/tmp/\udcff"})
 
 
+def test_how_long_the_driver_is_waited_for_is_2_s_or_what_a_variable_says(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert load_settings(home).driver_patience_s == 2
+    assert load_settings(home | {"GPUSCHED_DRIVER_PATIENCE": "12.5"}).driver_patience_s == 12.5
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", "601", "10s"])
+def test_no_time_to_wait_for_the_driver_is_refused_with_its_variable(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="GPUSCHED_DRIVER_PATIENCE"):
+        load_settings({"HOME": str(tmp_path), "GPUSCHED_DRIVER_PATIENCE": text})
+
+
 def test_paths_in_variables_are_seen_from_here_once_and_handed_on_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]
     if machine is None:
         from gpusched.probe.nvml import NvmlProbe
 
-        probe = NvmlProbe()
+        probe = NvmlProbe(settings.driver_patience_s)
         return lambda: msgspec.structs.replace(_of_this_host(probe, settings), default_machine=settings.default_machine)
     return lambda: _of_another(machine, settings)
 

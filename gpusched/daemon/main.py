@@ -92,7 +92,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         without = jobs_without_database(database, settings.state_dir / "jobs")
         book = Book(Store.open(database))
         stack.callback(book.close)
-        probe, events = NvmlProbe(), NvmlEvents()
+        probe, events = NvmlProbe(settings.driver_patience_s), NvmlEvents()
         stack.callback(events.close)
         devices = Devices(settings, probe.read)
         devices.load()

@@ -54,9 +54,10 @@ def collect(environ: Mapping[str, str]) -> Facts:
         "software": lambda: _software(environ),
         "hook": lambda: _hook(environ),
     }
-    problem = None
+    problem, deadline_s = None, _DEADLINE_S
     try:
         settings = load_settings(environ)
+        deadline_s += max(0.0, settings.driver_patience_s - _NVML_S)
         looks |= {
             "devices": lambda: _devices(settings, environ),
             "places": lambda: place_facts(settings),
@@ -64,13 +65,13 @@ def collect(environ: Mapping[str, str]) -> Facts:
         }
     except GpuschedError as error:
         problem = (error.message, error.hint)
-    until = time.monotonic() + _DEADLINE_S
+    until = time.monotonic() + deadline_s
     readings = {name: Reading(look, f"doctor-{name}") for name, look in looks.items()}
     told: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name, reading in readings.items():
         if not reading.wait(until - time.monotonic()):
-            failed[name] = f"no answer within {_DEADLINE_S:g} s"
+            failed[name] = f"no answer within {deadline_s:g} s"
             continue
         try:
             told[name] = reading.result()
@@ -93,7 +94,7 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
     from gpusched.probe.drained import Drained, mark, read_drained
     from gpusched.probe.nvml import NvmlProbe
 
-    inventory = NvmlProbe(_NVML_S).read()
+    inventory = NvmlProbe(max(_NVML_S, settings.driver_patience_s)).read()
     leases: tuple[Lease, ...] = ()
     drained: dict[str, Drained] = {}
     drained_problem = None

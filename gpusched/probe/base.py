@@ -1,6 +1,7 @@
 """One question, `read_inventory`, and where its answer comes from. It must not know what is done with the answer."""
 
 import difflib
+import os
 from pathlib import Path
 from typing import Final
 
@@ -8,22 +9,24 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.probe.host import host_name, memory_mib, usable_cpus
+from gpusched.settings import driver_patience_s
 
 __all__ = ["read_inventory", "read_machine", "require_usable"]
 
 _NO_DEVICES: Final = "cpu"
 
 
-def read_inventory(machine: str | None, *, deadline_s: float = 2.0) -> tuple[Inventory, tuple[Lease, ...]]:
+def read_inventory(machine: str | None) -> tuple[Inventory, tuple[Lease, ...]]:
     """Return a snapshot of `machine`, and the leases saved with it (of a live host the jobs know them, not the probe).
 
     `machine` is None for this host, `cpu` for this host without its devices, the name of a profile such as
     `p3.8xlarge`, a description such as `4x16GiB` or `1x80GiB+2x24GiB`, or the path of a saved `gpusched status --json`.
-    `deadline_s` bounds how long NVML is waited for. A driver that does not work is told in the inventory's `problem`
-    (see `require_usable`). Raises UsageError for a machine that is none of these, HostFault for an unreadable file.
+    `$GPUSCHED_DRIVER_PATIENCE` bounds how long NVML is waited for. Of a driver that does not work the inventory's
+    `problem` says why (see `require_usable`). Raises UsageError for a machine that is none of these, HostFault for an
+    unreadable file.
     """
     if machine is None:
-        return _this_host(deadline_s), ()
+        return _this_host(), ()
     inventory, leases, _ = read_machine(machine)
     return inventory, leases
 
@@ -54,10 +57,10 @@ def require_usable(inventory: Inventory) -> Inventory:
     return inventory
 
 
-def _this_host(deadline_s: float) -> Inventory:
+def _this_host() -> Inventory:
     from gpusched.probe.nvml import NvmlProbe
 
-    probe = NvmlProbe(deadline_s)
+    probe = NvmlProbe(driver_patience_s(os.environ))
     inventory = probe.read()
     probe.close()
     return inventory

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.patience import DRIVER_PATIENCE_S, PATIENCE_S
 
 TOYS = Path(__file__).parent / "toys"
 
@@ -31,6 +31,7 @@ class Command:
         for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):  # a person's, which would choose devices for a test
             self.env.pop(name, None)
         self.env |= {"GPUSCHED_STATE_DIR": str(self.state), "GPUSCHED_RUNTIME_DIR": str(home / "run")}
+        self.env |= {"GPUSCHED_DRIVER_PATIENCE": str(DRIVER_PATIENCE_S)}
         self.env |= {"GPUSCHED_LEASE_DIR": str(home / "leases"), "HOME": str(home), **(env or {})}
 
     def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":

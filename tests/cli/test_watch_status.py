@@ -80,7 +80,9 @@ def test_it_can_be_suspended_and_brought_back(watched: Terminal) -> None:
 
 
 def test_keys_are_answered_while_nvml_does_not(stand_in: StandIn, tmp_path: Path) -> None:
-    terminal = watching(stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 600\n"), tmp_path)
+    terminal = watching(
+        stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 600\n", driver_patience_s=2), tmp_path
+    )
     try:
         terminal.see("reading the devices")
         terminal.type(b"q")
@@ -90,7 +92,9 @@ def test_keys_are_answered_while_nvml_does_not(stand_in: StandIn, tmp_path: Path
 
 
 def test_a_driver_that_never_answers_is_told(stand_in: StandIn, tmp_path: Path) -> None:
-    terminal = watching(stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 600\n"), tmp_path)
+    terminal = watching(
+        stand_in.host(f"{FOUR_V100}fault nvmlInitWithFlags * sleep 600\n", driver_patience_s=2), tmp_path
+    )
     try:
         terminal.see("waiting for NVML")
         terminal.see("NVML did not answer within 2 s")

@@ -144,8 +144,9 @@ def test_a_command_that_is_not_there_is_a_failed_job(daemon: Daemon) -> None:
 def test_a_driver_that_hangs_holds_up_no_answer_and_the_other_devices_are_used(
     tmp_path: Path, stand_in: StandIn
 ) -> None:
-    host = stand_in.host("gpus 2\nset * used 0\nfault nvmlDeviceGetTemperature 0 sleep 600\n")
-    daemon = Daemon(tmp_path, {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    host = stand_in.host("gpus 2\nset * used 0\nfault nvmlDeviceGetTemperature 0 sleep 600\n", driver_patience_s=2)
+    names = ("LD_LIBRARY_PATH", "NVML_STAND_IN", "GPUSCHED_DRIVER_PATIENCE")
+    daemon = Daemon(tmp_path, {name: host.env[name] for name in names})
     try:
         daemon.start()
         client = daemon.client()

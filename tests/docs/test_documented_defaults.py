@@ -19,7 +19,11 @@ PLACES: Final = dict(ROW.findall(REFERENCE))
 
 
 def test_the_reference_lists_each_variable_that_names_a_directory() -> None:
-    assert set(re.findall(r'"(GPUSCHED_\w+)"', inspect.getsource(settings))) == set(PLACES)
+    assert set(re.findall(r'"(GPUSCHED_\w+)"', inspect.getsource(settings))) == {*PLACES, settings.DRIVER_PATIENCE}
+
+
+def test_the_default_patience_with_a_driver_is_the_one_that_the_reference_lists() -> None:
+    assert f"`{settings.DRIVER_PATIENCE}` (default {settings.driver_patience_s({}):g})" in REFERENCE
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,16 @@ def test_a_driver_that_does_not_work_is_an_error(stand_in: StandIn, tmp_path: Pa
 
 
 def test_a_driver_that_hangs_holds_nothing_up(stand_in: StandIn, tmp_path: Path) -> None:
-    found = findings(on(stand_in, f"{WELL}fault nvmlInitWithFlags * sleep 600\n", tmp_path), code=5)
+    found = findings(
+        on(stand_in, f"{WELL}fault nvmlInitWithFlags * sleep 600\n", tmp_path, GPUSCHED_DRIVER_PATIENCE="1"), code=5
+    )
     assert "did not answer" in found["driver"]["found"]
     assert found["import-hook"]["state"] == "ok"
+
+
+def test_the_doctor_waits_for_a_slow_driver_as_long_as_the_setting_says(stand_in: StandIn, tmp_path: Path) -> None:
+    slow = on(stand_in, f"{WELL}fault nvmlInitWithFlags * sleep 11\n", tmp_path, GPUSCHED_DRIVER_PATIENCE="100")
+    assert findings(slow, code=0)["driver"]["state"] == "ok"
 
 
 def test_a_daemon_that_hangs_is_told(tmp_path: Path) -> None:

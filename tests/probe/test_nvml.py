@@ -208,18 +208,29 @@ def test_no_permission_for_any_device_is_a_problem_of_the_host(stand_in: StandIn
 
 
 def test_a_call_that_never_returns_costs_the_deadline_and_only_its_own_device(stand_in: StandIn) -> None:
-    host = stand_in.host(f"{SIXTY_FOUR}fault nvmlDeviceGetPowerUsage 7 sleep 600\n")
+    host = stand_in.host(f"{SIXTY_FOUR}fault nvmlDeviceGetPowerUsage 7 sleep 600\n", driver_patience_s=8)
     inventory = read(host)  # a hang would last as long as the stuck call, and longer than our patience
     devices = inventory["devices"]
     assert [device["index"] for device in devices if device["health"] != "ok"] == [7]
-    assert devices[7]["problem"] == "NVML did not answer within 2 s"
+    assert devices[7]["problem"] == "NVML did not answer within 8 s"
     assert (devices[7]["memory_used_mib"], devices[7]["temperature_c"], devices[7]["power_w"]) == (700, 37, None)
 
 
 @pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlSystemGetDriverVersion"])
 def test_a_start_that_never_returns_is_told_in_time(stand_in: StandIn, call: str) -> None:
-    inventory = read(stand_in.host(f"{FOUR_V100}fault {call} * sleep 600\n"))
-    assert (inventory["source"], inventory["problem"]) == ("nvml", "NVML did not answer within 2 s")
+    inventory = read(stand_in.host(f"{FOUR_V100}fault {call} * sleep 600\n", driver_patience_s=0.5))
+    assert (inventory["source"], inventory["problem"]) == ("nvml", "NVML did not answer within 0.5 s")
+
+
+def test_a_driver_that_is_slow_is_waited_for_as_long_as_the_setting_says(stand_in: StandIn) -> None:
+    slow = (
+        f"{FOUR_V100}fault nvmlInitWithFlags * sleep 3\n"  # as without persistence mode, where the first call wakes it
+    )
+    assert read(stand_in.host(slow, driver_patience_s=0.5))["problem"] == "NVML did not answer within 0.5 s"
+
+    inventory = read(stand_in.host(slow))
+
+    assert (inventory["problem"], len(inventory["devices"])) == (None, 4)
 
 
 AGAIN = """

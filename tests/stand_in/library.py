@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.patience import PATIENCE_S
+from tests.patience import DRIVER_PATIENCE_S, PATIENCE_S
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = Path(__file__).parent / "nvml.c"
@@ -77,18 +77,19 @@ class StandIn:
             argv = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-O1", *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o"]
             subprocess.run([*argv, str(library), str(SOURCE)], check=True)
 
-    def host(self, scenario: str, *, age: str = "today") -> "StandInHost":
+    def host(self, scenario: str, *, age: str = "today", driver_patience_s: float = DRIVER_PATIENCE_S) -> "StandInHost":
         """Return a host of that scenario; `age` is `today` or `r418`."""
         path = self._folder / f"scenario-{len(list(self._folder.iterdir()))}"
         path.write_text(scenario)
-        return StandInHost(path, self._folder / age)
+        return StandInHost(path, self._folder / age, driver_patience_s)
 
 
 class StandInHost:
     """A host whose NVML answers what a scenario says, for real subprocesses (the loader reads the path at start)."""
 
-    def __init__(self, scenario: Path, library: Path) -> None:
+    def __init__(self, scenario: Path, library: Path, driver_patience_s: float) -> None:
         self.env = os.environ | {"LD_LIBRARY_PATH": str(library), "NVML_STAND_IN": str(scenario)}
+        self.env["GPUSCHED_DRIVER_PATIENCE"] = str(driver_patience_s)
         self._scenario = scenario
 
     def change(self, scenario: str) -> None:
