@@ -139,7 +139,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
                 'overrun_grace = 10, most_jobs = 64, engine = "local", "slurm" or "ray", default_machine = "4x16GiB"',
             )
-    return _in_utf8(msgspec.convert(values, Settings))
+    settings = msgspec.convert(values, Settings)
+    real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue
+    return _in_utf8(msgspec.structs.replace(settings, state_dir=real))
 
 
 def _in_utf8(settings: Settings) -> Settings:

@@ -140,3 +140,11 @@ def test_paths_in_variables_are_seen_from_here_once_and_handed_on_whole(
     assert settings.lease_dir == tmp_path / "home" / "leases"
     assert load_settings(handed) == settings
     assert places(handed) == handed
+
+
+def test_a_state_directory_behind_a_link_is_one_place_under_both_names(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    by_variable = load_settings({"HOME": str(tmp_path), "GPUSCHED_STATE_DIR": str(tmp_path / "link" / "state")})
+    by_file = load_settings(written(tmp_path, 'state_dir = "link/state"'))
+    assert by_variable.state_dir == by_file.state_dir == tmp_path / "disk" / "state"

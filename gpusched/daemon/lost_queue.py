@@ -45,8 +45,8 @@ def jobs_without_database(database: Path, jobs: Path) -> list[str]:
         names = ", ".join(waiting[:_NAMED]) + (f" and {len(waiting) - _NAMED} more" * (len(waiting) > _NAMED))
         raise HostFault(
             f"{database} is empty, and what {names} {'is' if len(waiting) == 1 else 'are'} to run stood there alone",
-            f"put a copy in its place; or move it elsewhere, and a new one is made, in which {names} "
-            f"{'is' if len(waiting) == 1 else 'are'} lost; running jobs go on meanwhile",
+            "put a copy in its place; or move it and what begins with its name elsewhere: in a new one "
+            f"{names} {'is' if len(waiting) == 1 else 'are'} lost; running jobs go on meanwhile",
         )
     return []
 

@@ -74,6 +74,7 @@ _MOST_SPEC: Final = 128 << 20
 _MOST_STATUS: Final = 32 << 20
 _NOT_UNDERSTOOD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TMP: Final = "tmp"
+_GUARD_LOCK: Final = "guard.lock"
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -87,7 +88,7 @@ class JobDirectory:
         self.events = self.path / "events.jsonl"
         self.progress = self.path / "progress.jsonl"
         self.orders = self.path / "orders.jsonl"
-        self.guard_lock = self.path / "guard.lock"
+        self.guard_lock = self.path / _GUARD_LOCK
         self.lease = self.path / "lease"
         self.environ = self.path / "environ"
         self.tmp = self.path / _TMP
@@ -148,14 +149,7 @@ class JobDirectory:
 
         It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
         """
-        try:
-            descriptor = open_regular(self.guard_lock, os.O_RDONLY)
-        except OSError as error:
-            return error.errno in _OUT_OF_FILES
-        try:
-            return held(descriptor, 0, 1)
-        finally:
-            os.close(descriptor)
+        return _is_locked(self.guard_lock)
 
 
 def create(state_dir: Path, workload: str) -> JobDirectory:
@@ -369,11 +363,12 @@ def is_alive(status: JobStatus) -> bool:
 def _is_listed(path: str, ended_since: float) -> bool:
     """Return whether a job's directory has a spec, and its job has not ended long ago.
 
-    The last word of a supervisor changes the directory, and nothing for temporary files is left in it then.
+    The last word of a supervisor changes the directory, and nothing for temporary files is left in it then. A job can
+    remove that itself while it runs, but not the lock that its guard holds.
     """
     try:
         old = os.stat(path).st_mtime < ended_since  # noqa: PTH116 (there may be thousands)
-        if old and not os.access(f"{path}/{_TMP}", os.F_OK):
+        if old and not os.access(f"{path}/{_TMP}", os.F_OK) and not _is_locked(f"{path}/{_GUARD_LOCK}"):
             return False
         os.stat(f"{path}/spec.json")  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
@@ -381,6 +376,17 @@ def _is_listed(path: str, ended_since: float) -> bool:
     except OSError:  # it may not be looked into: read_job will say so
         return True
     return True
+
+
+def _is_locked(guard_lock: str | Path) -> bool:
+    try:
+        descriptor = open_regular(guard_lock, os.O_RDONLY)
+    except OSError as error:
+        return error.errno in _OUT_OF_FILES
+    try:
+        return held(descriptor, 0, 1)
+    finally:
+        os.close(descriptor)
 
 
 def _changed(path: Path) -> float:

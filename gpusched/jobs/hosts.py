@@ -89,7 +89,8 @@ def remove_keys_of_start(job: Path, network: Network | None) -> None:
 def remove_former_keys(job: Path, last: int) -> None:
     """Remove the keys of all starts of a job up to the `last`: one that was killed could not do so itself."""
     for keys in job.glob(f"{KEYS}.*"):
-        if int(keys.suffix[1:]) <= last:
+        start = keys.name.removeprefix(f"{KEYS}.")
+        if start.isascii() and start.isdigit() and int(start) <= last:  # anything else is none of ours
             remove_tree(keys)
 
 

@@ -107,7 +107,7 @@ class Recorder:
     def save(self, machine: Machine) -> bool:
         """Write events and status; return whether both are on disk now. What fails is tried again a second later.
 
-        Where something else is in the place of events.jsonl, they wait for it to go, and the status does not.
+        Where events.jsonl cannot be written, or is something else, they wait for that to go, and the status does not.
         """
         now = self._clock.now()
         self._next_save = now + _SAVE_EVERY_S
@@ -139,7 +139,7 @@ class Recorder:
             if self._events:
                 self._directory.append_events(self._events)
                 self._events.clear()
-        except NotRegularError as error:
+        except (NotRegularError, PermissionError) as error:
             problem = f"could not save the job's events: {error.filename}: {error.strerror}"
             if problem != self._events_problem:  # apart from other trouble, which it must not replace at each try
                 self._events_problem = problem

@@ -1,5 +1,6 @@
 """What waits in a database that is gone, or was cut to nothing, is not gone without a word."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,12 +34,46 @@ def test_an_empty_database_is_refused_where_jobs_wait_in_it(daemon: Daemon) -> N
 
     assert refused.returncode == 5
     assert f"{database(daemon)} is empty, and what {held} is to run stood there alone" in refused.stderr
-    assert "move it elsewhere" in refused.stderr
+    assert "move it and what begins with its name elsewhere" in refused.stderr
     assert database(daemon).stat().st_size == 0, "it is left as it was"
 
 
+def test_an_empty_database_after_a_kill_is_refused_and_what_runs_goes_on(daemon: Daemon) -> None:
+    daemon.start()
+    runs, held = daemon.shell("exec sleep 1000"), daemon.shell("true", hold=True)
+    daemon.wait(runs, JobState.RUNNING)
+    daemon.kill()
+    os.truncate(database(daemon), 0)
+
+    refused = daemon.command.run("daemon", "start")
+    assert refused.returncode == 5
+    assert f"what {held} is to run stood there alone" in refused.stderr
+    listed = {job["id"]: job["state"] for job in json.loads(daemon.command.run("ps", "--json").stdout)["jobs"]}
+    assert listed == {runs: "running", held: "queued"}
+
+    for left in daemon.state.glob("gpusched.db*"):
+        moved(left)
+    daemon.start()
+    assert (daemon.wait(held).state, daemon.job(runs).state) == (JobState.LOST, JobState.RUNNING)
+    assert daemon.command.run("stop", runs).returncode == 0
+    assert daemon.wait(runs).state is JobState.CANCELLED
+
+
+def test_where_only_jobs_that_run_stood_in_an_empty_database_a_new_one_has_them(daemon: Daemon) -> None:
+    daemon.start()
+    runs = daemon.shell("exec sleep 1000")
+    daemon.wait(runs, JobState.RUNNING)
+    daemon.kill()
+    for left in daemon.state.glob("gpusched.db*"):
+        os.truncate(left, 0)
+    daemon.start()
+    assert daemon.wait(runs, JobState.RUNNING).id == runs
+    assert daemon.command.run("stop", runs).returncode == 0
+    assert daemon.wait(runs).state is JobState.CANCELLED
+
+
 def moved(database: Path) -> None:
-    database.rename(database.with_name("elsewhere"))
+    database.rename(database.with_name(f"elsewhere-{database.name}"))
 
 
 @pytest.mark.parametrize("lose", [moved, Path.unlink])

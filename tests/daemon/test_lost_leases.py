@@ -76,6 +76,20 @@ def test_a_launch_plans_beside_a_job_without_the_file_of_its_lease(
     assert "MiB are leased" in launched.stdout
 
 
+def test_a_launch_plans_beside_a_job_that_has_neither_the_file_of_its_lease_nor_its_tmp(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.shell(STAY, need=part(0.9), machine=MACHINE)
+    daemon.wait(job, JobState.RUNNING)
+    removed(lease_of(daemon, job))
+    (daemon.state / "jobs" / job / "tmp").rmdir()
+    daemon.kill()
+
+    launched = daemon.command.run("launch", daemon.command.toy("for_ever.py"), "--machine", MACHINE, "--json")
+
+    assert launched.returncode == 3, launched.stdout + launched.stderr
+    assert "MiB are leased" in launched.stdout
+
+
 def test_the_daemon_counts_what_a_launch_holds_without_the_file_of_its_lease(daemon: Daemon) -> None:
     daemon.start()
     launch = daemon.command.start("launch", daemon.command.toy("for_ever.py"), "--machine", MACHINE)

@@ -252,6 +252,17 @@ def test_jobs_that_ended_long_ago_may_be_left_out_and_none_that_lives_is(tmp_pat
     assert [job.run_dir.rpartition("/")[2] for job in list_jobs(tmp_path, time.time() - 3600)] == ["snake-1", "snake-3"]
 
 
+def test_a_job_that_removed_its_tmp_long_ago_is_listed_while_its_guard_lives(tmp_path: Path) -> None:
+    directory = create(tmp_path, "snake")
+    running(directory)
+    directory.clear_tmp()
+    with directory.guard_lock.open("wb") as guard:
+        assert lock(guard.fileno(), 0)
+        os.utime(directory.path, (0, 0))
+        assert [one.state for one in list_jobs(tmp_path, time.time())] == [JobState.RUNNING]
+    assert list_jobs(tmp_path, time.time()) == ()
+
+
 def test_a_job_whose_guard_lives_is_not_lost_however_late_its_supervisor_is(tmp_path: Path) -> None:
     directory = create(tmp_path, "snake")
     directory.write_spec(msgspec.structs.replace(job(replica("actor.0")), prepared_s=0.0))

@@ -9,7 +9,7 @@ import pytest
 
 from gpusched.errors import NotFound, UsageError
 from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.hosts import addresses, join_key, learner_role, with_joined, with_network
+from gpusched.jobs.hosts import addresses, join_key, learner_role, remove_former_keys, with_joined, with_network
 from gpusched.jobs.network import check_network, keep_key, prepare_network
 from gpusched.joining.invitation import read_invitation
 from gpusched.joining.keys import listed, read_join_key, read_server_key, revoke
@@ -245,3 +245,10 @@ def test_all_addresses_are_told_as_the_one_that_others_would_reach() -> None:
     assert not found.everywhere
     assert reachable(Tcp("10.0.0.1", 5555)) == Tcp("10.0.0.1", 5555)
     assert socket.getaddrinfo(found.host, found.port)
+
+
+def test_a_file_that_somebody_left_beside_the_keys_of_a_start_harms_nothing(tmp_path: Path) -> None:
+    for name in ("keys", "keys.1", "keys.3", "keys.foo", "keys.²"):
+        (tmp_path / name).mkdir()
+    remove_former_keys(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keys", "keys.3", "keys.foo", "keys.²"]

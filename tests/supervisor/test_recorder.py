@@ -1,3 +1,7 @@
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpusched.jobs.directory import create
@@ -5,6 +9,7 @@ from gpusched.model.status import JobState
 from gpusched.supervisor.events import Record, Tick
 from gpusched.supervisor.machine import Machine
 from gpusched.supervisor.recorder import BootClock, Recorder
+from tests.supervisor.leasing import NOBODY
 from tests.supervisor.specs import job, replica
 
 
@@ -58,6 +63,36 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
     status = directory.read_status()
     assert status is not None
     assert "events.jsonl: not a file of ours, but a directory" in str(status.message)
+
+
+@contextmanager
+def ordinary_user() -> Iterator[Path]:
+    """Be somebody whom the mode of a file holds off, in a directory of theirs."""
+    before = os.geteuid()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        if before == 0:
+            os.chown(folder, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(before)
+
+
+def test_the_status_does_not_wait_for_events_that_may_not_be_written() -> None:
+    with ordinary_user() as state:
+        directory, clock = create(state, "snake"), HandClock()
+        spec = job(replica("part.0"))
+        recorder, machine = Recorder(directory, spec, clock), Machine(spec)
+        directory.events.touch(mode=0)
+        recorder.remark("job", "noticed", "something")
+        assert recorder.save(machine), "the status is on disk"
+        status = directory.read_status()
+        assert status is not None
+        assert "events.jsonl: Permission denied" in str(status.message)
+        directory.events.chmod(0o600)
+        assert recorder.save(machine)
+        assert "something" in directory.events.read_text()
 
 
 def test_the_clock_knows_unix_time() -> None:
