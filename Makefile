@@ -11,10 +11,10 @@ PROCS   ?= 4
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu test-clusters check lint format types lock bench bench-quick pictures wheel clean .venv-ray
+.PHONY: help setup demo test test-gpu test-clusters check lint format types lock bench bench-quick pictures sdist wheel release-check clean .venv-ray
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the environment (.venv) with the locked versions
 
@@ -53,6 +53,7 @@ format: $(READY) ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix .
 
 lock: ## Resolve the exact versions again
+	@$(UV) pip compile pyproject.toml $(LOCK_OPTIONS) --output-file requirements/base.txt
 	@$(UV) pip compile pyproject.toml --extra dev --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
 	@$(UV) pip compile pyproject.toml --extra dev --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
 	@$(UV) pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
@@ -78,8 +79,14 @@ bench-quick: $(READY) ## A first look at the same, in five minutes; writes nothi
 pictures: $(READY) ## Draw README's pictures of plan, launch and status again: four minutes of an idle host
 	@$(BIN)/python -m bench.pictures
 
+sdist: $(READY) ## Build the sdist into dist/
+	@$(BIN)/hatchling build --target sdist
+
 wheel: $(READY) ## Build the wheel into dist/
 	@$(BIN)/hatchling build --target wheel
+
+release-check: $(READY) ## Build sdist and wheel, install the wheel elsewhere, and run a job with it
+	@PYTHON=$(BIN)/python scripts/release-check
 
 clean: ## Remove what was made
 	@rm -rf $(VENV) .venv-ray dist .hypothesis .mypy_cache .ruff_cache
