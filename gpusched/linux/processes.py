@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 
 __all__ = [
     "GUARD_GONE",
@@ -24,6 +24,7 @@ __all__ = [
     "inherited",
     "kill_descendants",
     "parent",
+    "scan_below",
     "seconds_since_boot",
     "set_death_signal",
     "start_time",
@@ -35,6 +36,7 @@ GUARD_GONE = signal.SIGUSR1
 
 _PR_SET_PDEATHSIG = 1  # prctl(2), linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
+_LONGEST_PAUSE_S = 0.5
 _PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # bound once: a forked child must not load libraries
 
 
@@ -129,10 +131,16 @@ def _no_process(_one: Process) -> bool:
 
 
 def below(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[Process]:
-    """Return all processes below `pid`, zombies left out, parents before their children.
+    """Return all processes below `pid`, zombies left out, parents before their children; read by what each started.
 
-    What is `spared` is left out as well, with all below it.
+    What is `spared` is left out as well, with all below it. One may be missing whose sibling ended at this moment, and
+    of what is not below a subreaper one whose parent did: scan_below finds these, and reads every process of the host.
     """
+    return list(_walk(pid, spared))
+
+
+def scan_below(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[Process]:
+    """Return the same as `below`, by the parents of all processes of the host."""
     children: dict[int, list[Process]] = {}
     dead = set()
     for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
@@ -145,6 +153,32 @@ def below(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[Pro
     for one in found:
         found += [child for child in children.get(one.pid, ()) if not spared(child)]
     return [one for one in found if one.pid not in dead]
+
+
+def _walk(pid: int, spared: Callable[[Process], bool]) -> Iterator[Process]:
+    """Yield the processes of `below` as they are found, so that none has much time to change before it is signalled."""
+    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # noqa: PTH110 (a kernel without CONFIG_PROC_CHILDREN)
+        yield from scan_below(pid, spared)
+        return
+    waiting, seen = _children(pid), set[int]()
+    for child in waiting:
+        fields = None if child in seen else _stat(child)
+        seen.add(child)
+        if fields is not None and not _is_dead(fields) and not spared(one := Process(child, fields)):
+            yield one
+            waiting += _children(child)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the pids of what the threads of a process have started and not waited for; none if it is gone."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 (pathlib is heavy)
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 (pathlib is heavy)
+                found += map(int, file.read().split())
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        pass
+    return found
 
 
 def descendants(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[int]:
@@ -174,10 +208,7 @@ def wake(supervisor: int) -> None:
     """Have a supervisor and the guard above it go on, if they are halted, as by `kill -STOP $PPID` in a job."""
     for pid in (parent(supervisor), supervisor):
         if pid is not None and pid > 1:
-            try:
-                os.kill(pid, signal.SIGCONT)
-            except (ProcessLookupError, PermissionError):
-                continue
+            _send(pid, signal.SIGCONT)
 
 
 def halted(pids: list[int], group: int) -> bool:
@@ -187,33 +218,54 @@ def halted(pids: list[int], group: int) -> bool:
 
 
 def kill_descendants(patience_s: float, spared: Callable[[Process], bool] = _no_process) -> bool:
-    """SIGKILL every descendant of this process and reap them, for `patience_s` seconds at most; True if none is left.
+    """Kill all descendants of this process, a subreaper, and reap them; return whether none is left after `patience_s`.
 
-    What is `spared`, and what is below it, may live. A subreaper gets the orphans of those it kills, so that
-    repeating it finds what fled from its session too.
+    All are halted first, so that none starts another before it is killed. What is `spared`, and what is below it, may
+    live.
     """
     deadline = time.monotonic() + patience_s
-    me, pause_s = os.getpid(), 0.005
+    pause_s, halted_before = 0.005, set[tuple[int, int]]()
     while True:
-        left = descendants(me, spared)
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        _reap_all()
-        if not left or time.monotonic() > deadline:
-            return not left
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.2)
+        left = _halt_below(os.getpid(), spared, halted_before)
+        fresh = [one for one in left if (one.pid, one.start) not in halted_before]
+        halted_before.update((one.pid, one.start) for one in fresh)
+        late = time.monotonic() > deadline
+        for one in left if late or not fresh else ():
+            _send(one.pid, signal.SIGKILL)
+        if _reap_all() or not (left or scan_below(os.getpid(), spared)):
+            return True
+        if late:
+            return False
+        if not fresh:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _reap_all() -> None:
+def _halt_below(pid: int, spared: Callable[[Process], bool], before: Container[tuple[int, int]]) -> list[Process]:
+    """Halt each process below `pid` that was not halted `before`, as soon as it is found; return all of them."""
+    found = []
+    for one in _walk(pid, spared):
+        if (one.pid, one.start) not in before:
+            _send(one.pid, signal.SIGSTOP)
+        found.append(one)
+    return found
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _reap_all() -> bool:
+    """Wait for all children that have ended; return whether there is no other: then a subreaper has no descendant."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        return
+        return True
+    return False
 
 
 def _is_dead(fields: list[bytes]) -> bool:

@@ -26,7 +26,6 @@ __all__ = ["guard"]
 _FORWARDED = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*_FORWARDED, signal.SIGCHLD, signal.SIGHUP)
 _PATIENCE_S = 5.0
-_LAST_PATIENCE_S = 60.0
 _LOCK_PATIENCE_S = 20.0
 _NOT_STARTED = 5
 _MOST_NONCE = 200
@@ -66,7 +65,7 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
     gone = kill_descendants(_PATIENCE_S, outliving(path))
     _last_word(path, supervisor, status)
     if not gone:
-        kill_descendants(_LAST_PATIENCE_S, outliving(path))
+        _go_on_killing(path)
     _remove_socket(path)
     if lease is not None:
         _drop(lease[0])
@@ -186,6 +185,15 @@ def _watch(supervisor: int) -> int:
                 print(
                     f"the supervisor, process {supervisor}, was halted {how}: it goes on", file=sys.stderr, flush=True
                 )
+
+
+def _go_on_killing(path: str) -> None:
+    """Kill until no process is left, as long as it takes: until then the lease is held, which a device needs."""
+    print(
+        "some processes cannot be killed yet: the guard and the lease stay until they end", file=sys.stderr, flush=True
+    )
+    while not kill_descendants(_PATIENCE_S, outliving(path)):
+        continue
 
 
 def _remove_socket(path: str) -> None:

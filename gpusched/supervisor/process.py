@@ -20,7 +20,7 @@ import msgspec
 
 from gpusched.jobs.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
-from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, inherited
+from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, inherited, scan_below
 from gpusched.zygote.client import Preload, ZygoteState
 
 __all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner"]
@@ -178,6 +178,8 @@ class Children:
         if not fresh and not self._left:
             return []
         processes, told = self._below(), []
+        if not all(self._session(death.pid, processes) for death in (*fresh, *self._left.values())):
+            processes = self._scanned()  # an end gives a share back, so it must be certain
         for death in (*fresh, *self._left.values()):
             session = self._session(death.pid, processes)
             if not session or self._is_given_up(death.pid):
@@ -193,7 +195,7 @@ class Children:
 
     def strays(self) -> str:
         """Return a description of the processes that belong to no child any more, an empty text if there are none."""
-        return _described(self._strays(self._below()))
+        return _described(self._strays(self._below()) or self._strays(self._scanned()))
 
     def ask_strays(self) -> str:
         """Send SIGTERM to each session of strays, once; return a description of all strays.
@@ -204,6 +206,8 @@ class Children:
         if self._sweep_began is None:
             self._sweep_began = boot_ticks()
         strays = self._strays(self._below())
+        if not (strays or self._running or self._left):
+            strays = self._strays(self._scanned())
         for root in strays:
             known = (root.pid, root.start) in self._asked
             if root.parent == os.getpid() and not known and root.start < self._sweep_began:
@@ -212,6 +216,10 @@ class Children:
 
     def _below(self) -> list[Process]:
         return below(os.getpid(), self._spared())
+
+    def _scanned(self) -> list[Process]:
+        """Return the same and what `below` can miss, for what is decided once."""
+        return scan_below(os.getpid(), self._spared())
 
     def _sessions(self, pid: int) -> set[int]:
         """Return the sessions whose processes are the child `pid` and what it started, as far as they are below us."""

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,20 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.jobs.guard_lock import has_begun, read_nonce
 from gpusched.jobs.lease_usage import current_leases
-from gpusched.jobs.start import await_supervisor, call_off, guard_alive, prepare, spawn, start, write_environ
+from gpusched.jobs.start import (
+    await_supervisor,
+    call_off,
+    guard_alive,
+    prepare,
+    spawn,
+    start,
+    write_environ,
+)
 from gpusched.leases.directory import Hold, LeaseDirectory
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders, shares_used
 from gpusched.model.status import JobState, ReplicaState
+from tests.patience import PATIENCE_S
 from tests.supervisor.host import Host, Job, wait_until
 from tests.supervisor.leasing import committer, held, share
 from tests.supervisor.specs import python, replica
@@ -158,6 +168,54 @@ def test_a_killed_supervisor_frees_the_lease(host: Host, leases: LeaseDirectory,
     with leases.locked():
         leases.read()
     assert [path.name for path in leases.path.iterdir()] == ["lock"]
+
+
+@pytest.fixture
+def freezer(host: Host) -> Iterator[Path]:
+    """A cgroup whose processes not even SIGKILL ends while they are frozen, as those that wait for a broken disk."""
+    group = Path(f"/sys/fs/cgroup/freezer/gpusched-test-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"making a cgroup of version 1 is not allowed here: {error}")
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+    host.end()
+    wait_until(lambda: not (group / "cgroup.procs").read_text(), "the cgroup is empty")
+    group.rmdir()
+
+
+def switches(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_a_guard_never_gives_up_what_it_cannot_kill_and_keeps_the_lease(
+    host: Host, leases: LeaseDirectory, freezer: Path
+) -> None:
+    one, hold = ready(host, leases)
+    script = "import sys, gpusched.supervisor.guard as g; g._PATIENCE_S = 0.01; sys.exit(g.guard(*sys.argv[1:]))"
+    nonce = prepare(one.directory, one.directory.read_spec())
+    with one.directory.supervisor_log.open("wb") as log:
+        argv = [sys.executable, "-c", script, str(one.directory.path), nonce]
+        guard = subprocess.Popen(argv, env=host.environ(one), stderr=log, start_new_session=True)
+    pid = one.wait_running("actor.0")
+    hold.let_go()
+    (freezer / "cgroup.procs").write_text(str(pid))
+    (freezer / "freezer.state").write_text("FROZEN")
+    wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+
+    os.kill(one.status.supervisor_pid or 0, signal.SIGKILL)
+    wait_until(lambda: "cannot be killed yet" in one.directory.supervisor_log.read_text(), "the guard says so")
+    before = switches(guard.pid)
+    wait_until(lambda: switches(guard.pid) > before + 20, "it has tried again and again")
+    assert held(leases) == HELD
+
+    (freezer / "freezer.state").write_text("THAWED")
+    assert guard.wait(PATIENCE_S) == 1
+    assert leases.read() == ()
+    assert one.pids() == []
 
 
 def test_an_attempt_that_was_called_off_is_never_started(host: Host, leases: LeaseDirectory) -> None:

@@ -1,0 +1,130 @@
+"""How the processes of a job are found, ended and told from others, by the parts that do so."""
+
+import builtins
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpusched.jobs.spec import Start
+from gpusched.linux import processes
+from gpusched.linux.processes import become_subreaper, below, kill_descendants, scan_below
+from gpusched.supervisor.process import Children
+from tests.patience import PATIENCE_S
+from tests.supervisor.host import wait_until
+from tests.supervisor.specs import python, replica
+
+CHANGING = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        while True:
+            os.setsid()
+            if os.fork() != 0:
+                os._exit(0)
+time.sleep(1000)
+"""
+"""Four processes that change their pids and sessions as fast as the kernel lets them."""
+
+
+def alone(action: Callable[[], Any]) -> Any:
+    """Return what `action` returns in a forked process that has no other children, and keeps none."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            become_subreaper()
+            os.write(writer, json.dumps(action()).encode())
+            code = 0
+        finally:
+            kill_descendants(PATIENCE_S)
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        content = answer.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return json.loads(content)
+
+
+def start(children: Children, argv: tuple[str, ...]) -> int:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    (pid,) = children.spawn([Start(spec=replica("part.0", argv), env=dict(os.environ), streams=(nothing,) * 3)])
+    assert isinstance(pid, int)
+    return pid
+
+
+class Opened:
+    """Counts what is opened of /proc: by it the cost of a look grows, on any host."""
+
+    def __init__(self) -> None:
+        self.pids: set[int] = set()
+        vars(processes)["open"] = self._open
+        self._listdir = os.listdir
+        os.listdir = self._listed  # type: ignore[assignment]
+
+    def _open(self, path: str, mode: str = "r", **options: Any) -> Any:
+        self._note(path)
+        return builtins.open(path, mode, **options)  # noqa: PTH123 (in the place of the module's own)
+
+    def _listed(self, path: str) -> list[str]:
+        self._note(path)
+        return self._listdir(path)
+
+    def _note(self, path: str) -> None:
+        words = path.split("/")
+        self.pids.add(int(words[2]) if len(words) > 2 else 0)
+
+
+def test_while_a_job_stops_no_other_process_of_the_host_is_looked_at() -> None:
+    def look() -> list[list[int]]:
+        children = Children()
+        pid = start(children, python("grandchildren.py", "leave"))
+        wait_until(lambda: children.deaths() != [], "the first process has ended")
+        left = below(os.getpid())
+        opened = Opened()
+        for _ in range(3):
+            children.ask(pid, alone=False)
+            children.deaths()
+            children.ask_strays()
+        return [sorted(opened.pids), sorted({os.getpid(), *(one.pid for one in left)})]
+
+    opened, ours = alone(look)
+
+    assert opened == ours
+    assert len(ours) == 3
+
+
+def test_processes_are_found_by_what_each_thread_started() -> None:
+    script = "import subprocess, threading; threading.Thread(target=subprocess.run, args=(['sleep', '1000'],)).start()"
+
+    def look() -> int:
+        start(Children(), (sys.executable, "-c", script))
+        wait_until(lambda: len(below(os.getpid())) == 2, "both are found")
+        return len(scan_below(os.getpid()))
+
+    assert alone(look) == 2
+
+
+def test_where_the_kernel_does_not_list_children_all_processes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look() -> int:
+        start(Children(), ("sh", "-c", "sleep 1000 & wait"))
+        wait_until(lambda: len(scan_below(os.getpid())) == 2, "both run")
+        exists = os.path.exists
+        monkeypatch.setattr(os.path, "exists", lambda path: not str(path).endswith("children") and exists(path))
+        return len(below(os.getpid()))
+
+    assert alone(look) == 2
+
+
+def test_what_changes_its_pid_all_the_while_is_killed() -> None:
+    def kill() -> list[int]:
+        pid = start(Children(), (sys.executable, "-c", CHANGING))
+        wait_until(lambda: len(below(os.getpid())) > 3, f"all below {pid} run")
+        gone = kill_descendants(PATIENCE_S)
+        return [gone, len(scan_below(os.getpid()))]
+
+    assert alone(kill) == [True, 0]
