@@ -1,8 +1,9 @@
 """A command that stands in this process's place: it has the terminal, and this process its signals and exit code.
 
 The command runs in our process group (see the supervisor), so what a terminal sends reaches it by itself. What somebody
-sends to us alone, by kill(1), is passed on. A signal's si_code tells them apart: above 0 it is of the kernel. Within
-another job, that one's supervisor signals its whole session, and so the command as well: that is not passed on.
+sends to us alone, by kill(1), is passed on, and what somebody sends to the whole group is not: see GroupWitness. A
+signal's si_code tells them from the kernel's, of which it is above 0. Within another job, that one's supervisor signals
+its whole session, and so the command as well: that is not passed on.
 """
 
 import os
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from gpusched.cli.group_witness import GroupWitness
 from gpusched.errors import GpuschedError
 from gpusched.jobs.directory import JobDirectory
 from gpusched.jobs.guard_lock import has_begun
@@ -64,6 +66,7 @@ class Attached:
         self._early: list[int] = []
         self._begun = False
         self._interrupts = 0
+        self._witness = GroupWitness(_PASSED_ON)
         self._ignored = {number for number in _PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
 
     def wait(self) -> list[int]:
@@ -80,6 +83,7 @@ class Attached:
             self._early = [number for number in self._early if not self._send(number)]
         while (told := signal.sigtimedwait(_KEPT, 0)) is not None:
             self._take(told)
+        self._witness.close()
         deadline = time.monotonic() + _CLEARING_PATIENCE_S
         while guard_alive(self._directory) and time.monotonic() < deadline:  # the guard was killed
             time.sleep(_LOOK_EVERY_S)
@@ -99,7 +103,7 @@ class Attached:
         number, by_kernel = told.si_signo, told.si_code > 0
         if number in (signal.SIGCHLD, *self._ignored):
             return
-        foreign = not by_kernel and not self._is_ours(told.si_pid) and not self._is_for_all(told.si_pid)
+        foreign = not by_kernel and not self._has_command_had(number, told.si_pid)
         if number == signal.SIGTSTP:
             if foreign:
                 self._send(number)
@@ -129,6 +133,11 @@ class Attached:
         while time.monotonic() < deadline and not halted(descendants(self._guard), os.getpgrp()):
             time.sleep(_HALT_PATIENCE_S / 100)
 
+    def _has_command_had(self, number: int, sender: int) -> bool:
+        """Return whether the command has had a signal of `sender`, too. The witness first, while it has it fresh."""
+        to_group = self._witness.has_had(number, sender) and self._is_started()
+        return to_group or self._is_ours(sender) or self._is_for_all(sender)
+
     def _is_ours(self, pid: int) -> bool:
         """Return whether the process belongs to the job: what it sends to its group, the command has had itself."""
         return pid in descendants(self._guard)
@@ -145,6 +154,9 @@ class Attached:
         """Return whether the command has had the kernel's signal too: a hangup goes to a session's leader alone."""
         if number == signal.SIGHUP and os.getsid(0) == os.getpid():
             return False
+        return self._is_started()
+
+    def _is_started(self) -> bool:
         status = self._directory.read_status()
         return status is not None and any(one.pid is not None for one in status.replicas)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gpusched.linux.processes import parent
 from tests.cli.command import Command, until
 from tests.cli.foreground import FREE, running
 from tests.cli.queue import GPUSCHED, jobs, queue, until_state
@@ -153,11 +154,23 @@ def all_signals_taken(saver: Saver) -> None:
     The one of the higher number is of no harm to anything that it passes it on to.
     """
     for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            words = (entry / "cmdline").read_text().split("\0") if entry.name.isdigit() else []
-            if words[1:4] == [*GPUSCHED[1:], "run"] and str(saver.place) in " ".join(words):
+        if entry.name.isdigit():
+            words = _words(int(entry.name))
+            if not _is_command_line(words, saver) or _is_command_line(_words(parent(int(entry.name)) or 0), saver):
+                continue  # a command line forks one that only gets the signals of its group
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(entry.name), signal.SIGWINCH)
                 until(functools.partial(_has_taken, entry / "status", signal.SIGWINCH), "it has been taken")
+
+
+def _words(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
+
+
+def _is_command_line(words: list[str], saver: Saver) -> bool:
+    return words[1:4] == [*GPUSCHED[1:], "run"] and str(saver.place) in " ".join(words)
 
 
 def _has_taken(status: Path, number: int) -> bool:
@@ -165,6 +178,21 @@ def _has_taken(status: Path, number: int) -> bool:
         pending = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("ShdPnd:")]
         return not int(pending[0], 16) >> (number - 1) & 1
     return True
+
+
+def test_a_signal_to_the_whole_group_reaches_the_command_once(command: Command) -> None:
+    """It does so from the shell already: the command line, which has it as well, must not pass it on."""
+    saver = Saver(command.home, "bash")
+    program = ("--", *python("saver.py"), str(saver.place), "1")
+    with running(command, *FREE, *LONG, *program, process_group=0) as process:
+        saver.wait_for("ready")
+        until(lambda: command.job("run-1")["replicas"][0]["pid"], "the status shows it")
+        os.killpg(process.pid, signal.SIGTERM)
+        saver.wait_for("asked")
+        all_signals_taken(saver)
+        saver.save()
+
+        assert process.wait(PATIENCE_S) == 0
 
 
 def end_in_order(pid: int) -> None:
