@@ -5,8 +5,9 @@ whatever writes down what the nodes tell touches each second, where it is on a n
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ __all__ = [
     "learner_directory",
     "node_file",
     "read_node",
+    "read_nodes",
     "role_that_failed",
     "tell_engine",
     "with_nodes",
@@ -34,6 +36,7 @@ _LAST_WORDS: Final = "end.txt"
 _BEAT: Final = "beat"
 _SILENT: Final = "silent"
 _MOST_STATUS: Final = 32 << 20
+_MOST_FILES: Final = 4096  # of 1,024 nodes at most, and what is being written beside them
 _MOST_WORDS: Final = 1 << 16
 
 
@@ -44,7 +47,19 @@ def node_file(job: Path, number: int) -> Path:
 
 def read_node(job: Path, number: int) -> NodeStatus:
     """Return what node `number` of the job has told last. Raises OSError, msgspec.MsgspecError."""
-    return _decoded(node_file(job, number))
+    return _decoded(read_regular(node_file(job, number), _MOST_STATUS))
+
+
+def read_nodes(job: Path, nodes: int) -> Iterator[NodeStatus]:
+    """Yield what each of so many nodes of the job has told last. Raises OSError, msgspec.MsgspecError.
+
+    Of all files together it reads 32 MiB, and raises NotRegularError at the next.
+    """
+    left = _MOST_STATUS
+    for number in range(nodes):
+        content = read_regular(node_file(job, number), left)
+        left -= len(content)
+        yield _decoded(content)
 
 
 def beat_file(job: Path) -> Path:
@@ -87,7 +102,7 @@ def with_nodes(status: JobStatus) -> JobStatus:
     if status.engine is None:
         return status
     job = Path(status.run_dir)
-    told = [one.status for one in map(_read, _files(job)) if one is not None]
+    told = _readable(job)
     over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
     fault = _at_fault(told) if status.state is JobState.FAILED else None
     if over or silent:
@@ -131,21 +146,28 @@ def _at_fault(told: Sequence[JobStatus]) -> JobStatus | None:
     return next((one for one in reversed(failed) if any(each.role == role for each in one.replicas)), None)
 
 
+def _readable(job: Path) -> list[JobStatus]:
+    """Return what the nodes have told, first to last, as far as it can be read, and up to 32 MiB in all."""
+    found, left = [], _MOST_STATUS
+    for path in _files(job):
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            content = read_regular(path, left)
+            left -= len(content)
+            found.append(_decoded(content).status)
+    return found
+
+
 def _files(job: Path) -> list[Path]:
     try:
-        return sorted((job / _NODES).glob("*.json"), key=lambda path: (len(path.name), path.name))
+        with os.scandir(job / _NODES) as entries:
+            paths = [Path(entry) for entry in islice(entries, _MOST_FILES) if entry.name.endswith(".json")]
     except OSError:
         return []
+    return sorted(paths, key=lambda path: (len(path.name), path.name))
 
 
-def _read(path: Path) -> NodeStatus | None:
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return _decoded(path)
-    return None
-
-
-def _decoded(path: Path) -> NodeStatus:
-    return msgspec.json.decode(read_regular(path, _MOST_STATUS), type=NodeStatus)
+def _decoded(content: bytes) -> NodeStatus:
+    return msgspec.json.decode(content, type=NodeStatus)
 
 
 def _words(job: Path, file: str = _WORDS) -> str | None:

@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from gpusched.engines.cluster.node_recorder import Ledger, announce
 from gpusched.jobs.directory import JobDirectory, complete
-from gpusched.jobs.nodes import call_silent, learner_directory, tell_engine, with_nodes
+from gpusched.jobs.nodes import call_silent, learner_directory, node_file, read_nodes, tell_engine, with_nodes
+from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from tests.engines.groups import a_group
@@ -53,6 +55,18 @@ def test_the_replicas_of_all_nodes_are_those_of_the_job(tmp_path: Path) -> None:
         ("actor.1", "n2"),
     ]
     assert shown.replicas[0].log == str(job / "logs" / "learner.0.log")
+
+
+def test_of_files_that_a_job_has_grown_32_mib_are_read_in_all(tmp_path: Path) -> None:
+    job = a_directory(tmp_path)
+    for number in range(10):
+        status = msgspec.structs.replace(a_node(f"actor.{number}"), message="x" * (6 << 20))
+        node_file(job, number).parent.mkdir(exist_ok=True)
+        node_file(job, number).write_bytes(msgspec.json.encode(NodeStatus(host="n1", status=status)))
+    shown = [one.name for one in with_nodes(a_job(job)).replicas]
+    assert shown == [f"actor.{number}" for number in range(5)]
+    with pytest.raises(NotRegularError):
+        list(read_nodes(job, 10))
 
 
 def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gpusched.engines.cluster.keyring import order_of
 from gpusched.engines.cluster.node_recorder import Ledger
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.interpreter import module_options
-from gpusched.jobs.nodes import read_node, role_that_failed
+from gpusched.jobs.nodes import read_node, read_nodes, role_that_failed
 from gpusched.linux.files import make_private, replace_file
 from gpusched.model.group import Group, NodeOrder
 from gpusched.model.status import JobState
@@ -119,8 +119,8 @@ def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
         if _learner_attempt(order) > learner:
             return False
         with suppress(OSError, msgspec.MsgspecError):
-            job, nodes = Path(order.directory), range(len(order.group.nodes))
-            if role_that_failed([read_node(job, number).status for number in nodes]):
+            told = read_nodes(Path(order.directory), len(order.group.nodes))
+            if role_that_failed([one.status for one in told]):
                 return True
         time.sleep(_LOOK_EVERY_S)
     return True
