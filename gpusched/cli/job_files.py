@@ -5,6 +5,8 @@ The queue itself is known to the daemon alone. Of a job that waits in it there i
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +21,7 @@ __all__ = ["NOT_STARTED", "has_jobs", "has_queue", "job_names", "jobs_on_disk", 
 NOT_STARTED: Final = "it has not started, and no daemon answers: gpusched daemon start"
 _DATABASE: Final = "gpusched.db"
 _JOBS: Final = "jobs"
+_MOST_STATUS: Final = 32 << 20
 _SPEC, _STATUS, _PREPARED = "spec.json", "status.json", "logs"
 
 
@@ -52,17 +55,42 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
             raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
     if not names:
         return _none(settings)
-    from gpusched.jobs.directory import list_jobs
+    jobs = settings.state_dir / _JOBS
+    if ids:
+        return tuple(_job(jobs / job_id) for job_id in ids)
     from gpusched.model.status import JOB_TERMINAL
 
-    if ids:
-        return tuple(_job(settings.state_dir / _JOBS / job_id) for job_id in ids)
-    found = (*list_jobs(settings.state_dir), *_never_started(settings))
+    ends = _ends(jobs, names)
+    latest = sorted(ends, key=lambda name: (ends[name], name), reverse=True)
+    queue = has_queue(settings)
+    found = [job for name in names if name not in ends and (job := _listed(jobs / name, queue=queue))]
+    found += islice((job for name in latest if (job := _listed(jobs / name, queue=queue))), ended)
     live = [job for job in found if job.state not in JOB_TERMINAL]
     over = [job for job in found if job.state in JOB_TERMINAL]
     live.sort(key=lambda job: (job.created, job.id))
     over.sort(key=lambda job: (job.ended or job.created, job.id), reverse=True)
     return (*live, *over[:ended])
+
+
+def _ends(jobs: Path, names: Sequence[str]) -> dict[str, float]:
+    """Return when the jobs ended whose status says that they have, in Unix seconds. The rest of it is not looked at."""
+    import msgspec
+
+    from gpusched.linux.regular_files import read_regular
+    from gpusched.model.status import JOB_TERMINAL, JobState
+
+    class End(msgspec.Struct):
+        state: JobState
+        created: float = 0.0
+        ended: float | None = None
+
+    decoder, ends = msgspec.json.Decoder(End), {}
+    for name in names:
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            end = decoder.decode(read_regular(f"{jobs}/{name}/{_STATUS}", _MOST_STATUS))
+            if end.state in JOB_TERMINAL:
+                ends[name] = end.ended or end.created
+    return ends
 
 
 def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:
@@ -77,7 +105,18 @@ def _never_started(settings: Settings) -> tuple["JobStatus", ...]:
     if not has_queue(settings):
         return ()
     paths = [settings.state_dir / _JOBS / name for name in job_names(settings)]
-    return tuple(_shown(path) for path in paths if not any(_exists(path / part) for part in (_SPEC, _PREPARED)))
+    return tuple(_shown(path) for path in paths if not _is_prepared(path))
+
+
+def _listed(path: Path, *, queue: bool) -> "JobStatus | None":
+    """Return the job of a directory; None for what a start that failed has left, or a launch has just made."""
+    if _exists(path / _SPEC):
+        return _job(path)
+    return _shown(path) if queue and not _is_prepared(path) else None
+
+
+def _is_prepared(path: Path) -> bool:
+    return _exists(path / _SPEC) or _exists(path / _PREPARED)
 
 
 def _none(settings: Settings) -> tuple["JobStatus", ...]:
