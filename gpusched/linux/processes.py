@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterator
 
 __all__ = [
     "GUARD_GONE",
+    "STOP_PASSED_ON",
     "Process",
     "become_subreaper",
     "below",
@@ -33,6 +34,9 @@ __all__ = [
 
 GUARD_GONE = signal.SIGUSR1
 """What the kernel sends to the supervisor when the guard dies."""
+
+STOP_PASSED_ON = signal.SIGUSR2
+"""What the guard sends to the supervisor for a SIGTERM of its own, which the supervisor may have had as well."""
 
 _PR_SET_PDEATHSIG = 1  # prctl(2), linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36

@@ -18,7 +18,14 @@ from gpusched.jobs.guard_lock import BEGUN
 from gpusched.jobs.relatives import outliving
 from gpusched.leases.locks import GrantError, LockHeldError, take_over
 from gpusched.linux.file_locks import lock
-from gpusched.linux.processes import GUARD_GONE, become_subreaper, inherited, kill_descendants, set_death_signal
+from gpusched.linux.processes import (
+    GUARD_GONE,
+    STOP_PASSED_ON,
+    become_subreaper,
+    inherited,
+    kill_descendants,
+    set_death_signal,
+)
 from gpusched.linux.regular_files import open_regular, read_regular
 
 __all__ = ["guard"]
@@ -52,7 +59,9 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
         return _NOT_STARTED
     become_subreaper()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would leave nothing to wait for
-    signal.pthread_sigmask(signal.SIG_BLOCK, (*_WATCHED, GUARD_GONE))  # the supervisor unblocks when it has handlers
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, (*_WATCHED, GUARD_GONE, STOP_PASSED_ON)
+    )  # the supervisor unblocks when it has handlers
     me = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
@@ -170,7 +179,7 @@ def _watch(supervisor: int) -> int:
     while True:
         number = signal.sigwait(_WATCHED)
         if number in _FORWARDED:
-            os.kill(supervisor, signal.SIGTERM)
+            os.kill(supervisor, STOP_PASSED_ON)
         pid = -1
         while pid:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)

@@ -151,6 +151,21 @@ def test_a_second_signal_kills_at_once(host: Host, number: signal.Signals) -> No
     one.wait_gone()
 
 
+def test_a_signal_to_guard_and_supervisor_is_one_stop(host: Host, tmp_path: Path) -> None:
+    """As systemd sends it to a control group, and scancel to a process tree: what saves its work is not killed."""
+    one = host.start(replica("part.0", python("saver.py", str(tmp_path), "1")), stop_grace_s=3600.0)
+    wait_until((tmp_path / "ready-1").exists, "it runs")
+    os.kill(one.guard(), signal.SIGTERM)
+    wait_until(lambda: one.status.state is JobState.STOPPING, "the guard has passed it on")
+    os.kill(one.supervisor, signal.SIGTERM)
+    one.directory.status.unlink()
+    wait_until(one.directory.status.exists, "the supervisor has taken a turn since, in which it wrote it again")
+
+    (tmp_path / "release").touch()
+    assert one.wait_ended().state is JobState.CANCELLED
+    assert (tmp_path / "saved-1").exists()
+
+
 def test_a_hangup_is_ignored_and_a_stop_sent_to_the_guard_is_passed_on(host: Host) -> None:
     one = host.start(replica("part.0", STAY))
     one.wait_running("part.0")
