@@ -16,7 +16,7 @@ from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, 
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
-from gpusched.linux.files import make_private
+from gpusched.linux.files import make_private, require_descriptors
 from gpusched.linux.regular_files import read_regular
 from gpusched.settings import Settings, places
 
@@ -109,6 +109,7 @@ class Client:
             time.sleep(_LOOK_AGAIN_S)
         self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
+        require_descriptors()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0

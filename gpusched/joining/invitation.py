@@ -21,7 +21,7 @@ import msgspec
 import gpusched
 from gpusched.errors import ChannelError, HostFault, NotFound, ProtocolError, UsageError
 from gpusched.joining.keys import JoinKey, secure_client
-from gpusched.linux.files import replace_file
+from gpusched.linux.files import replace_file, require_descriptors
 from gpusched.linux.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def ask_to_join(endpoint: str, key: JoinKey | None, host: str, timeout_s: float)
     """
     import zmq
 
+    require_descriptors()
     context = zmq.Context()
     try:
         return _Asking(context, endpoint, key, host).answer(timeout_s)

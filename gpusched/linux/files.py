@@ -7,8 +7,9 @@ from pathlib import Path
 
 from gpusched.linux.regular_files import open_regular
 
-__all__ = ["make_private", "overwrite_file", "remove_tree", "replace_file"]
+__all__ = ["make_private", "overwrite_file", "remove_tree", "replace_file", "require_descriptors"]
 
+_OF_A_LINK = 7
 _BLOCK = 512  # the unit of st_blocks (stat(2))
 
 
@@ -82,3 +83,17 @@ def remove_tree(path: Path) -> None:
 
 def _move_aside(path: Path) -> None:
     path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
+
+
+def require_descriptors() -> None:
+    """Raise OSError (EMFILE, ENFILE) where fewer files can be opened now than a link takes: libzmq would abort.
+
+    A context and its socket take seven (libzmq 4.3: two epolls, five eventfds and sockets).
+    """
+    spare: list[int] = []
+    try:
+        for _ in range(_OF_A_LINK):
+            spare.append(os.open("/", os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 (those opened so far are closed)
+    finally:
+        for descriptor in spare:
+            os.close(descriptor)

@@ -1,5 +1,6 @@
 """What a person is told who mistypes, or types what no message can hold: clear words, in one line, with a way out."""
 
+import json
 import os
 import subprocess
 import sys
@@ -143,18 +144,49 @@ def test_where_too_few_files_may_be_open_no_directory_is_blamed(files: int, comm
     assert told.stderr.splitlines()[1] == "  hint: this shell lets a process open too few files: ulimit -n 1024"
 
 
+@pytest.mark.parametrize("files", [5, 7, 8, 9])
 @pytest.mark.parametrize("words", [("ps",), ("wait", "run-1")])
 def test_where_too_few_files_may_be_open_a_daemon_that_answers_makes_no_traceback(
-    words: tuple[str, ...], command: Command
+    words: tuple[str, ...], files: int, command: Command
 ) -> None:
     assert command.run("run", "--num-gpus", "0", "--", "true").returncode == 0
-    few = Command(command.home, within=("sh", "-c", 'ulimit -n 8; exec "$@"', "sh"))
+    few = Command(command.home, within=("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"))
 
     told = few.run(*words)
 
     assert told.returncode == 5
     assert "Traceback" not in told.stderr
     assert told.stderr.splitlines()[1] == "  hint: this shell lets a process open too few files: ulimit -n 1024"
+
+
+@pytest.mark.parametrize("files", [8, 16])
+@pytest.mark.parametrize(
+    "words",
+    ["run -d -- true", "wait run-1", "stop run-1", "hold run-1", "daemon start", "daemon status", "ps", "status"],
+)
+def test_where_too_few_files_may_be_open_what_json_was_asked_of_prints_json(
+    words: str, files: int, command: Command
+) -> None:
+    first, *rest = words.split()
+    few = Command(command.home, within=("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"))
+
+    told = few.run(
+        first, *(rest[:1] if first == "daemon" else ()), "--json", *(rest[1:] if first == "daemon" else rest)
+    )
+
+    document = json.loads(told.stdout)
+    assert (told.returncode == 0) == ("error" not in document)
+    assert told.stderr == ""
+
+
+def test_doctor_finds_that_too_few_files_may_be_open(command: Command) -> None:
+    assert command.run("run", "--num-gpus", "0", "--", "true").returncode == 0
+    few = Command(command.home, within=("sh", "-c", 'ulimit -n 8; exec "$@"', "sh"))
+
+    told = few.run("doctor", "--json")
+
+    assert told.returncode == 5, told.stderr
+    assert "open-files" in {each["check"] for each in json.loads(told.stdout)["findings"] if each["state"] == "error"}
 
 
 def test_the_list_of_commands_names_all_that_export_writes(command: Command) -> None:
