@@ -3,6 +3,7 @@
 It must not know what is said over the socket.
 """
 
+import errno
 import os
 import stat
 import struct
@@ -86,4 +87,16 @@ def listener(path: Path) -> int | None:
     pid, user, _ = _CREDENTIALS.unpack(told)
     if user != os.getuid():
         raise HostFault(f"{path}: user {user} listens there", "set GPUSCHED_RUNTIME_DIR to a directory of yours")
-    return int(pid)
+    return int(pid) if not pid or _exists(pid) else None
+
+
+def _exists(pid: int) -> bool:
+    """Return whether a process is there: one that was killed amid a fork leaves its socket open in the child.
+
+    The child of a daemon has closed it once it executes what it was forked for.
+    """
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno != errno.ESRCH
+    return True

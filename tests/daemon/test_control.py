@@ -16,6 +16,7 @@ from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Refused, Shutdow
 from gpusched.control.place import listener
 from gpusched.errors import HostFault, NoDaemon
 from gpusched.linux.file_locks import lock
+from gpusched.linux.processes import descendants
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 from tests.patience import PATIENCE_S
@@ -70,6 +71,27 @@ def test_ten_thousand_hostile_messages_change_nothing_but_a_counter(daemon: Daem
     assert after.malformed == len(messages)
     assert (after.pid, after.queued, after.running, daemon.jobs()) == (before.pid, 0, 0, ())
     assert daemon.log.count("dropped") <= 5
+
+
+def test_a_socket_that_a_forked_child_holds_open_has_no_listener_once_its_daemon_was_killed(tmp_path: Path) -> None:
+    place = tmp_path / "control.sock"
+    script = (
+        "import os, signal, socket, sys, time",
+        "one = socket.socket(socket.AF_UNIX)",
+        f"one.bind({str(place)!r})",
+        "one.listen()",
+        "if os.fork() == 0: time.sleep(1000)",  # as a guard before it executes its program
+        "signal.pause()",
+    )
+    with subprocess.Popen([sys.executable, "-c", "\n".join(script)], start_new_session=True) as daemon:
+        try:
+            until(lambda: listener(place) == daemon.pid, "it listens")
+            until(lambda: descendants(daemon.pid), "its child holds the socket, too")
+            daemon.kill()
+            daemon.wait()
+            assert listener(place) is None
+        finally:
+            os.killpg(daemon.pid, signal.SIGKILL)
 
 
 def test_a_peer_whose_request_is_not_understood_is_told(daemon: Daemon) -> None:
