@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 import gpusched
+from gpusched.interpreter import module_options
 from gpusched.model.workload import Workload
 
 __all__ = ["PLACEHOLDER", "Chosen", "active_python", "with_active_python"]
@@ -41,17 +42,36 @@ class Chosen(NamedTuple):
 
 
 def with_active_python(workload: Workload, environ: Mapping[str, str]) -> Chosen:
-    """Return the workload with the active environment's interpreter in its commands, if it runs by that."""
+    """Return the workload with the active environment's interpreter in its commands, if it runs by that.
+
+    One that comes with gpusched imports nothing from the working directory: a folder `platform` there is a person's.
+    """
     python = active_python(environ)
     brought = workload.path is None or workload.path.resolve().is_relative_to(_BROUGHT.resolve())
+    if brought:
+        return Chosen(_safe_path(workload), None)
     asks = any(PLACEHOLDER in word for role in workload.roles for word in role.command)
-    if python is None or brought or not asks:
+    if python is None or not asks:
         return Chosen(workload, None)
     roles = tuple(
         replace(role, command=tuple(_IN_BRACES.sub(lambda found: found[1] or python, word) for word in role.command))
         for role in workload.roles
     )
     return Chosen(replace(workload, roles=roles), python)
+
+
+def _safe_path(workload: Workload) -> Workload:
+    try:
+        options = module_options(os.getcwd())  # noqa: PTH109 (the form of its argument)
+    except OSError:  # the directory is gone, which its start refuses
+        return workload
+    roles = tuple(
+        replace(role, command=(PLACEHOLDER, *options, *role.command[2:]))
+        if role.command[:2] == (PLACEHOLDER, "-m")
+        else role
+        for role in workload.roles
+    )
+    return replace(workload, roles=roles)
 
 
 def active_python(environ: Mapping[str, str]) -> str | None:

@@ -55,8 +55,11 @@ def supervise(path: Path, guard: int, streams: Streams | None) -> JobState:
 
 def _preload(spec: JobSpec) -> Preload | None:
     """Return what imports what all replicas need, if there is something, and a replica that a fork can stand for."""
-    modules = modules_to_preload(spec.preload, os.environ)
-    return None if spec.attached or not modules or not _forkable(spec) else Preload(modules)
+    modules, forkable = modules_to_preload(spec.preload, os.environ), _forkable(spec)
+    if spec.attached or not modules or not forkable:
+        return None
+    first = command_of(forkable[0].argv, sys.executable)
+    return Preload(modules, safe_path=first is not None and first.safe_path)
 
 
 def _forkable(spec: JobSpec) -> list[ReplicaSpec]:

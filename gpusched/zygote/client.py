@@ -67,11 +67,11 @@ class Preload:
     """The zygote of one job, a child of this process, which must be a subreaper, and single-threaded.
 
     `pid` is None unless the zygote has to be waited for, `doing` what it does before it is ready, and `deadline` when
-    it is given up, on the monotonic clock.
+    it is given up, on the monotonic clock. With `safe_path` it runs as `python -P`, as the replicas that it is for do.
     """
 
-    def __init__(self, modules: tuple[str, ...]) -> None:
-        self.modules = modules
+    def __init__(self, modules: tuple[str, ...], *, safe_path: bool = False) -> None:
+        self.modules, self._safe_path = modules, safe_path
         self.state = ZygoteState.GONE
         self.pid: int | None = None
         self.doing: str | None = None
@@ -89,10 +89,11 @@ class Preload:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._started = time.monotonic()
         me, number = os.getpid(), str(theirs.fileno())
+        options = ["-P"] if self._safe_path else []
         try:
             with theirs, os.fdopen(open_regular(log, _APPEND), "ab") as output:
                 child = subprocess.Popen(
-                    [sys.executable, "-m", "gpusched.zygote.server", number, *self.modules],
+                    [sys.executable, *options, "-m", "gpusched.zygote.server", number, *self.modules],
                     env=env,
                     cwd=cwd,
                     stdin=subprocess.DEVNULL,
@@ -142,6 +143,8 @@ class Preload:
         command = command_of(spec.argv, sys.executable)
         same = settles_at_start(spec.env).items() <= self._settled.items()
         if command is None or not same or not os.access(spec.cwd, os.X_OK):
+            return False
+        if command.safe_path != self._safe_path:
             return False
         return command.module or os.path.isfile(os.path.join(spec.cwd, command.target))  # noqa: PTH113, PTH118 (never raises)
 

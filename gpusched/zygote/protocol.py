@@ -40,11 +40,15 @@ _AT_START: Final = re.compile(r"PYTHON|LD_|GLIBC_TUNABLES|MALLOC_|LANG$|LC_")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python command line, read: `python [-u] -m TARGET ARGUMENTS`, or `python [-u] TARGET ARGUMENTS` for a file."""
+    """A Python command line, read: `python [-u] [-P] -m TARGET ARGUMENTS`, or without the `-m` for a file.
+
+    `safe_path` is -P, which the interpreter that a fork has must have been started with, too.
+    """
 
     target: str
     module: bool
     unbuffered: bool
+    safe_path: bool
     arguments: tuple[str, ...]
 
 
@@ -97,18 +101,25 @@ def command_of(argv: Sequence[str], interpreter: str) -> Command | None:
     """Return `argv` as a command of Python that a fork can stand for, or None.
 
     It must be run by `interpreter`, under this or another name in the same directory, by which Python finds a virtual
-    environment. Of the options only -u can be given to an interpreter that runs already.
+    environment. Of the options only -u can be given to an interpreter that runs already; with -P it has to run.
     """
     if not argv or not _is_same(argv[0], interpreter):
         return None
     words = list(argv[1:])
-    unbuffered = words[:1] == ["-u"]
-    del words[: int(unbuffered)]
+    options = set[str]()
+    while words[:1] in (["-u"], ["-P"]):
+        options.add(words.pop(0))
     module = words[:1] == ["-m"]
     del words[: int(module)]
     if not words or words[0].startswith("-") or not (module or words[0].endswith(".py")):
         return None
-    return Command(target=words[0], module=module, unbuffered=unbuffered, arguments=tuple(words[1:]))
+    return Command(
+        target=words[0],
+        module=module,
+        unbuffered="-u" in options,
+        safe_path="-P" in options,
+        arguments=tuple(words[1:]),
+    )
 
 
 def settles_at_start(env: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,15 @@ def test_nor_does_python_m_import_them(command: Command, mine: Path) -> None:
         shutil.rmtree(mine / name)
 
     assert ran(command, (*MODULE, *FREE), mine).endswith("frameworks/hook \n")
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="the workload needs TensorFlow")
+def test_nor_do_the_processes_of_a_workload_that_comes_with_gpusched(command: Command, mine: Path) -> None:
+    ran(command, (*CONSOLE, "launch", "averaging", "--procs", "1", "--rounds", "1", "--machine", "cpu"), mine)
+
+    folder = command.state / "jobs" / "averaging-1"
+    assert [one["restarts"] for one in command.job("averaging-1")["replicas"]] == [0, 0]
+    assert "of a person was imported" not in "".join(log.read_text() for log in (folder / "logs").iterdir())
 
 
 def test_what_is_on_pythonpath_is_for_the_command_alone(command: Command, mine: Path) -> None:

@@ -210,3 +210,16 @@ def test_what_a_preloaded_module_changes_harms_no_replica(place: Preloading, tex
     assert one.wait_ended().state is JobState.SUCCEEDED, one.output("part.0")
     before = "elsewhere" in text
     assert one.output("part.0").splitlines()[1] == f"True /dev/null {int(before)} {before}"
+
+
+def test_what_imports_nothing_from_its_directory_is_forked_by_a_zygote_that_does_not_either(
+    place: Preloading,
+) -> None:
+    place.write("platform", "raise RuntimeError('the platform of a person was imported')")
+    place.write("main", "import colorsys, platform, sys; print(preloaded_before, sys.flags.safe_path)")
+    program = place.directory / "main.py"
+    program.write_text("import sys; preloaded_before = 'colorsys' in sys.modules\n" + program.read_text())
+
+    one = place.start(place.python("part.0", "-P", "main.py"), preload=("colorsys",))
+
+    one.wait_output("part.0", "True True")
