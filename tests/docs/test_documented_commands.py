@@ -30,7 +30,9 @@ WORKLOADS: Final = {
 ONLY_NAMED: Final = ("MissingParameter", "BadOptionUsage")
 """The errors of a command that a sentence names without its arguments, as in `gpusched keys new`."""
 
-OF_OTHER_PROGRAMS: Final = frozenset(option for action in soak_parser()._actions for option in action.option_strings)
+OF_OTHER_PROGRAMS: Final = frozenset(
+    ("--shutdown-timeout", *(option for action in soak_parser()._actions for option in action.option_strings))
+)
 """Options that documents quote of programs that are not gpusched."""
 
 
