@@ -118,7 +118,7 @@ class Attached:
         """Kill what is left of the command at a second Ctrl-C, if it has ended itself: it cannot decide any more."""
         self._interrupts += 1
         status = self._directory.read_status()
-        if status is not None and self._interrupts > 1:
+        if status is not None and status.replicas and self._interrupts > 1:
             pid = status.replicas[0].pid
             if pid is not None and start_time(pid) is None:
                 self._order(status, StopOrder(message="stopped by a second Ctrl-C", kill=True))
@@ -145,7 +145,7 @@ class Attached:
     def _is_for_all(self, pid: int) -> bool:
         """Return whether the process is the supervisor of a job around this one, and signals the command itself."""
         status = self._directory.read_status() if is_supervisor_above(pid) else None
-        command = None if status is None else status.replicas[0].pid
+        command = status.replicas[0].pid if status is not None and status.replicas else None
         with suppress(OSError):  # it has just ended
             return command is not None and os.getsid(command) == os.getsid(0)
         return True
@@ -165,6 +165,8 @@ class Attached:
         status = self._directory.read_status()
         if status is None:
             return False
+        if not status.replicas:  # it was stopped before it could start
+            return True
         (command,) = status.replicas
         if command.state in REPLICA_TERMINAL:
             return True

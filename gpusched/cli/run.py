@@ -109,8 +109,7 @@ def _in_the_foreground(link: Link, submission: "Submission") -> int:
             for left in reversed(range(_STARTS)):
                 turn = _await_turn(link, job)
                 if not turn.come:
-                    told = f": {turn.job.message}" if turn.job.message else ""
-                    raise JobFailed(f"{job} was {turn.job.state} before it could start{told}")
+                    raise _ended_before_start(turn.job)
                 code = _attached(link, turn.job, again=left > 0)
                 if code is not None:
                     return code
@@ -170,8 +169,15 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
             return _BY_SIGNAL + asked[0]
         words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
         raise HostFault(f"{job.id} did not start: {words[0]}", f"see {directory.supervisor_log}")
+    if not ended.replicas:  # it was stopped after its turn had come
+        raise _ended_before_start(ended)
     _tell_end(ended)
     return exit_code(ended)
+
+
+def _ended_before_start(job: "JobStatus") -> JobFailed:
+    why = f": {job.message}" if job.message else ""
+    return JobFailed(f"{job.id} was {job.state} before it could start{why}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,27 @@ def _catches(pid: int, number: int) -> bool:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return any(one.startswith("SigCgt:") and int(one.split()[1], 16) >> (number - 1) & 1 for one in lines)
     return False
+
+
+LATE = """
+import subprocess, sys
+import gpusched.jobs.start as start
+from gpusched.cli.main import main
+
+def late(*words, **options):
+    subprocess.run([sys.executable, "-m", "gpusched", "stop", "run-1"], capture_output=True, check=True)
+    return spawn(*words, **options)
+
+spawn, start.spawn = start.spawn, late
+sys.exit(main())
+"""
+"""`gpusched` that somebody stops when the turn of its command has come, before it has started that."""
+
+
+def test_a_stop_between_the_turn_and_the_start_is_an_ordinary_stop(command: Command) -> None:
+    argv = [sys.executable, "-c", LATE, *shell("echo never")]
+
+    told = subprocess.run(argv, env=command.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == "gpusched: run-1 was cancelled before it could start: stopped by gpusched stop\n"
