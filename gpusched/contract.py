@@ -35,11 +35,11 @@ __all__ = [
     "outside_environment",
     "ready_name",
     "replica",
+    "report_ready",
     "resource_environment",
     "settings",
     "skips_hook",
     "tell_learner_gone",
-    "tell_ready",
     "threads",
     "users_threads",
     "users_visible_devices",
@@ -273,7 +273,7 @@ def ready_name(replica: str, attempt: int) -> str:
     return f"{replica}.{attempt}"
 
 
-def tell_ready(environ: Mapping[str, str] | None = None) -> None:
+def report_ready(environ: Mapping[str, str] | None = None) -> None:
     """Say that this replica has begun its work; `gpusched launch` and `status` show it.
 
     A program with gpusched.channel need not: a Learner is ready when it has published weights, an Actor when its

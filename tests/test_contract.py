@@ -337,23 +337,23 @@ def test_a_real_process_reads_who_it_is_from_its_own_environment() -> None:
 def test_a_replica_that_is_ready_says_so_in_its_run_directory_for_that_attempt(tmp_path: Path) -> None:
     (tmp_path / contract.READY_DIRECTORY).mkdir()
     environ = identity(LIMITED, run_dir=str(tmp_path)) | contract.attempt_environment(2)
-    contract.tell_ready(environ)
+    contract.report_ready(environ)
     [file] = (tmp_path / contract.READY_DIRECTORY).iterdir()
     assert file.name == contract.ready_name("actor.7", 2)
     assert file.stat().st_size == 0
 
     os.utime(file, (7, 7))
-    contract.tell_ready(environ)
+    contract.report_ready(environ)
     assert file.stat().st_mtime == 7, "it is ready since it said so first"
 
 
 @pytest.mark.parametrize("run_dir", ["/dev/null/none", "/nowhere", "/a\0b"])
 def test_a_run_directory_that_cannot_be_written_is_no_reason_to_fail(run_dir: str) -> None:
-    contract.tell_ready(identity(LIMITED, run_dir=run_dir))
+    contract.report_ready(identity(LIMITED, run_dir=run_dir))
 
 
 def test_outside_a_launch_nobody_is_told_who_is_ready() -> None:
-    contract.tell_ready({})
+    contract.report_ready({})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gpusched.contract import child_environment, resource_environment, xla_fract
 from gpusched.jobs.spec import Start
 from gpusched.linux.processes import become_subreaper
 from gpusched.model.plan import Replica, ReplicaSpec
-from gpusched.zygote.client import Preload, ZygoteState
+from gpusched.zygote.client import ZygoteClient, ZygoteState
 
 __all__ = ["Zygote"]
 
@@ -30,7 +30,7 @@ class Zygote:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._preload = Preload(("tensorflow",))
+        self._preload = ZygoteClient(("tensorflow",))
         self._stack = ExitStack()
         self._started: list[int] = []
 

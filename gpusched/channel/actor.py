@@ -17,7 +17,7 @@ import zmq
 
 from gpusched import contract
 from gpusched.channel.actor_protocol import Outgoing, Outside, Question, Speaker
-from gpusched.channel.actor_thread import ActorLoop
+from gpusched.channel.actor_thread import ActorThread
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import launched_replica
@@ -29,7 +29,7 @@ from gpusched.channel.messages import (
     Hello,
     check_header,
 )
-from gpusched.channel.transport import Link, frames_of, start_thread
+from gpusched.channel.transport import Transport, frames_of, start_thread
 from gpusched.channel.values import Array, Limits, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 from gpusched.joining.keys import JoinKey, read_join_key
@@ -72,7 +72,7 @@ class Actor:
         self._closed = False
         self._playing = 0
         self._limits = limits or Limits()
-        self._link = Link(zmq.DEALER, self._limits)
+        self._link = Transport(zmq.DEALER, self._limits)
         try:
             self._link.connect(endpoint, key)
         except UsageError:
@@ -80,7 +80,7 @@ class Actor:
             raise
         outside = None if path is not None else _outside(known, key)
         speaker = Speaker(self.name, known.attempt, known.incarnation)
-        self._loop = ActorLoop(self._link, speaker, self._limits, outside)
+        self._loop = ActorThread(self._link, speaker, self._limits, outside)
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
     def __enter__(self) -> Self:

@@ -38,13 +38,13 @@ from gpusched.channel.messages import (
     decode_from_learner,
     encode_header,
 )
-from gpusched.channel.shm.lending import Lent
+from gpusched.channel.shm.lending import SegmentPool
 from gpusched.channel.shm.segment import ReusableSegment, host_token
-from gpusched.channel.transport import Link, frames_of, log
+from gpusched.channel.transport import Transport, frames_of, log
 from gpusched.channel.values import Array, Limits, Meta
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
-__all__ = ["HELLO_AGAIN_S", "ActorTalk", "Outgoing", "Outside", "Question", "Speaker"]
+__all__ = ["HELLO_AGAIN_S", "ActorProtocol", "Outgoing", "Outside", "Question", "Speaker"]
 
 HELLO_AGAIN_S: Final = 2.0
 _LOOK_S: Final = 1.0
@@ -94,16 +94,16 @@ class Outside(NamedTuple):
     first_s: float | None = None
 
 
-class ActorTalk:
+class ActorProtocol:
     """An actor's side of the talk with its learner. Called with the lock of `link` held."""
 
-    def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+    def __init__(self, link: Transport, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
         self.gone: GpuschedError | None = None
         self.over = self.refused = False
         self.outbox: deque[Outgoing] = deque()
         self.in_flight: dict[int, Outgoing] = {}
         self.questions: weakref.WeakValueDictionary[int, Question] = weakref.WeakValueDictionary()
-        self.lent = Lent(limits.in_flight)
+        self.lent = SegmentPool(limits.in_flight)
         self.credits = limits.in_flight
         self.max_message = limits.max_message
         self.calls = 0
@@ -333,7 +333,7 @@ class ActorTalk:
             self.in_flight[outgoing.seq] = outgoing
             if not self._ready:
                 self._ready = True
-                contract.tell_ready()
+                contract.report_ready()
 
     def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])

@@ -12,22 +12,22 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpusched import contract
-from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorTalk, Outgoing, Outside, Question, Speaker
+from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorProtocol, Outgoing, Outside, Question, Speaker
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shm.segment import SMALLEST, ReusableSegment
-from gpusched.channel.transport import Link, thread_ended
+from gpusched.channel.transport import Transport, thread_ended
 from gpusched.channel.values import Limits
 from gpusched.errors import LearnerGone
 
-__all__ = ["ActorLoop"]
+__all__ = ["ActorThread"]
 
 _STANDS_BACK_S: Final = 1.0
 
 
-class ActorLoop(ActorTalk):
+class ActorThread(ActorProtocol):
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
-    def __init__(self, link: Link, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+    def __init__(self, link: Transport, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
         super().__init__(link, speaker, limits, outside)
         self.changed = threading.Condition()
         self._stand_in: int | None = None

@@ -16,12 +16,12 @@ import zmq
 from gpusched import contract
 from gpusched.channel.endpoint import Claim, Where, where_to_bind
 from gpusched.channel.framing import pack_arrays
-from gpusched.channel.learner_thread import LearnerLoop
+from gpusched.channel.learner_thread import LearnerThread
 from gpusched.channel.messages import MAX_NUMBER, WIDEST_SEGMENT, AnswerHeader, WeightsHeader, check_header
-from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.remote.authentication import ZapAuthenticator
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.published import Published
-from gpusched.channel.transport import Link, frames_of, start_thread
+from gpusched.channel.transport import Transport, frames_of, start_thread
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 
@@ -71,16 +71,16 @@ class Learner:
         self._ready = False
         self._process = os.getpid()
         self._claim = None if where.path is None else Claim(where.path)
-        self._gate: Gate | None = None
+        self._gate: ZapAuthenticator | None = None
         try:
-            self._link = Link(zmq.ROUTER, self._limits, network=where.key is not None)
+            self._link = Transport(zmq.ROUTER, self._limits, network=where.key is not None)
             self._endpoint, self._listening = self._bind(where)
         except BaseException:
             self._give_back()
             raise
         keyless = where.listen is not None and where.key is None
         hosts = Hosts(run_dir, keyless=keyless, has_nodes=incarnation > 0)
-        self._loop = LearnerLoop(self._link, self._limits, hosts, self._gate)
+        self._loop = LearnerThread(self._link, self._limits, hosts, self._gate)
         self._thread = start_thread("gpusched-learner", self._loop.run)
 
     def __enter__(self) -> Self:
@@ -135,7 +135,7 @@ class Learner:
         version = self._loop.publish(Published.of(specs, arrays, self._loop.shared(specs, arrays)))
         if not self._ready:
             self._ready = True
-            contract.tell_ready()
+            contract.report_ready()
         return version
 
     def get(self, timeout: float | None = None) -> Batch | None:
@@ -211,7 +211,7 @@ class Learner:
         if where.listen is None:
             return local, None
         if where.keys is not None:
-            self._gate = Gate(self._link, where.keys, self._limits, self._link.wake.set)
+            self._gate = ZapAuthenticator(self._link, where.keys, self._limits, self._link.wake.set)
         listening = self._link.listen(where.listen, where.key)
         if self._gate is not None:
             self._gate.open()

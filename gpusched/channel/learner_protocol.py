@@ -34,19 +34,19 @@ from gpusched.channel.messages import (
     encode_header,
     foreign_protocol,
 )
-from gpusched.channel.registry import Peer, Roster, Waiting, other_protocol
-from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.registry import ActorRecord, ActorRegistry, Waiting, other_protocol
+from gpusched.channel.remote.authentication import ZapAuthenticator
 from gpusched.channel.remote.connections import Connection
 from gpusched.channel.remote.hosts import Hosts
-from gpusched.channel.shm.lending import Borrowed, Owner
+from gpusched.channel.shm.lending import Owner, SegmentMap
 from gpusched.channel.shm.published import Published
 from gpusched.channel.shm.segment import host_token
-from gpusched.channel.shm.weights_pool import Shelf, most_offers
-from gpusched.channel.transport import Link, log
+from gpusched.channel.shm.weights_pool import WeightsSegmentPool, most_offers
+from gpusched.channel.transport import Transport, log
 from gpusched.channel.values import Array, Batch, Limits
 from gpusched.errors import ProtocolError
 
-__all__ = ["LearnerTalk"]
+__all__ = ["LearnerProtocol"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
@@ -54,13 +54,13 @@ _LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of who speaks CURVE, libz
 _USER: Final = "User-Id"  # what the gate said of whoever has that key: ENTRY:KEY, see Connections.heard
 
 
-class LearnerTalk:
+class LearnerProtocol:
     """A learner's side of the talk with its actors. Called with the lock of `link` held.
 
     `gate`: whoever watches over those who come from the network; `hosts`: where they are.
     """
 
-    def __init__(self, link: Link, limits: Limits, hosts: Hosts, gate: Gate | None = None) -> None:
+    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: ZapAuthenticator | None = None) -> None:
         self.dropped: Counter[str] = Counter()
         self._link = link
         self._limits = limits
@@ -71,9 +71,9 @@ class LearnerTalk:
         self._taken: deque[Waiting] = deque()
         self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
         self._nonce = secrets.token_hex(8)
-        self._roster = Roster(limits, self._nonce, host_token() if limits.share_memory else "")
-        self._borrowed = Borrowed()
-        self._shelf = Shelf()
+        self._roster = ActorRegistry(limits, self._nonce, host_token() if limits.share_memory else "")
+        self._borrowed = SegmentMap()
+        self._shelf = WeightsSegmentPool()
         self._published: Published | None = None
         self._freed: dict[Owner, list[int]] = {}
         self._floor = 0
@@ -104,7 +104,7 @@ class LearnerTalk:
 
     def _hear(self, parts: list[zmq.Frame]) -> None:
         if len(parts[0]) > _LONGEST_ROUTE:
-            self._put_out(parts)
+            self._disconnect(parts)
             return
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
@@ -129,9 +129,9 @@ class LearnerTalk:
         if peer is None:
             self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
         else:
-            self._heed(peer, message, parts)
+            self._dispatch(peer, message, parts)
 
-    def _see_who(self, gate: Gate, route: bytes, parts: list[zmq.Frame]) -> None:
+    def _see_who(self, gate: ZapAuthenticator, route: bytes, parts: list[zmq.Frame]) -> None:
         """Find out whose key this message came with. What is known to be of this host is not asked."""
         self._key, self._connection = "", None
         if self._roster.is_local(route):
@@ -142,7 +142,7 @@ class LearnerTalk:
             return
         self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
 
-    def _put_out(self, parts: list[zmq.Frame]) -> None:
+    def _disconnect(self, parts: list[zmq.Frame]) -> None:
         """Hear nothing of one with a long name, which libzmq copies for each message, and see that it goes."""
         self.dropped["route"] += 1
         if self._gate is not None:
@@ -150,7 +150,7 @@ class LearnerTalk:
             if self._connection is not None:
                 self._connection.trouble = f"it calls itself by a name of over {_LONGEST_ROUTE} bytes"
 
-    def _heed(self, peer: Peer, message: FromActor, parts: list[zmq.Frame]) -> None:
+    def _dispatch(self, peer: ActorRecord, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
             self._keep(parts[0].bytes, peer, message, parts[2:])
         elif isinstance(message, GetWeights):
@@ -185,7 +185,7 @@ class LearnerTalk:
         self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
 
-    def _count_the_past(self, peer: Peer) -> None:
+    def _count_the_past(self, peer: ActorRecord) -> None:
         """Tell of batches that will not be used because this process, of a higher incarnation, has come."""
         given_up = self._roster.past - self.dropped["past"]
         if given_up:
@@ -223,7 +223,7 @@ class LearnerTalk:
             self._floor += 1
             self._published = self._published.as_version(self._floor)
 
-    def _keep(self, route: bytes, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> None:
+    def _keep(self, route: bytes, peer: ActorRecord, header: BatchHeader, frames: list[zmq.Frame]) -> None:
         kind = "credit"
         try:
             self._roster.admit(peer, header, sum(map(len, frames)) if self._key else 0)
@@ -243,7 +243,7 @@ class LearnerTalk:
         )
         self._arrived(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
 
-    def _unpack(self, peer: Peer, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
+    def _unpack(self, peer: ActorRecord, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
         if header.segment is None:
             return unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
         if not peer.shares:
@@ -251,13 +251,13 @@ class LearnerTalk:
         block = self._borrowed.take(peer.owner, header.segment, header.seq)
         return unpack_block(header.arrays, block, self._limits.max_message)
 
-    def _newest_for(self, peer: Peer) -> int:
+    def _newest_for(self, peer: ActorRecord) -> int:
         """Return the version that this actor is told of. One that shares memory need not ask: it is offered them."""
         if self._published is None:
             return 0
         return peer.version if peer.shares and self._published.segment is not None else self._published.version
 
-    def _offer(self, peer: Peer) -> None:
+    def _offer(self, peer: ActorRecord) -> None:
         """Let an actor on this host know the segment of the newest weights, unless it has enough offers to answer."""
         published = self._published
         if published is None or published.segment is None or published.offer is None or not peer.shares:
@@ -269,7 +269,7 @@ class LearnerTalk:
             self._shelf.lend(published.segment, published.version, peer.owner)
             self._say(peer, published.offer)
 
-    def _offered(self, peer: Peer, message: GotWeights) -> None:
+    def _offered(self, peer: ActorRecord, message: GotWeights) -> None:
         self._shelf.give_back(peer.owner, message.freed)
         was_kept = message.version in peer.offered
         for version in [version for version in peer.offered if version <= message.version]:
@@ -284,7 +284,7 @@ class LearnerTalk:
                 self._shelf.retire(peer.owner)
             self._give_weights(peer, 0)
 
-    def _give_weights(self, peer: Peer, have: int, ticket: int = 0) -> None:
+    def _give_weights(self, peer: ActorRecord, have: int, ticket: int = 0) -> None:
         """Give the newest, if it is newer. Over a network one set at a time: libzmq keeps what a peer does not read."""
         peer.told = False
         published, connection = self._published, self._connection
@@ -306,7 +306,7 @@ class LearnerTalk:
 
     def _acknowledge(self, *, all_freed: bool = False) -> None:
         """Tell actors which batches were taken, and by the way which segments are free: they have some to spare."""
-        taken: dict[str, tuple[Peer, list[int]]] = {}
+        taken: dict[str, tuple[ActorRecord, list[int]]] = {}
         while self._taken:
             waiting = self._taken.popleft()
             if self._roster.taken(waiting):
@@ -352,7 +352,7 @@ class LearnerTalk:
         self._borrowed.trim(owners)
         self._shelf.retire_all_but(owners)
 
-    def _say(self, peer: Peer, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+    def _say(self, peer: ActorRecord, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
         if peer.route is None:
             return False
         if not self._reply(peer.route, message, frames):

@@ -16,28 +16,28 @@ from typing import Final
 import zmq
 
 from gpusched.channel.framing import extent
-from gpusched.channel.learner_protocol import LearnerTalk
+from gpusched.channel.learner_protocol import LearnerProtocol
 from gpusched.channel.messages import AnswerHeader, ArraySpec, Bye
 from gpusched.channel.registry import Waiting
-from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.remote.authentication import ZapAuthenticator
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.published import Published
 from gpusched.channel.shm.segment import SMALLEST, WeightsSegment, can_share_weights
-from gpusched.channel.transport import Link, thread_ended
+from gpusched.channel.transport import Transport, thread_ended
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError
 
-__all__ = ["LearnerLoop"]
+__all__ = ["LearnerThread"]
 
 _FAREWELL_S: Final = 2.0
 _STANDS_BACK_S: Final = 1.0
 _TELL_HOSTS_S: Final = 1.0
 
 
-class LearnerLoop(LearnerTalk):
+class LearnerThread(LearnerProtocol):
     """What run() does in its thread, and the few things that other threads may do to it."""
 
-    def __init__(self, link: Link, limits: Limits, hosts: Hosts, gate: Gate | None = None) -> None:
+    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: ZapAuthenticator | None = None) -> None:
         super().__init__(link, limits, hosts, gate)
         self.failure: ChannelError | None = None
         self._lock = threading.Lock()  # around the socket and all that LearnerTalk has

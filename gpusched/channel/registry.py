@@ -15,7 +15,7 @@ from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Ping, Refuse
 from gpusched.channel.values import ActorStatus, Batch, Limits
 from gpusched.errors import ProtocolError
 
-__all__ = ["Peer", "Roster", "Waiting", "other_protocol"]
+__all__ = ["ActorRecord", "ActorRegistry", "Waiting", "other_protocol"]
 
 _MOST_ACTORS: Final = 10_000
 _MOST_OF_A_KEY: Final = 512
@@ -32,7 +32,7 @@ class User(msgspec.Struct, eq=False):
     """
 
     key: str
-    actors: dict[str, "Peer"] = {}
+    actors: dict[str, "ActorRecord"] = {}
     gone: dict[str, int | None] = {}
     waiting: int = 0
 
@@ -40,14 +40,14 @@ class User(msgspec.Struct, eq=False):
 class Waiting(msgspec.Struct, eq=False):
     """A batch of `size` bytes that the application has not taken. `batch` None: it was given up."""
 
-    peer: "Peer"
+    peer: "ActorRecord"
     nonce: str
     seq: int
     batch: Batch | None
     size: int = 0
 
 
-class Peer(msgspec.Struct, eq=False, kw_only=True):
+class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
     """One actor, which is `user`'s for ever. `route` None: no connection. `version`: the weights it was given.
 
     `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others. `shares`: it
@@ -89,20 +89,20 @@ def _replaced(hello: Hello) -> Refused:
     return Refused("replaced", f"another process is {hello.name} now")
 
 
-class Roster:
+class ActorRegistry:
     """All actors of one learner. `learner` is the nonce of its process, `host` its token, "" to share no memory."""
 
     def __init__(self, limits: Limits, learner: str, host: str = "") -> None:
         self._limits = limits
         self._host = host
         self._learner = learner
-        self._by_name: dict[str, Peer] = {}
-        self._by_route: dict[bytes, Peer] = {}
+        self._by_name: dict[str, ActorRecord] = {}
+        self._by_route: dict[bytes, ActorRecord] = {}
         self._users: dict[str, User] = {}
         self.past = 0
         """Batches that were given up because a higher incarnation of their actor came."""
 
-    def hello(self, route: bytes, hello: Hello, now: float, key: str = "") -> Peer | Refused:
+    def hello(self, route: bytes, hello: Hello, now: float, key: str = "") -> ActorRecord | Refused:
         """Let this process, which has this key, speak for its name over this connection, or say why not."""
         if hello.protocol != PROTOCOL:
             return other_protocol(hello.protocol)
@@ -114,7 +114,7 @@ class Roster:
             if self._is_full(user):
                 number = len(user.actors)
                 return Refused("full", f"there are {len(self._by_name)} actors already, {number} with this key")
-            peer = Peer(
+            peer = ActorRecord(
                 name=hello.name,
                 user=user,
                 nonce=hello.nonce,
@@ -159,7 +159,7 @@ class Roster:
             del user.gone[next(iter(user.gone))]
         return told
 
-    def welcome(self, peer: Peer, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
+    def welcome(self, peer: ActorRecord, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
         """Return the answer to hello `number`, with the batches of that process that still wait."""
         return Welcome(
             protocol=PROTOCOL,
@@ -176,7 +176,7 @@ class Roster:
             longest=self._limits.max_message,
         )
 
-    def speaker(self, route: bytes, now: float, key: str = "") -> Peer | None:
+    def speaker(self, route: bytes, now: float, key: str = "") -> ActorRecord | None:
         """Return who speaks over this connection, and note that it lives. None: it has to say Hello."""
         peer = self._by_route.get(route)
         if peer is None or peer.user.key != key:  # a peer chooses its route, and may choose one that was another's
@@ -189,18 +189,18 @@ class Roster:
         peer = self._by_route.get(route)
         return peer is not None and not peer.user.key
 
-    def process(self, name: str, nonce: str) -> Peer | None:
+    def process(self, name: str, nonce: str) -> ActorRecord | None:
         """Return the actor `name` while that process speaks for it, None otherwise."""
         peer = self._by_name.get(name)
         return peer if peer is not None and peer.nonce == nonce else None
 
-    def ping(self, peer: Peer, ping: Ping, now: float) -> None:
+    def ping(self, peer: ActorRecord, ping: Ping, now: float) -> None:
         """Note what the actor's application does."""
         if ping.inside or ping.calls != peer.calls:
             peer.called = now
         peer.calls, peer.inside = ping.calls, ping.inside
 
-    def admit(self, peer: Peer, header: BatchHeader, size: int = 0) -> None:
+    def admit(self, peer: ActorRecord, header: BatchHeader, size: int = 0) -> None:
         """Count this batch as sent; `size`: its bytes. Raises ProtocolError if it is late or repeated, or too much."""
         if header.seq <= peer.seq:
             raise ProtocolError(f"batch {header.seq} came after batch {peer.seq}")
@@ -210,7 +210,7 @@ class Roster:
             raise ProtocolError(f"the batches of this key that wait are over {self._limits.most_of_a_key} bytes")
         peer.seq = header.seq
 
-    def keep(self, peer: Peer, batch: Batch, size: int) -> Waiting:
+    def keep(self, peer: ActorRecord, batch: Batch, size: int) -> Waiting:
         """Let an admitted batch of `size` bytes wait. An older process's makes room: one name holds K at the most."""
         if len(peer.waiting) >= self._limits.in_flight:
             self._give_up(peer.waiting[0])
@@ -227,7 +227,7 @@ class Roster:
             self._give_up(waiting)
         return waiting.nonce == waiting.peer.nonce and waiting.peer.route is not None
 
-    def lost(self, peer: Peer) -> None:
+    def lost(self, peer: ActorRecord) -> None:
         """Forget the connection; the process may come back over another one."""
         if peer.route is not None:
             self._by_route.pop(peer.route, None)
@@ -240,11 +240,11 @@ class Roster:
             if peer.user.key == key:
                 self.lost(peer)
 
-    def connections(self) -> list[Peer]:
+    def connections(self) -> list[ActorRecord]:
         """Return the actors with a connection, silent ones too."""
         return list(self._by_route.values())
 
-    def within_reach(self, now: float) -> list[Peer]:
+    def within_reach(self, now: float) -> list[ActorRecord]:
         """Return the actors that are worth talking to: connected, and not silent."""
         return [peer for peer in self._by_name.values() if self._connected(peer, now)]
 
@@ -252,7 +252,7 @@ class Roster:
         """Return all actors, in the order of their first Hello."""
         return tuple(self._status(peer, now) for peer in self._by_name.values())
 
-    def _status(self, peer: Peer, now: float) -> ActorStatus:
+    def _status(self, peer: ActorRecord, now: float) -> ActorStatus:
         return ActorStatus(
             name=peer.name,
             connected=self._connected(peer, now),
@@ -265,7 +265,7 @@ class Roster:
             attempt=peer.attempt,
         )
 
-    def _succeed(self, peer: Peer, hello: Hello, now: float) -> Refused | None:
+    def _succeed(self, peer: ActorRecord, hello: Hello, now: float) -> Refused | None:
         """Let this process speak for the name of `peer` from now on, or say why not; it may do so already."""
         if hello.incarnation < peer.incarnation:
             there = f"incarnation {peer.incarnation} of {hello.name} is there"
@@ -293,10 +293,10 @@ class Roster:
     def _is_full(self, user: User) -> bool:
         return len(self._by_name) >= _MOST_ACTORS or (bool(user.key) and len(user.actors) >= _MOST_OF_A_KEY)
 
-    def _connected(self, peer: Peer, now: float) -> bool:
+    def _connected(self, peer: ActorRecord, now: float) -> bool:
         return peer.route is not None and now - peer.seen <= self._limits.silence_s
 
-    def _move(self, peer: Peer, route: bytes) -> None:
+    def _move(self, peer: ActorRecord, route: bytes) -> None:
         self.lost(peer)
         former = self._by_route.get(route)
         if former is not None:  # the same connection under another name

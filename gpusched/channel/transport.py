@@ -24,7 +24,7 @@ from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.joining.invitation import only_ipv6
 from gpusched.joining.keys import JoinKey, ServerKey, secure_client, secure_server
 
-__all__ = ["Link", "Wake", "frames_of", "start_thread", "thread_ended"]
+__all__ = ["Transport", "Wake", "frames_of", "start_thread", "thread_ended"]
 
 log: Final = logging.getLogger("gpusched.channel")
 
@@ -73,7 +73,7 @@ class Wake:
         os.close(descriptor)
 
 
-class Link:
+class Transport:
     """One socket in a context of its own, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
 
     libzmq tells of a message once, to whoever uses the socket next, in whatever way: so each turn at the socket, of any

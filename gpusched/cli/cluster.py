@@ -10,10 +10,10 @@ import msgspec
 import typer
 
 from gpusched.engines.base import LOCAL
-from gpusched.engines.plan_options import Wish
+from gpusched.engines.plan_options import PlanOptions
 from gpusched.errors import HostFault, UsageError
 from gpusched.interpreter import module_options
-from gpusched.model.group import Group, NodeShare
+from gpusched.model.group import ClusterJob, NodeShare
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import ENGINES, Settings
 
@@ -141,8 +141,8 @@ def engine_of(wish: ClusterWish, workload: Workload, settings: Settings) -> str:
 
 
 def group_of(
-    engine: str, workload: Workload, options: bytes, wish: Wish, cluster: ClusterWish, settings: Settings
-) -> Group:
+    engine: str, workload: Workload, options: bytes, wish: PlanOptions, cluster: ClusterWish, settings: Settings
+) -> ClusterJob:
     """Return the workload spread over the cluster's nodes. Raises UsageError, NeverFits, HostFault."""
     from gpusched.engines.cluster.layout import lay_out
     from gpusched.jobs.hosts import learner_role
@@ -160,7 +160,7 @@ def group_of(
     memory = parse_mib(cluster.device_memory or "16GiB", "--device-memory")
     rules = Rules(policy=wish.policy, context_mib=settings.context_mib, headroom=settings.headroom)
     nodes = lay_out(wish.request(workload), learner_role(workload), cluster.nodes or 1, gpus, memory, rules)
-    return Group(
+    return ClusterJob(
         engine=engine,
         workload=msgspec.structs.replace(workload, path=None),
         options=options.decode(),
@@ -178,7 +178,7 @@ def group_of(
     )
 
 
-def seen_to_here(group: Group) -> Workload:
+def seen_to_here(group: ClusterJob) -> Workload:
     """Return what this host runs for the group: the process that has the cluster do it, for as long as that takes.
 
     Killed, it is started again, and finds what the one before it began.
@@ -193,14 +193,14 @@ def seen_to_here(group: Group) -> Workload:
     return Workload(name=group.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
 
 
-def fitted_if_there(group: Group, cluster: ClusterWish) -> Group:
+def fitted_if_there(group: ClusterJob, cluster: ClusterWish) -> ClusterJob:
     """Return the group as the site can have it, as it is where this host has none. Raises UsageError; see fitted."""
     with suppress(HostFault):
         return fitted(group, cluster, now=False)
     return group
 
 
-def fitted(group: Group, cluster: ClusterWish, *, now: bool) -> Group:
+def fitted(group: ClusterJob, cluster: ClusterWish, *, now: bool) -> ClusterJob:
     """Return the group as the site can have it: a node must give up its learner before Slurm gives up the node.
 
     Raises HostFault where this host cannot reach the cluster; a Ray that is to take the group only later, not `now`,
@@ -224,7 +224,7 @@ def fitted(group: Group, cluster: ClusterWish, *, now: bool) -> Group:
     return msgspec.structs.replace(group, patience_s=max(1, int(slurms_s * _SHORTER)))
 
 
-def layout_words(group: Group) -> str:
+def layout_words(group: ClusterJob) -> str:
     """Return what will run where: `9 processes on 2 nodes of slurm, 2 GPUs each: learner.0 actor.0-3, actor.4-7`."""
     total = sum(group.counts.values())
     gpus = f", {group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else ""
@@ -232,7 +232,7 @@ def layout_words(group: Group) -> str:
     return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_words, group.nodes))}"
 
 
-def submitted_words(group: Group, name: str, *, as_json: bool) -> str:
+def submitted_words(group: ClusterJob, name: str, *, as_json: bool) -> str:
     """Return a batch script of Slurm, which can be submitted by hand as `name`; or JSON about what would be."""
     from gpusched.engines.slurm.script import HeadOrder, batch_script
 
@@ -245,7 +245,7 @@ def submitted_words(group: Group, name: str, *, as_json: bool) -> str:
     return msgspec.json.format(msgspec.json.encode(told)).decode() + "\n"
 
 
-def show_group(group: Group, *, as_json: bool) -> None:
+def show_group(group: ClusterJob, *, as_json: bool) -> None:
     """Print what would be submitted, as --dry-run does: on stdout a batch script alone, such that a file takes it."""
     words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
     if group.engine == "ray":
@@ -265,7 +265,7 @@ def _range_words(role: str, first: int, count: int) -> str:
     return f"{role}.{first}" if count == 1 else f"{role}.{first}-{first + count - 1}"
 
 
-def _require_possible(engine: str, wish: Wish, cluster: ClusterWish) -> None:
+def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterWish) -> None:
     """Raise UsageError for what no cluster, or this one, can do: told before anything is submitted."""
     for option, value in (("--machine", wish.machine), ("--gpus", wish.gpus), ("--exclude-gpus", wish.exclude_gpus)):
         if value is not None:

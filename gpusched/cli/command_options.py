@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.units import parse_count, parse_fraction, parse_mib
 
 __all__ = ["CommandWish", "Fraction", "Gpus", "Machine", "MemoryLimit", "NumGpus", "Processes"]
@@ -60,7 +60,7 @@ class CommandWish(NamedTuple):
     machine: str | None = None
     processes: str | None = None
 
-    def need(self) -> CommandNeed:
+    def need(self) -> CommandRequest:
         """Return what the command asks for; no amount in it: all devices that `--gpus` names. Raises UsageError."""
         need = self._amount()
         if self.processes is None:
@@ -74,19 +74,19 @@ class CommandWish(NamedTuple):
             )
         return replace(need, processes=number)
 
-    def _amount(self) -> CommandNeed:
+    def _amount(self) -> CommandRequest:
         self._require_one_amount()
         if self.memory is not None:
-            return CommandNeed(memory_mib=parse_mib(self.memory, "--memory"))
+            return CommandRequest(memory_mib=parse_mib(self.memory, "--memory"))
         if self.fraction is not None:
-            return CommandNeed(fraction=_fraction(self.fraction))
+            return CommandRequest(fraction=_fraction(self.fraction))
         if self.num_gpus is None:
-            return CommandNeed() if self.gpus is not None else CommandNeed(devices=1)
+            return CommandRequest() if self.gpus is not None else CommandRequest(devices=1)
         number = _count("--num-gpus", self.num_gpus, least=0, what="whole devices")
         if number == 0 and (self.gpus is not None or self.exclude_gpus is not None):
             option = "--gpus" if self.gpus is not None else "--exclude-gpus"
             raise UsageError(f"--num-gpus 0 is no device, and {option} names some", "leave one of them out")
-        return CommandNeed(devices=number)
+        return CommandRequest(devices=number)
 
     def _require_one_amount(self) -> None:
         amounts = {"--num-gpus": self.num_gpus, "--memory": self.memory, "--fraction": self.fraction}

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 
 from gpusched.cli.text import printable
-from gpusched.engines.plan_options import Wish, xla_variable
+from gpusched.engines.plan_options import PlanOptions, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.planner import document, replica_specs
@@ -17,7 +17,7 @@ from gpusched.settings import Settings
 __all__ = ["show_dry_run"]
 
 
-def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json: bool) -> None:
+def show_dry_run(wish: PlanOptions, workload: Workload, settings: Settings, *, as_json: bool) -> None:
     """Print the plan as `plan` does, and the command line of every replica.
 
     Raises what a launch would raise at this moment: NeverFits, NotNow, UsageError, HostFault.
@@ -50,7 +50,7 @@ def show_dry_run(wish: Wish, workload: Workload, settings: Settings, *, as_json:
     print("nothing has been started")
 
 
-def _plan(wish: Wish, workload: Workload, settings: Settings) -> Plan:
+def _plan(wish: PlanOptions, workload: Workload, settings: Settings) -> Plan:
     """Return the plan that a launch would follow, beside what others hold: also of a machine that is not here."""
     from gpusched.jobs.known_leases import running_leases
     from gpusched.jobs.lease_usage import current_leases

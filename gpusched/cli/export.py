@@ -12,7 +12,7 @@ from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPer
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.plan_options import Wish, visible_here, xla_variable
+from gpusched.engines.plan_options import PlanOptions, visible_here, xla_variable
 from gpusched.errors import HostFault, UsageError
 from gpusched.settings import load_settings, machine_typed
 
@@ -100,7 +100,7 @@ def export(
     loaded, options = configured(named, context.args, f"gpusched export {kind} {named.name}")
     machine = machine_typed(machine)
     visible = visible_here(os.environ, machine)
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
+    wish = PlanOptions(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
     if kind == "slurm":
         script = _batch_script(loaded, options, wish, cluster, name or loaded.name, as_json=as_json)
         _put(script, _path(kind, name or loaded.name, output, "json" if as_json else "sh"))
@@ -140,7 +140,7 @@ def _tell(notes: Sequence[str]) -> None:
 
 
 def _batch_script(
-    workload: "Workload", options: bytes, wish: Wish, cluster: ClusterWish, name: str, *, as_json: bool
+    workload: "Workload", options: bytes, wish: PlanOptions, cluster: ClusterWish, name: str, *, as_json: bool
 ) -> str:
     from gpusched.cli.cluster import fitted_if_there, group_of, submitted_words
 

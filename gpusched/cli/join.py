@@ -16,7 +16,7 @@ from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, 
 from gpusched.cli.text import printable
 from gpusched.cli.workloads import complete_workload
 from gpusched.engines.local import Asked
-from gpusched.engines.plan_options import Wish, visible_here
+from gpusched.engines.plan_options import PlanOptions, visible_here
 from gpusched.errors import UsageError
 from gpusched.model.job import Joining
 from gpusched.settings import Settings, load_settings, machine_typed
@@ -92,7 +92,7 @@ def join(
     patience_s = _whole_seconds(patience)
     machine = machine_typed(machine)
     visible = visible_here(os.environ, machine)
-    wish = Wish(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy, visible=visible)
+    wish = PlanOptions(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy, visible=visible)
     settings = load_settings(os.environ)
     ours = _key(endpoint, key, insecure=insecure)
     invited = _invited(endpoint, ours)
@@ -127,12 +127,12 @@ def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None"
 
 def _invited(endpoint: str, key: "JoinKey | None") -> "Invited":
     """Ask the learner. Raises NotFound if none answers, UsageError for a key that is not let in, ChannelError."""
-    from gpusched.joining.invitation import ask_to_join
+    from gpusched.joining.invitation import request_join
 
-    return ask_to_join(endpoint, key, _host_name(), _ANSWER_S)
+    return request_join(endpoint, key, _host_name(), _ANSWER_S)
 
 
-def _asked(invited: "Invited", workload: str | None, wish: Wish, *, different: bool) -> Asked:
+def _asked(invited: "Invited", workload: str | None, wish: PlanOptions, *, different: bool) -> Asked:
     from gpusched.cli.invited import workload_for
 
     found, options = workload_for(invited.invitation, workload, different=different)

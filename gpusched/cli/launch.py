@@ -30,12 +30,12 @@ from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import complete_workload, load_workload
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
-from gpusched.engines.plan_options import Wish, machine_meant, visible_here
+from gpusched.engines.plan_options import PlanOptions, machine_meant, visible_here
 from gpusched.errors import UsageError
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from gpusched.model.group import Group
+    from gpusched.model.group import ClusterJob
     from gpusched.model.job import Listening
     from gpusched.model.workload import Workload
 
@@ -116,7 +116,9 @@ def launch(
     named = picked.workload
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     settings = load_settings(os.environ)
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0)
+    wish = PlanOptions(
+        procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0
+    )
     cluster = ClusterWish(
         engine, nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()), address, patience
     )
@@ -148,23 +150,23 @@ def launch(
 
 
 def _on_cluster(
-    group: "Group", queue: QueueWish, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
+    group: "ClusterJob", queue: QueueWish, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
 ) -> None:
     from gpusched.cli.cluster import layout_words, seen_to_here, show_group
-    from gpusched.model.job import Spread
+    from gpusched.model.job import ClusterJobRef
 
     if dry_run:
         show_group(group, as_json=as_json)
         return
     import msgspec
 
-    here, options, network = seen_to_here(group), msgspec.json.encode(group), Spread(engine=group.engine)
+    here, options, network = seen_to_here(group), msgspec.json.encode(group), ClusterJobRef(engine=group.engine)
     if detach:
         from gpusched.cli.submit import submit_detached, workload_submission
 
-        submit_detached(workload_submission(here, options, Wish(), queue, network), settings, as_json=as_json)
+        submit_detached(workload_submission(here, options, PlanOptions(), queue, network), settings, as_json=as_json)
         return
-    asked = Asked(workload=here, options=options, wish=Wish(), network=network)
+    asked = Asked(workload=here, options=options, wish=PlanOptions(), network=network)
     run_here(asked, settings, watch=False, as_json=as_json, first_line=layout_words(group))
 
 

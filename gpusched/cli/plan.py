@@ -8,7 +8,7 @@ from gpusched.cli.options import Context, Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.cli.workload_options import configured_to_plan
 from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.plan_options import Wish, machine_meant, visible_here, xla_variable
+from gpusched.engines.plan_options import PlanOptions, machine_meant, visible_here, xla_variable
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]
@@ -45,7 +45,7 @@ def plan(
     settings = load_settings(os.environ)
     machine = machine_meant(machine, settings)
     visible = visible_here(os.environ, machine)
-    wish = Wish(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
+    wish = PlanOptions(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
     command = "gpusched plan" if workload == _USUAL else f"gpusched plan --workload {workload}"
     found = wish.plan(configured_to_plan(load_workload(workload), context.args, command), settings)
     if as_json:

@@ -40,10 +40,10 @@ def _lines(finding: Finding, names: int, width: int, style: int) -> Iterator[Tex
         line.rstrip()
         head = Text.assemble((mark, colour), " ", (finding.check.ljust(names), "bold" if finding.state != "ok" else ""))
         yield Text.assemble(head, "  ", line) if number == 0 else Text.assemble(" " * left, line)
-    if finding.cure:
+    if finding.fix:
         arrow = "→" if style == 0 else "cure:"
         shade = "cyan" if finding.state != "ok" else "dim"
-        yield Text.assemble(" " * left, (f"{arrow} ", "dim"), (printable(finding.cure), shade))
+        yield Text.assemble(" " * left, (f"{arrow} ", "dim"), (printable(finding.fix), shade))
 
 
 def _summary(findings: Sequence[Finding]) -> Text:

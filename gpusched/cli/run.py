@@ -143,7 +143,7 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
     job another turn, unless somebody asked us to end meanwhile.
     """
     from gpusched.cli.attached import Attached, exit_code, signals_kept
-    from gpusched.jobs.directory import JobDirectory, last_lines, lost
+    from gpusched.jobs.directory import JobDirectory, as_lost, last_lines
     from gpusched.jobs.guard_lock import has_begun, read_nonce
     from gpusched.jobs.start import spawn
     from gpusched.model.status import JOB_TERMINAL
@@ -159,7 +159,7 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
         unheard = Attached(directory, guard).wait()
     ended = directory.read_status()
     if ended is not None and ended.state not in JOB_TERMINAL:
-        ended = lost(ended, "its guard and its supervisor were killed")
+        ended = as_lost(ended, "its guard and its supervisor were killed")
     if ended is None:
         asked = [number for number in unheard if number in _LEAVING]
         if again and not asked and not has_begun(directory):

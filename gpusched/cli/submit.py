@@ -12,7 +12,7 @@ from gpusched.cli.command_options import CommandWish
 from gpusched.cli.daemon_link import Link
 from gpusched.cli.queue_options import GRACE_S, QueueWish
 from gpusched.contract import outside_environment
-from gpusched.engines.plan_options import Wish, visible_here, xla_variable
+from gpusched.engines.plan_options import PlanOptions, visible_here, xla_variable
 from gpusched.errors import HostFault
 from gpusched.linux.attributes import current_attributes
 from gpusched.model.job import Network, ProcessIdentity, Submission
@@ -26,7 +26,7 @@ _ROLE: Final = "command"
 
 
 def workload_submission(
-    workload: Workload, options: bytes, wish: Wish, queue: QueueWish, network: Network | None = None
+    workload: Workload, options: bytes, wish: PlanOptions, queue: QueueWish, network: Network | None = None
 ) -> Submission:
     """Return the submission of a workload with its `options` (JSON), and its part in a `network`.
 

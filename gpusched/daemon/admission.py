@@ -10,17 +10,17 @@ import msgspec
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.plans import plan_for
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.jobs.directory import reserve
 from gpusched.jobs.expand import require_short_socket
 from gpusched.jobs.network import check_network
 from gpusched.model.device import Inventory
-from gpusched.model.job import CommandNeed, Submission
+from gpusched.model.job import CommandRequest, Submission
 from gpusched.planner import number_of_devices, restriction, select_devices
 from gpusched.planner.request import MOST_REPLICAS
 
-__all__ = ["Acceptance"]
+__all__ = ["Admission"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KEPT_ANSWERS: Final = 64
@@ -28,10 +28,10 @@ _KEPT_TOKENS: Final = 1000
 _ENDED_TOKENS: Final = 200  # of jobs that ended, at the start: who lost an answer asks again within seconds
 
 
-class Acceptance:
+class Admission:
     """Takes in submissions. What fits an idle host is found out once for all that ask for the same."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DaemonState) -> None:
         self._parts = parts
         self._fitting: dict[bytes, tuple[Inventory, Submission]] = {}
         self._numbers: dict[str, int] = {}
@@ -120,8 +120,8 @@ def _with_devices(submission: Submission, inventory: Inventory) -> Submission:
     if command is not None and visible is not None and only is not None and not only:
         hint = "unset CUDA_VISIBLE_DEVICES, or run without a GPU: --num-gpus 0"
         raise NeverFits(restriction(inventory, visible).line, hint)
-    if only is not None and command == CommandNeed():
-        command = CommandNeed(devices=number_of_devices(inventory, only))
+    if only is not None and command == CommandRequest():
+        command = CommandRequest(devices=number_of_devices(inventory, only))
     return msgspec.structs.replace(submission, only=None if only is None else tuple(sorted(only)), command=command)
 
 

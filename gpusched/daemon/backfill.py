@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.model.lease import Lease
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 
-__all__ = ["Prospect", "Thing", "amounts_of", "things_of"]
+__all__ = ["HeadReservation", "Release", "amounts_of", "things_of"]
 
 _Amounts = tuple[tuple[int, int], ...]
 
 
-class Thing(NamedTuple):
+class Release(NamedTuple):
     """What may end: a job's leases or, with `foreign`, what others use on a device.
 
     `amounts`: places in the row of devices, each with MiB. `ends_at` in Unix seconds, None if nobody knows. `ours`: a
@@ -38,7 +38,7 @@ class Thing(NamedTuple):
     ends_at: float | None = None
 
 
-class Prospect:
+class HeadReservation:
     """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` says if it is there.
 
     `things` are all that is on them. `looks` bounds how many sets of ends are looked at.
@@ -46,9 +46,9 @@ class Prospect:
 
     def __init__(
         self,
-        grounds: Sequence[Budget],
-        things: Iterable[Thing],
-        fits: Callable[[Sequence[Budget]], bool],
+        grounds: Sequence[DeviceCapacity],
+        things: Iterable[Release],
+        fits: Callable[[Sequence[DeviceCapacity]], bool],
         looks: int,
     ) -> None:
         self.devices = frozenset(budget.device.uuid for budget in grounds)
@@ -56,11 +56,11 @@ class Prospect:
         self._fits = fits
         self._things = list(things)
         self._looks = looks
-        self._smallest: list[tuple[Thing, ...]] | None = None
+        self._smallest: list[tuple[Release, ...]] | None = None
         self._starts_by: float | _Unknown | None = _UNKNOWN
         self._harmless: dict[_Amounts, bool] = {}
 
-    def starts_by(self) -> float | None:
+    def shadow_time(self) -> float | None:
         """Return when the head starts at the latest, by the time limits of what runs; None if they do not say."""
         if isinstance(self._starts_by, _Unknown):
             try:
@@ -69,12 +69,12 @@ class Prospect:
                 self._starts_by = None
         return self._starts_by
 
-    def harmless(self, leases: Sequence[Lease]) -> bool:
+    def never_delays_head(self, leases: Sequence[Lease]) -> bool:
         """Return whether a job with these leases can never be what the head waits for."""
         amounts = amounts_of(leases, self._grounds)
         if amounts not in self._harmless:
             try:
-                self._harmless[amounts] = not amounts or self._is_harmless(Thing(amounts))
+                self._harmless[amounts] = not amounts or self._is_harmless(Release(amounts))
             except UsageError:
                 self._harmless[amounts] = False
         return self._harmless[amounts]
@@ -90,7 +90,7 @@ class Prospect:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
         amounts = amounts_of(leases, self._grounds)
         if amounts:
-            self._things.append(Thing(amounts, ours=True, ends_at=ends_at))
+            self._things.append(Release(amounts, ours=True, ends_at=ends_at))
             self._harmless.clear()
 
     def _by_time_limits(self) -> float | None:
@@ -105,7 +105,7 @@ class Prospect:
             low, high = (low, middle) if self._fits(self._after(known[:middle])) else (middle + 1, high)
         return known[low - 1].ends_at if low else None
 
-    def _is_harmless(self, candidate: Thing) -> bool:
+    def _is_harmless(self, candidate: Release) -> bool:
         if not self._fits(self._after(self._things, candidate)):
             return False
         if self._smallest is None:
@@ -120,7 +120,7 @@ class Prospect:
         self._looks = max(0, self._looks - 1)
         return self._looks > 0
 
-    def _smallest_ends(self) -> Iterator[tuple[Thing, ...]]:
+    def _smallest_ends(self) -> Iterator[tuple[Release, ...]]:
         """Yield the smallest sets of ends after which the head fits, until the bound is met."""
         kinds = [list(same) for _, same in groupby(sorted(self._things, key=_kind), key=_kind)]
         found: list[tuple[int, ...]] = []
@@ -140,7 +140,7 @@ class Prospect:
                     waiting.append(taken)
             level = waiting
 
-    def _after(self, ended: Iterable[Thing], beside: Thing | None = None) -> list[Budget]:
+    def _after(self, ended: Iterable[Release], beside: Release | None = None) -> list[DeviceCapacity]:
         """Return the devices when everything of `ended` has ended and `beside` runs."""
         left = list(self._things)
         for thing in ended:
@@ -166,8 +166,8 @@ _UNKNOWN: Final = _Unknown()
 
 
 def things_of(
-    grounds: Sequence[Budget], leases: Sequence[Lease], ends: Mapping[tuple[str, str], float | None]
-) -> list[Thing]:
+    grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], float | None]
+) -> list[Release]:
     """Return all that is on `grounds`. `ends` has this daemon's running jobs, by id and directory, with their ends."""
     jobs: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
@@ -177,14 +177,14 @@ def things_of(
         amounts = amounts_of(mine, grounds)
         known = next((key for key in ((label, run_dir), (label, "")) if key in ends), None)
         if amounts:
-            things.append(Thing(amounts, ours=known is not None, ends_at=None if known is None else ends[known]))
+            things.append(Release(amounts, ours=known is not None, ends_at=None if known is None else ends[known]))
     for place, budget in enumerate(grounds):
         if budget.foreign_mib or budget.foreign:
-            things.append(Thing(((place, budget.foreign_mib),), foreign=True))
+            things.append(Release(((place, budget.foreign_mib),), foreign=True))
     return things
 
 
-def amounts_of(leases: Iterable[Lease], grounds: Sequence[Budget]) -> _Amounts:
+def amounts_of(leases: Iterable[Lease], grounds: Sequence[DeviceCapacity]) -> _Amounts:
     """Return what `leases` take of the devices `grounds`: their places there, each with MiB; all of a whole device."""
     places = {budget.device.uuid: place for place, budget in enumerate(grounds)}
     taken: dict[int, int] = {}
@@ -196,11 +196,11 @@ def amounts_of(leases: Iterable[Lease], grounds: Sequence[Budget]) -> _Amounts:
     return tuple(sorted(taken.items()))
 
 
-def _kind(thing: Thing) -> tuple[bool, _Amounts]:
+def _kind(thing: Release) -> tuple[bool, _Amounts]:
     return thing.foreign, thing.amounts
 
 
-def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Thing]]) -> Iterator[tuple[int, ...]]:
+def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Release]]) -> Iterator[tuple[int, ...]]:
     """Yield each of `level` with one thing more; kinds rise, so that no set comes twice."""
     for taken in level:
         for i in range(taken[-1] if taken else 0, len(kinds)):
@@ -208,7 +208,7 @@ def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Thing]]
                 yield (*taken, i)
 
 
-def _with(budget: Budget, leased: int, tenants: int, used: int) -> Budget:
+def _with(budget: DeviceCapacity, leased: int, tenants: int, used: int) -> DeviceCapacity:
     """Return the device with so much leased by so many, and with or without the processes of others."""
     if not used:
         budget = replace(budget, foreign_mib=0, foreign=())

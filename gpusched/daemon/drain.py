@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from gpusched.daemon.health import look
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, UsageError
 from gpusched.linux.processes import boot_id
 from gpusched.model.device import Device, Inventory
@@ -18,7 +18,7 @@ __all__ = ["drain", "drain_the_ill", "undrain"]
 _LOG: Final = logging.getLogger(__name__)
 
 
-def drain(parts: Parts, device: str, reason: str) -> dict[str, str]:
+def drain(parts: DaemonState, device: str, reason: str) -> dict[str, str]:
     """Place nothing new on a device, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
     more = {
         one.uuid: Drained(reason=reason or "drained by hand", since=time.time())
@@ -28,7 +28,7 @@ def drain(parts: Parts, device: str, reason: str) -> dict[str, str]:
     return _changed(parts)
 
 
-def undrain(parts: Parts, device: str) -> dict[str, str]:
+def undrain(parts: DaemonState, device: str) -> dict[str, str]:
     """Use a device again, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
     drained = parts.devices.drained
     for one in _meant(parts, device, "undrain"):
@@ -37,7 +37,7 @@ def undrain(parts: Parts, device: str) -> dict[str, str]:
     return _changed(parts)
 
 
-def drain_the_ill(parts: Parts, inventory: Inventory, events: list[DeviceEvent]) -> None:
+def drain_the_ill(parts: DaemonState, inventory: Inventory, events: list[DeviceEvent]) -> None:
     """Drain the devices that a reading or events tell hardware trouble of. What cannot be saved is told."""
     findings = look(inventory, events, parts.devices.drained, time.time(), boot_id())
     for note in findings.notes:
@@ -58,7 +58,7 @@ def drain_the_ill(parts: Parts, inventory: Inventory, events: list[DeviceEvent])
     parts.changed()
 
 
-def _meant(parts: Parts, device: str, action: str) -> list[Device]:
+def _meant(parts: DaemonState, device: str, action: str) -> list[Device]:
     inventory = parts.devices.known()
     if inventory is None:
         raise HostFault("the devices have not been read yet", "try again in a second")
@@ -68,6 +68,6 @@ def _meant(parts: Parts, device: str, action: str) -> list[Device]:
     return [one for one in inventory.devices if one.uuid in named]
 
 
-def _changed(parts: Parts) -> dict[str, str]:
+def _changed(parts: DaemonState) -> dict[str, str]:
     parts.changed()
     return parts.devices.drained_reasons()

@@ -9,14 +9,14 @@ from gpusched.jobs.directory import is_alive
 from gpusched.linux.processes import parent
 from gpusched.model.status import JobStatus
 
-__all__ = ["Watch", "guard_of"]
+__all__ = ["ExitWatcher", "guard_of"]
 
 _WATCHED_S: Final = 5.0
 _UNWATCHED_S: Final = 1.0
 _LINGERING_S: Final = 0.05
 
 
-class Watch:
+class ExitWatcher:
     """The jobs whose end is waited for. Times are monotonic seconds."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import known_status
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.jobs.directory import is_alive
 from gpusched.linux.processes import parent, start_time
 
@@ -18,7 +18,7 @@ _LOG: Final = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
 
 
-def force_kills(parts: Parts, now: float) -> None:
+def force_kills(parts: DaemonState, now: float) -> None:
     """Kill the supervisors of jobs that were to be killed and whose time for that is over."""
     for job_id, when in list(parts.kill_by.items()):
         job = parts.book.live.get(job_id)
@@ -29,7 +29,7 @@ def force_kills(parts: Parts, now: float) -> None:
             _kill_supervisor(parts, job)
 
 
-def _kill_supervisor(parts: Parts, job: Job) -> None:
+def _kill_supervisor(parts: DaemonState, job: Job) -> None:
     """Kill the supervisor, and have the guard go on, which kills what is left: once may be too early."""
     status = known_status(parts, job)
     if status is not None and status.supervisor_pid is not None and is_alive(status):

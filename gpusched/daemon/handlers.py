@@ -28,14 +28,14 @@ from gpusched.control.messages import (
     TurnIs,
     Undrain,
 )
-from gpusched.daemon.admission import Acceptance
+from gpusched.daemon.admission import Admission
 from gpusched.daemon.drain import drain, undrain
 from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import told
-from gpusched.daemon.lifecycle import call_off, cancel
+from gpusched.daemon.job_status import status_of
+from gpusched.daemon.lifecycle import cancel, cancel_start
 from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.server import Asked, Server, refusal
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 
@@ -48,9 +48,9 @@ _STOPPED: Final = "stopped by gpusched stop"
 class Handlers:
     """Answers requests. Those that wait for something are left with `parts.waiting`."""
 
-    def __init__(self, parts: Parts, server: Server, adoption: Adoption) -> None:
+    def __init__(self, parts: DaemonState, server: Server, adoption: Adoption) -> None:
         self._parts, self._server, self._adoption = parts, server, adoption
-        self._acceptance = Acceptance(parts)
+        self._acceptance = Admission(parts)
 
     def handle(self, asked: Asked, now: float) -> Answer | None:
         """Return the answer to a request, None if it comes later. It raises nothing."""
@@ -119,7 +119,7 @@ class Handlers:
     def _submit(self, request: Submit) -> Submitted:
         known = self._acceptance.known(request.job)
         if known is not None:  # whatever is wrong by now, this one was taken
-            return Submitted(id=known, job=told(self._parts.book.job(known)))
+            return Submitted(id=known, job=status_of(self._parts.book.job(known)))
         if self._parts.book.problem is not None:
             raise HostFault(self._parts.book.problem, "no new job is taken until this is mended; jobs go on")
         host = self._parts.devices.known()
@@ -128,7 +128,7 @@ class Handlers:
         if any(self._parts.book.state(earlier) is None for earlier in (*request.job.after, *request.job.after_any)):
             self._adoption.look()
         job = self._parts.book.job(self._acceptance.accept(request.job, host))
-        return Submitted(id=job.id, job=told(job))
+        return Submitted(id=job.id, job=status_of(job))
 
     def _list(self, request: ListJobs) -> Jobs:
         self._adoption.look()
@@ -137,7 +137,7 @@ class Handlers:
         else:
             live = () if request.skip else self._parts.book.live.values()
             jobs = [*live, *self._parts.book.ended(request.ended, request.skip)]
-        return Jobs(jobs=tuple(told(job, self._parts.why.get(job.id)) for job in jobs))
+        return Jobs(jobs=tuple(status_of(job, self._parts.why.get(job.id)) for job in jobs))
 
     def _turn(self, asked: Asked, request: Turn, now: float) -> None:
         job = self._parts.book.job(request.id)
@@ -153,7 +153,7 @@ class Handlers:
         come = self._parts.starts.may_begin(job_id)
         if not (come or late) and job.state in (JobState.QUEUED, JobState.STARTING):
             return None
-        return TurnIs(come=come, job=told(job, self._parts.why.get(job_id)))
+        return TurnIs(come=come, job=status_of(job, self._parts.why.get(job_id)))
 
     def _await(self, asked: Asked, request: Await, now: float) -> None:
         for job_id in request.ids:
@@ -167,7 +167,7 @@ class Handlers:
 
     def _until_its_end(self, job_id: str) -> JobStatus:
         """Return a job for who waits for its end: one that its supervisor has ended may be queued again."""
-        status = told(self._parts.book.job(job_id), self._parts.why.get(job_id))
+        status = status_of(self._parts.book.job(job_id), self._parts.why.get(job_id))
         if job_id in self._parts.book.live and status.state in JOB_TERMINAL:
             return msgspec.structs.replace(status, state=JobState.STOPPING)
         return status
@@ -181,7 +181,7 @@ class Handlers:
     def _stop_one(self, job: Job, now: float, *, kill: bool) -> str:
         if job.state in JOB_TERMINAL:
             return f"{job.id} is over: {job.state}"
-        if job.state is JobState.QUEUED or (job.id in self._parts.starts and call_off(self._parts, job, now)):
+        if job.state is JobState.QUEUED or (job.id in self._parts.starts and cancel_start(self._parts, job, now)):
             cancel(self._parts, job, _STOPPED)
             return f"{job.id} is cancelled"
         self._parts.book.change(msgspec.structs.replace(job, stop_asked=True), "stop asked")

@@ -12,7 +12,7 @@ from gpusched.jobs.directory import JobDirectory, last_progress, seen_whole
 from gpusched.jobs.hosts import with_network
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 
-__all__ = ["current_status", "leave_status", "read_current", "runs_again", "told"]
+__all__ = ["current_status", "leave_status", "read_current", "runs_again", "status_of"]
 
 _WORKED_ON: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
@@ -47,7 +47,7 @@ def runs_again(job: Job, end: JobStatus) -> bool:
     return from_outside and asked is not None and asked.requeue and asked.launcher is None
 
 
-def told(job: Job, why: str | None = None) -> JobStatus:
+def status_of(job: Job, why: str | None = None) -> JobStatus:
     """Return the job as others see it; `why` is why it waits. It reads the job's directory if the job is worked on."""
     status, trouble = job.last, None
     if status is None and job.state in _WORKED_ON:

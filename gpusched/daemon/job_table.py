@@ -18,14 +18,14 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["Book"]
+__all__ = ["JobTable"]
 
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_EVERY_S: Final = 1.0
 _KEPT_ENVIRONMENTS: Final = 16
 
 
-class Book:
+class JobTable:
     """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
 
     `problem` says why nothing can be saved at present, None if it can.

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Final
 
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.jobs.expand import job_socket
 from gpusched.jobs.learner_socket import remove_socket
 
@@ -12,7 +12,7 @@ __all__ = ["remove_left_sockets"]
 _LOCK: Final = ".lock"
 
 
-def remove_left_sockets(parts: Parts) -> None:
+def remove_left_sockets(parts: DaemonState) -> None:
     """Remove the sockets of jobs that are over; one that a dying learner still holds stays until the next call.
 
     The runtime directory may be shared with other state directories, whose jobs of the same names have other sockets.

@@ -14,14 +14,14 @@ import msgspec
 
 from gpusched.daemon.exit_watcher import guard_of
 from gpusched.daemon.job import Attempt, Job
-from gpusched.daemon.job_status import current_status, read_current, runs_again, told
-from gpusched.daemon.state import Parts
+from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
+from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
-from gpusched.jobs.directory import JobDirectory, is_alive, last_lines, last_progress, lost
+from gpusched.jobs.directory import JobDirectory, as_lost, is_alive, last_lines, last_progress
 from gpusched.jobs.guard_lock import has_begun
 from gpusched.jobs.hosts import with_joined
 from gpusched.jobs.known_leases import of_job
-from gpusched.jobs.nodes import with_nodes
+from gpusched.jobs.nodes import merge_node_status
 from gpusched.jobs.orders import StopOrder, give
 from gpusched.jobs.start import guard_alive, stop
 from gpusched.linux.files import remove_tree
@@ -32,13 +32,13 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 __all__ = [
     "adopt_running",
     "begin",
-    "call_off",
     "cancel",
+    "cancel_start",
     "discard",
     "ended",
-    "is_forsaken",
-    "is_worked_on",
+    "has_live_processes",
     "known_status",
+    "launcher_exited",
     "look_at_running",
     "look_at_starts",
     "note_attempt",
@@ -55,7 +55,7 @@ _FORCED: Final = "stopped by gpusched stop --kill; its supervisor did not obey a
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
 
-def begin(parts: Parts, job: Job, leases: Sequence[Lease]) -> None:
+def begin(parts: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
     """Note that a job is prepared and has taken `leases`; it is spawned once that is on disk."""
     started = time.time()
     held = of_job(leases, Path(job.run_dir), started)
@@ -65,7 +65,7 @@ def begin(parts: Parts, job: Job, leases: Sequence[Lease]) -> None:
     parts.prepared.append(job.id)
 
 
-def spawn_prepared(parts: Parts, now: float) -> None:
+def spawn_prepared(parts: DaemonState, now: float) -> None:
     """Start the guard of one job that is prepared and saved; the next one has the next turn: systemd takes time."""
     job_id = parts.prepared.pop(0) if parts.prepared else ""
     job = parts.book.live.get(job_id)
@@ -74,17 +74,17 @@ def spawn_prepared(parts: Parts, now: float) -> None:
     try:
         parts.starts.spawn(job, now)
     except HostFault as error:
-        if parts.starts.call_off(job):
+        if parts.starts.cancel_start(job):
             _never_began(parts, job, str(error), now)
 
 
-def look_at_starts(parts: Parts, now: float) -> None:
+def look_at_starts(parts: DaemonState, now: float) -> None:
     """Take note of supervisors that have shown themselves, and of guards that ended or hang before that."""
     for job_id in parts.starts.to_look_at(now):
         parts.contain(job_id, "the start", partial(_look_at_start, parts, job_id, now))
 
 
-def look_at_running(parts: Parts, now: float) -> None:
+def look_at_running(parts: DaemonState, now: float) -> None:
     """Take note of jobs that have ended."""
     for job_id in parts.watch.to_look_at(now):
         job = parts.book.live.get(job_id)
@@ -96,13 +96,13 @@ def look_at_running(parts: Parts, now: float) -> None:
             parts.watch.still_alive(job_id, now, guarded=True)
 
 
-def is_forsaken(job: Job) -> bool:
+def launcher_exited(job: Job) -> bool:
     """Return whether the process is gone that waits for the job's turn, to start it in its own place."""
     launcher = job.submission.launcher if job.submission else None
     return launcher is not None and start_time(launcher.pid) != launcher.start
 
 
-def known_status(parts: Parts, job: Job) -> JobStatus | None:
+def known_status(parts: DaemonState, job: Job) -> JobStatus | None:
     """Return what the job's supervisor wrote; where that is gone, who it was when it was last seen."""
     status = current_status(job)
     if status is not None or job.state is not JobState.RUNNING:
@@ -114,19 +114,19 @@ def known_status(parts: Parts, job: Job) -> JobStatus | None:
     if seen is None or seen.supervisor_pid is None:
         return None
     return msgspec.structs.replace(
-        told(job),
+        status_of(job),
         supervisor_pid=seen.supervisor_pid,
         supervisor_start=seen.supervisor_start,
         boot_id=seen.boot_id,
     )
 
 
-def is_worked_on(job: Job, status: JobStatus | None) -> bool:
+def has_live_processes(job: Job, status: JobStatus | None) -> bool:
     """Return whether the guard or the supervisor of the job lives."""
     return guard_alive(JobDirectory(Path(job.run_dir))) or (status is not None and is_alive(status))
 
 
-def ended(parts: Parts, job: Job, now: float) -> None:
+def ended(parts: DaemonState, job: Job, now: float) -> None:
     """Note how a job ended whose guard and supervisor are gone."""
     parts.watch.forget(job.id)
     status = current_status(job)  # read after both are gone, so that it is the last word
@@ -137,21 +137,21 @@ def ended(parts: Parts, job: Job, now: float) -> None:
     if status.state not in JOB_TERMINAL:
         rebooted = status.boot_id != boot_id()
         why = "the host was booted again while it ran" if rebooted else _gone(status)
-        status = lost(status, why, time.time())
+        status = as_lost(status, why, time.time())
     if status.state is JobState.LOST and job.id in parts.forced:
         status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
-    status = msgspec.structs.replace(with_nodes(with_joined(status)), progress=last_progress(directory.progress))
+    status = msgspec.structs.replace(merge_node_status(with_joined(status)), progress=last_progress(directory.progress))
     _finish(parts, job, status, now)
 
 
-def cancel(parts: Parts, job: Job, message: str) -> None:
+def cancel(parts: DaemonState, job: Job, message: str) -> None:
     """End a job of which nothing runs."""
     stopped = msgspec.structs.replace(job, state=JobState.CANCELLED, message=message, ended=time.time(), held=False)
-    parts.book.change(msgspec.structs.replace(stopped, last=told(stopped)), "cancelled", message)
+    parts.book.change(msgspec.structs.replace(stopped, last=status_of(stopped)), "cancelled", message)
     parts.forget(job.id)
 
 
-def order_stop(parts: Parts, job: Job, message: str, *, kill: bool) -> str:
+def order_stop(parts: DaemonState, job: Job, message: str, *, kill: bool) -> str:
     """Tell the supervisor of a job to stop it, and return what to tell; its state must be on disk as asked to stop."""
     status = known_status(parts, job)
     if status is None:
@@ -169,7 +169,7 @@ def order_stop(parts: Parts, job: Job, message: str, *, kill: bool) -> str:
     return f"{job.id} is stopping"
 
 
-def adopt_running(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
+def adopt_running(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     """Watch over a job that runs and that another process, or an earlier daemon, started."""
     parts.watch.follow(job.id, guard_of(status), now)
     if job.stop_asked:
@@ -179,7 +179,7 @@ def adopt_running(parts: Parts, job: Job, status: JobStatus, now: float) -> None
         note_attempt(parts, job, status)
 
 
-def note_attempt(parts: Parts, job: Job, status: JobStatus, ended: float | None = None) -> None:
+def note_attempt(parts: DaemonState, job: Job, status: JobStatus, ended: float | None = None) -> None:
     """Note who supervises the job's present attempt, and if it has `ended`, how."""
     attempt = Attempt(
         job=job.id,
@@ -194,7 +194,7 @@ def note_attempt(parts: Parts, job: Job, status: JobStatus, ended: float | None 
     parts.book.attempt(attempt)
 
 
-def queue_again(parts: Parts, job: Job, message: str) -> None:
+def queue_again(parts: DaemonState, job: Job, message: str) -> None:
     """Put a job back into the queue of which nothing was started."""
     if job.stop_asked:
         cancel(parts, job, "stopped before it had started")
@@ -209,9 +209,9 @@ def discard(job: Job) -> None:
     remove_tree(Path(job.run_dir))
 
 
-def call_off(parts: Parts, job: Job, now: float) -> bool:
+def cancel_start(parts: DaemonState, job: Job, now: float) -> bool:
     """Return whether a job that is starting could be kept from it: nothing of it runs, or ever will."""
-    if not parts.starts.call_off(job):
+    if not parts.starts.cancel_start(job):
         return False
     if has_begun(JobDirectory(Path(job.run_dir))):
         parts.watch.follow(job.id, None, now)
@@ -219,25 +219,25 @@ def call_off(parts: Parts, job: Job, now: float) -> bool:
     return True
 
 
-def _look_at_start(parts: Parts, job_id: str, now: float) -> None:
+def _look_at_start(parts: DaemonState, job_id: str, now: float) -> None:
     job = parts.book.live[job_id]
     status = current_status(job)
     if status is not None:
         _shown(parts, job, status, now)
-    elif parts.starts.overdue(job_id, now) or is_forsaken(job):
+    elif parts.starts.overdue(job_id, now) or launcher_exited(job):
         _overdue(parts, job, now)
 
 
-def _look_at_end(parts: Parts, job: Job, now: float) -> None:
+def _look_at_end(parts: DaemonState, job: Job, now: float) -> None:
     status = known_status(parts, job)
-    if is_worked_on(job, status):
+    if has_live_processes(job, status):
         guarded = status is None or guard_of(status) is not None
         parts.watch.still_alive(job.id, now, guarded=guarded)
     else:
         ended(parts, job, now)
 
 
-def _shown(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
+def _shown(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     parts.watch.follow(job.id, guard_of(status), now)
     parts.starts.shown(job.id)
     parts.book.change(msgspec.structs.replace(job, state=JobState.RUNNING), "running")
@@ -247,10 +247,10 @@ def _shown(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
         parts.orders.append((job.id, parts.kills.pop(job.id, False)))
 
 
-def _overdue(parts: Parts, job: Job, now: float) -> None:
+def _overdue(parts: DaemonState, job: Job, now: float) -> None:
     """Decide about a job that did not show itself in time, or whose guard has ended: see start.call_off."""
     directory = JobDirectory(Path(job.run_dir))
-    if not parts.starts.call_off(job):
+    if not parts.starts.cancel_start(job):
         parts.starts.wait_on(job.id, now)
     elif has_begun(directory):
         ended(parts, job, now)
@@ -258,13 +258,13 @@ def _overdue(parts: Parts, job: Job, now: float) -> None:
         _never_began(parts, job, _not_started(job), now)
 
 
-def _without_a_word(parts: Parts, job: Job, now: float) -> None:
+def _without_a_word(parts: DaemonState, job: Job, now: float) -> None:
     """Note the end of a job of which no status can be read: lost if it can have started something."""
     directory = JobDirectory(Path(job.run_dir))
     ran = job.state is JobState.RUNNING  # so it was seen, and what it wrote has been removed since
     message = _unread(job) if ran else _not_started(job)
     if ran or has_begun(directory):
-        bare = msgspec.structs.replace(told(job), state=JobState.LOST, message=message, ended=time.time())
+        bare = msgspec.structs.replace(status_of(job), state=JobState.LOST, message=message, ended=time.time())
         _finish(parts, job, bare, now)
     else:
         _never_began(parts, job, message, now)
@@ -278,19 +278,19 @@ def _unread(job: Job) -> str:
     return f"how it ended cannot be read in {job.run_dir}"
 
 
-def _never_began(parts: Parts, job: Job, message: str, now: float) -> None:
+def _never_began(parts: DaemonState, job: Job, message: str, now: float) -> None:
     """Queue a job again of which nothing was started; a few times, with growing pauses, then it has failed."""
     failures = parts.failures[job.id] = parts.failures.get(job.id, 0) + 1
     if failures >= _MOST_FAILED_STARTS and not job.stop_asked:
         failed = msgspec.structs.replace(job, state=JobState.FAILED, message=message, ended=time.time())
-        parts.book.change(msgspec.structs.replace(failed, last=told(failed)), "failed", message)
+        parts.book.change(msgspec.structs.replace(failed, last=status_of(failed)), "failed", message)
         parts.forget(job.id)
         return
     parts.not_before[job.id] = now + _FIRST_PAUSE_S * 2 ** (failures - 1)
     queue_again(parts, msgspec.structs.replace(job, message=message), message)
 
 
-def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
+def _finish(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     """Write down the end of a job, or queue it again if it is to be run after a loss."""
     end = status.ended or time.time()
     note_attempt(parts, job, status, end)
@@ -306,7 +306,7 @@ def _finish(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
     parts.forget(job.id)
 
 
-def _again(parts: Parts, job: Job, status: JobStatus, now: float) -> None:
+def _again(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     ran_s = time.time() - (job.started or 0.0)
     row = parts.losses[job.id] = 0 if ran_s > _STABLE_S else parts.losses.get(job.id, 0) + 1
     parts.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)

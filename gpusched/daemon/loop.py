@@ -21,12 +21,12 @@ from gpusched.daemon.forced_stop import force_kills
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.left_sockets import remove_left_sockets
 from gpusched.daemon.lifecycle import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
-from gpusched.daemon.monitor import Sentry
+from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.queue import Queue
 from gpusched.daemon.recovery import Adoption, reconcile
 from gpusched.daemon.server import Asked, Server, refusal
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.status import JobState
 
@@ -67,10 +67,10 @@ class Loop:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: DaemonState,
         server: Server,
         signals: Signals,
-        sentry: Sentry,
+        sentry: DeviceMonitor,
         notifier: Notifier,
         is_own: Callable[[], bool],
     ) -> None:

@@ -13,16 +13,16 @@ from typing import Final
 
 from gpusched.control.place import control_socket, private_directory
 from gpusched.daemon.devices import Devices
-from gpusched.daemon.job_table import Book
+from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
-from gpusched.daemon.monitor import Sentry
+from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.open_files import raise_limit, under_limit
 from gpusched.daemon.server import Server
 from gpusched.daemon.starter import starter
-from gpusched.daemon.starting_jobs import Starts
-from gpusched.daemon.state import Parts
+from gpusched.daemon.starting_jobs import StartingJobs
+from gpusched.daemon.state import DaemonState
 from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.leases.directory import LeaseDirectory, lease_directory
@@ -90,7 +90,7 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         _shorten(settings.state_dir / "daemon.log")
         database = settings.state_dir / "gpusched.db"
         without = jobs_without_database(database, settings.state_dir / "jobs")
-        book = Book(Store.open(database))
+        book = JobTable(Store.open(database))
         stack.callback(book.close)
         probe, events = NvmlProbe(settings.driver_patience_s), NvmlEvents()
         stack.callback(events.close)
@@ -100,15 +100,15 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         signals = Signals()
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
-        parts = Parts(
+        parts = DaemonState(
             settings=settings,
             book=book,
             devices=devices,
-            starts=Starts(settings, under_limit(raise_limit(), starter(environ))),
+            starts=StartingJobs(settings, under_limit(raise_limit(), starter(environ))),
             leases=partial(_leases, settings),
         )
         call_lost(parts, without)
-        loop = Loop(parts, server, signals, Sentry(parts, events), Notifier(environ), own.is_own)
+        loop = Loop(parts, server, signals, DeviceMonitor(parts, events), Notifier(environ), own.is_own)
         loop.begin()
         tell.ready()
         _LOG.info("the daemon serves %s", settings.state_dir)

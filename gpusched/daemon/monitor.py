@@ -7,7 +7,7 @@ from typing import Final
 from gpusched.daemon.drain import drain_the_ill
 from gpusched.daemon.job_status import current_status
 from gpusched.daemon.overrun import Overruns
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
 from gpusched.jobs.lease_usage import current_leases
 from gpusched.jobs.orders import give
@@ -15,20 +15,20 @@ from gpusched.model.device import Inventory
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.probe.nvml_events import NvmlEvents
 
-__all__ = ["Sentry"]
+__all__ = ["DeviceMonitor"]
 
 _LOG: Final = logging.getLogger(__name__)
 _BUSY_S: Final = 5.0
 _IDLE_S: Final = 30.0
 
 
-class Sentry:
+class DeviceMonitor:
     """Looks every five seconds while jobs use devices, every thirty otherwise, and when a device tells something.
 
     Times are monotonic seconds.
     """
 
-    def __init__(self, parts: Parts, events: NvmlEvents) -> None:
+    def __init__(self, parts: DaemonState, events: NvmlEvents) -> None:
         self._parts, self._events = parts, events
         self._overruns = Overruns(parts.settings.overrun_grace_s, parts.settings.overrun)
         self._next = self._next_with_jobs = 0.0

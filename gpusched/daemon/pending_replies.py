@@ -8,14 +8,14 @@ from gpusched.control.messages import Answer
 from gpusched.daemon.server import Asked, refusal
 from gpusched.errors import GpuschedError
 
-__all__ = ["Waiting"]
+__all__ = ["PendingReplies"]
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST: Final = 10_000
 _INTEREST_S: Final = 5.0
 
 
-class Waiting:
+class PendingReplies:
     """Peers that wait for an answer; over 10,000 of them, the one that waits longest is told how things stand."""
 
     def __init__(self) -> None:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from gpusched.errors import NeverFits
 from gpusched.model.device import Inventory
-from gpusched.model.job import CommandNeed, Submission
+from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request, RoleRequest
 from gpusched.planner import Rules, plan, restriction, select_devices
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.command import command_fits, could_use, plan_command
 from gpusched.planner.feasibility import request_fits, with_count
 from gpusched.probe.base import require_usable
@@ -23,7 +23,7 @@ from gpusched.settings import Settings
 __all__ = [
     "chosen_devices",
     "could_be_on",
-    "fits",
+    "is_feasible",
     "need_of",
     "needs_devices",
     "plan_for",
@@ -60,7 +60,7 @@ def plan_for(
     return plan(request_of(submission), inventory, leases, rules, submission.maximise)
 
 
-def fits(submission: Submission, grounds: Sequence[Budget], settings: Settings) -> bool:
+def is_feasible(submission: Submission, grounds: Sequence[DeviceCapacity], settings: Settings) -> bool:
     """Return whether `plan_for` would find a plan on these devices, which are those it may use.
 
     Memory that becomes free never turns a yes into a no. Raises UsageError as `plan_for` does.
@@ -70,7 +70,7 @@ def fits(submission: Submission, grounds: Sequence[Budget], settings: Settings) 
     return request_fits(request_of(submission), grounds, settings.context_mib, submission.policy)
 
 
-def could_be_on(submission: Submission, budget: Budget, settings: Settings) -> bool:
+def could_be_on(submission: Submission, budget: DeviceCapacity, settings: Settings) -> bool:
     """Return whether any part of the job could be on this device if the device were idle."""
     if submission.command is not None:
         return could_use(submission.command, budget, settings.context_mib)
@@ -127,9 +127,9 @@ def request_of(submission: Submission) -> Request:
     return request if submission.maximise is None else with_count(request, submission.maximise, 1)
 
 
-def _command_like(role: RoleRequest) -> CommandNeed:
+def _command_like(role: RoleRequest) -> CommandRequest:
     """Return the need of a command that asks for the whole devices of one replica; of all devices, one at least."""
-    return CommandNeed(devices=role.devices if isinstance(role.devices, int) else 1)
+    return CommandRequest(devices=role.devices if isinstance(role.devices, int) else 1)
 
 
 def need_of(submission: Submission) -> Hashable:
@@ -148,7 +148,7 @@ def need_of(submission: Submission) -> Hashable:
 
 
 def ways(submission: Submission) -> int:
-    """Return what one answer of `fits` costs: in how many ways the roles but the largest can be on one device."""
+    """Return what `is_feasible` costs: in how many ways the roles but the largest can be on one device."""
     if submission.command is not None:
         return 1
     counts = sorted(role.count + 1 for role in request_of(submission).roles if role.memory is not None and role.count)

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from gpusched.daemon.job import Job
-from gpusched.daemon.lifecycle import begin, cancel, is_forsaken
+from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
 from gpusched.daemon.plans import needs_devices
-from gpusched.daemon.scheduler import Decision, Ground, Running, Start, schedule
-from gpusched.daemon.state import A_FLOOD, Parts
+from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
+from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.jobs.known_leases import with_known
 from gpusched.jobs.lease_usage import current_leases
@@ -43,7 +43,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 class Queue:
     """Looks at the queue when something changed, and every two seconds while somebody waits. Times are monotonic."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DaemonState) -> None:
         self._parts = parts
         self._next = self._rested = 0.0
         self._awaits_reading = False
@@ -159,7 +159,7 @@ class Queue:
                 self._parts.faults.pop((job.id, _DECISION), None)
 
     def _can_never_start(self, job: Job, asked: Submission) -> str | None:
-        if is_forsaken(job):
+        if launcher_exited(job):
             return "whoever ran it is gone"
         for earlier in asked.after:
             state = self._parts.book.state(earlier)
@@ -189,10 +189,10 @@ class Queue:
     @contextmanager
     def _grounds(
         self, waiting: list[Job], host: Inventory | None
-    ) -> Iterator[tuple[Mapping[str | None, Ground], Mapping[bool, LeaseDirectory]]]:
+    ) -> Iterator[tuple[Mapping[str | None, MachineSnapshot], Mapping[bool, LeaseDirectory]]]:
         """Give what to plan on, while nobody else plans there. Raises HostFault if somebody else does just now."""
         machines = {job.submission.machine for job in waiting if job.submission}
-        grounds: dict[str | None, Ground] = {}
+        grounds: dict[str | None, MachineSnapshot] = {}
         directories: dict[bool, LeaseDirectory] = {}
         known = self._parts.book.held()
         with ExitStack() as locks:
@@ -200,13 +200,15 @@ class Queue:
                 directories[simulated] = self._parts.leases(simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
-                grounds[None] = Ground(inventory=host, leases=current_leases(directories[False], host, lambda _: known))
+                grounds[None] = MachineSnapshot(
+                    inventory=host, leases=current_leases(directories[False], host, lambda _: known)
+                )
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason
                     inventory, saved = self._parts.devices.machine(str(machine))
                     leases = with_known(described, known, inventory)
-                    grounds[machine] = Ground(inventory=inventory, leases=(*saved, *leases))
+                    grounds[machine] = MachineSnapshot(inventory=inventory, leases=(*saved, *leases))
             yield grounds, directories
 
     def _running(self) -> list[Running]:

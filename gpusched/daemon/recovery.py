@@ -17,13 +17,13 @@ from gpusched.daemon.lifecycle import (
     adopt_running,
     cancel,
     ended,
-    is_forsaken,
-    is_worked_on,
+    has_live_processes,
     known_status,
+    launcher_exited,
     note_attempt,
     queue_again,
 )
-from gpusched.daemon.state import Parts
+from gpusched.daemon.state import DaemonState
 from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, read_job
 from gpusched.jobs.guard_lock import has_begun
 from gpusched.jobs.known_leases import leases_of_spec
@@ -37,25 +37,25 @@ _MOST_AT_ONCE: Final = 200
 _CLOCK_STEP_NS: Final = 50_000_000
 
 
-def reconcile(parts: Parts, now: float) -> None:
+def reconcile(parts: DaemonState, now: float) -> None:
     """Find every job of the book again, when the daemon starts."""
     for job in list(parts.book.live.values()):
         if job.state is JobState.QUEUED:
-            if is_forsaken(job):
+            if launcher_exited(job):
                 cancel(parts, job, "whoever ran it is gone")
         elif not parts.contain(job.id, "the recovery", partial(_find, parts, job, now)):
             parts.watch.follow(job.id, None, now)
 
 
-def _find(parts: Parts, job: Job, now: float) -> None:
+def _find(parts: DaemonState, job: Job, now: float) -> None:
     """Find out what became of a job that was worked on; see starting_jobs.py for what a kill -9 leaves at each step."""
     directory = JobDirectory(Path(job.run_dir))
     status = known_status(parts, job)
-    if status is not None and is_worked_on(job, status):
+    if status is not None and has_live_processes(job, status):
         adopt_running(parts, job, status, now)
     elif status is not None:
         ended(parts, job, now)
-    elif not parts.starts.call_off(job):
+    elif not parts.starts.cancel_start(job):
         parts.starts.take_over(job.id, now)
     elif has_begun(directory) or job.state is not JobState.STARTING:
         ended(parts, job, now)
@@ -66,7 +66,7 @@ def _find(parts: Parts, job: Job, now: float) -> None:
 class Adoption:
     """Finds jobs that were started without the daemon, by their directories."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DaemonState) -> None:
         self._parts = parts
         self._jobs = parts.settings.state_dir / "jobs"
         self._seen_at = -1

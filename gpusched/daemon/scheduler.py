@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.backfill import Prospect, things_of
+from gpusched.daemon.backfill import HeadReservation, things_of
 from gpusched.daemon.job import Job
-from gpusched.daemon.plans import chosen_devices, could_be_on, fits, need_of, needs_devices, plan_for, ways
+from gpusched.daemon.plans import chosen_devices, could_be_on, is_feasible, need_of, needs_devices, plan_for, ways
 from gpusched.daemon.wait_reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
 from gpusched.errors import GpuschedError, NeverFits, UsageError
 from gpusched.leases.directory import leases_of_plan
@@ -23,11 +23,11 @@ from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
-from gpusched.planner.capacity import Budget, budgets, left_out
+from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
 from gpusched.planner.holders import Began
 from gpusched.settings import Settings
 
-__all__ = ["Decision", "Ground", "Running", "Start", "schedule"]
+__all__ = ["Decision", "MachineSnapshot", "Running", "Start", "schedule"]
 
 _MOST_LOOKS: Final = 1000
 """Sets of ends that are looked at for one head in one pass, where replicas have one size; fewer for more sizes."""
@@ -39,7 +39,7 @@ _MOST_LEFT_OUT: Final = 3
 """Devices out of order that a waiting job is told of."""
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class MachineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A machine as it is: its devices, and every live lease on them, whoever holds it."""
 
     inventory: Inventory
@@ -76,7 +76,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 def schedule(
     waiting: Sequence[Job],
     running: Sequence[Running],
-    grounds: Mapping[str | None, Ground],
+    grounds: Mapping[str | None, MachineSnapshot],
     blocked: Mapping[str, str],
     settings: Settings,
     now: float,
@@ -90,7 +90,7 @@ def schedule(
     500 waiting jobs of different needs beside 64 running ones, where nothing fits, take 11 to 18 ms on one core (EPYC).
     """
     one_pass = _Pass(running, grounds, settings, now, began)
-    for job in sorted(waiting, key=_turn):
+    for job in sorted(waiting, key=queue_order):
         if job.id in blocked:
             one_pass.why[job.id] = blocked[job.id]
         elif job.submission is not None:
@@ -98,7 +98,7 @@ def schedule(
     return one_pass.decision()
 
 
-def _turn(job: Job) -> tuple[int, float, str]:
+def queue_order(job: Job) -> tuple[int, float, str]:
     return -(job.submission.priority if job.submission else 0), job.created, job.id
 
 
@@ -110,18 +110,18 @@ class _Fit(Enum):
 class _Machine:
     """One ground during a pass: what starts is leased at once. `ends`: see `things_of`."""
 
-    def __init__(self, ground: Ground, ends: dict[tuple[str, str], float | None], settings: Settings) -> None:
+    def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], float | None], settings: Settings) -> None:
         self.inventory = ground.inventory
         self.leases = ground.leases
         self.head: str | None = None
-        self.prospect: Prospect | None = None
+        self.prospect: HeadReservation | None = None
         self.in_vain = 0
         self._ends = ends
         self._settings = settings
         self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
         self._held: dict[frozenset[str] | None, str] = {}
 
-    def devices(self, submission: Submission) -> tuple[Budget, ...]:
+    def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
         only = chosen_devices(submission, self.inventory)
         return tuple(budget for budget in self._grounds if only is None or budget.device.uuid in only)
@@ -132,9 +132,9 @@ class _Machine:
             grounds = self.devices(submission)
             if not needs_devices(submission) or (submission.command is None and not self.inventory.devices):
                 return _Fit.NOW
-            if fits(submission, grounds, self._settings):
+            if is_feasible(submission, grounds, self._settings):
                 return _Fit.NOW
-            if fits(submission, [budget.emptied for budget in grounds], self._settings):
+            if is_feasible(submission, [budget.emptied for budget in grounds], self._settings):
                 return _Fit.LATER
         except NeverFits as error:
             return error
@@ -146,7 +146,7 @@ class _Machine:
         """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
         if avoid:
             grounds = [budget for budget in self.devices(submission) if budget.device.uuid not in avoid]
-            if not fits(submission, grounds, self._settings):
+            if not is_feasible(submission, grounds, self._settings):
                 return None
         return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
 
@@ -161,10 +161,10 @@ class _Machine:
             return
         grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
         self.head = job
-        self.prospect = Prospect(
+        self.prospect = HeadReservation(
             grounds,
             things_of(grounds, self.leases, self._ends),
-            lambda after: fits(submission, after, self._settings),
+            lambda after: is_feasible(submission, after, self._settings),
             _MOST_LOOKS // ways(submission),
         )
 
@@ -173,15 +173,17 @@ class _Machine:
         only = chosen_devices(submission, self.inventory)
         if only not in self._held:
             holders = who_holds(self.devices(submission), self.leases, began, now)
-            self._held[only] = "; ".join(filter(None, (holders, *left_out(self.inventory, only)[:_MOST_LEFT_OUT])))
+            self._held[only] = "; ".join(
+                filter(None, (holders, *excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]))
+            )
         return "; ".join(filter(None, (self.what_it_needs(submission), self._held[only])))
 
     def what_it_needs(self, submission: Submission) -> str:
         """Return what the job needs, in numbers."""
         return what_it_needs(submission, self.devices(submission), self._settings.context_mib)
 
-    def _why_never(self, submission: Submission, grounds: Sequence[Budget]) -> NeverFits:
-        excluded = left_out(self.inventory, chosen_devices(submission, self.inventory))
+    def _why_never(self, submission: Submission, grounds: Sequence[DeviceCapacity]) -> NeverFits:
+        excluded = excluded_devices(self.inventory, chosen_devices(submission, self.inventory))
         line = never_line(submission, grounds, excluded, self._settings.context_mib)
         return NeverFits(line, "mend or undrain the device, or stop the job and ask for less")
 
@@ -192,7 +194,7 @@ class _Pass:
     def __init__(
         self,
         running: Sequence[Running],
-        grounds: Mapping[str | None, Ground],
+        grounds: Mapping[str | None, MachineSnapshot],
         settings: Settings,
         now: float,
         began: Began,
@@ -260,7 +262,7 @@ class _Pass:
         else:
             self._pass_by(job, submission, machine, machine.prospect)
 
-    def _pass_by(self, job: Job, submission: Submission, machine: _Machine, prospect: Prospect) -> None:
+    def _pass_by(self, job: Job, submission: Submission, machine: _Machine, prospect: HeadReservation) -> None:
         """Start a job that fits behind the head if the head does not start later for it."""
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
@@ -270,16 +272,16 @@ class _Pass:
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
-                if in_time or prospect.harmless(leases_of_plan(plan, job.id)):
+                if in_time or prospect.never_delays_head(leases_of_plan(plan, job.id)):
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1
             self._in_vain.add(need)
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
 
-    def _may_last(self, submission: Submission, prospect: Prospect) -> float | None:
+    def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
         """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
-        by = prospect.starts_by()
+        by = prospect.shadow_time()
         return None if by is None else by - self._now - submission.workload.stop_grace_s
 
     def _start(self, job: Job, machine: _Machine, plan: Plan) -> None:

@@ -22,12 +22,12 @@ from gpusched.errors import HostFault
 from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, complete
 from gpusched.jobs.expand import job_spec
 from gpusched.jobs.network import prepare_network
-from gpusched.jobs.start import call_off, prepare
-from gpusched.leases.directory import Hold, LeaseDirectory, leases_of_plan
+from gpusched.jobs.start import cancel_start, prepare
+from gpusched.leases.directory import LeaseDirectory, LeaseHandle, leases_of_plan
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings
 
-__all__ = ["Starts"]
+__all__ = ["StartingJobs"]
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.02
@@ -40,13 +40,13 @@ class _Start(msgspec.Struct, kw_only=True):
 
     until: float
     nonce: str | None = None
-    hold: Hold | None = None
+    hold: LeaseHandle | None = None
     spawned: bool = False
     guard: int | None = None
     guard_ended: bool = False
 
 
-class Starts:
+class StartingJobs:
     """The jobs on their way, by id; times are monotonic seconds. `spawn` starts a guard and tells its pid, if known."""
 
     def __init__(self, settings: Settings, spawn: Spawn) -> None:
@@ -92,7 +92,7 @@ class Starts:
         try:
             nonce = prepare(directory, spec)
         except BaseException:
-            hold.withdraw()
+            hold.rollback()
             raise
         self._starts[job.id] = _Start(until=now + START_PATIENCE_S, nonce=nonce, hold=hold)
 
@@ -125,20 +125,20 @@ class Starts:
         """The supervisor is there and holds its leases: let go of what was held for it."""
         start = self._starts.pop(job_id)
         if start.hold is not None:
-            start.hold.let_go()
+            start.hold.release()
 
-    def call_off(self, job: Job) -> bool:
+    def cancel_start(self, job: Job) -> bool:
         """See that nothing is started, and give the leases back; False if a guard lives, so that it is too late."""
         directory = JobDirectory(Path(job.run_dir))
         try:
-            if not call_off(directory):
+            if not cancel_start(directory):
                 return False
         except HostFault as error:
             _LOG.warning("%s", error)
             return False
         start = self._starts.pop(job.id, None)
         if start is not None and start.hold is not None:
-            start.hold.withdraw()
+            start.hold.rollback()
         return True
 
     def overdue(self, job_id: str, now: float) -> bool:

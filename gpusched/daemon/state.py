@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpusched.daemon.devices import Devices
-from gpusched.daemon.exit_watcher import Watch
-from gpusched.daemon.job_table import Book
-from gpusched.daemon.pending_replies import Waiting
-from gpusched.daemon.starting_jobs import Starts
+from gpusched.daemon.exit_watcher import ExitWatcher
+from gpusched.daemon.job_table import JobTable
+from gpusched.daemon.pending_replies import PendingReplies
+from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.settings import Settings
 
-__all__ = ["A_FLOOD", "Parts"]
+__all__ = ["A_FLOOD", "DaemonState"]
 
 _LOG: Final = logging.getLogger(__name__)
 A_FLOOD: Final = 4
@@ -23,7 +23,7 @@ A_FLOOD: Final = 4
 
 
 @dataclass
-class Parts:
+class DaemonState:
     """The parts, and what passes between the steps of one turn. Times in `not_before` are monotonic seconds.
 
     `leases` returns the lease directory of this host, or with True that of described machines. `prepared`: jobs to be
@@ -35,12 +35,12 @@ class Parts:
     """
 
     settings: Settings
-    book: Book
+    book: JobTable
     devices: Devices
-    starts: Starts
+    starts: StartingJobs
     leases: Callable[[bool], LeaseDirectory]
-    waiting: Waiting = field(default_factory=Waiting)
-    watch: Watch = field(default_factory=Watch)
+    waiting: PendingReplies = field(default_factory=PendingReplies)
+    watch: ExitWatcher = field(default_factory=ExitWatcher)
     started: float = field(default_factory=time.time)
     prepared: list[str] = field(default_factory=list)
     orders: list[tuple[str, bool]] = field(default_factory=list)

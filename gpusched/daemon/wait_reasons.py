@@ -6,7 +6,7 @@ from typing import Final
 from gpusched.daemon.plans import request_of
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.command import needed
 from gpusched.planner.holders import Began, held
 from gpusched.planner.plan_format import needed_by
@@ -17,7 +17,7 @@ __all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_ho
 _MOST_DEVICES: Final = 3
 
 
-def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib: int) -> str:
+def what_it_needs(submission: Submission, grounds: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs, and what it is restricted to."""
     within = "" if submission.visible is None else f" (with {submission.visible.variable})"
     if submission.command is not None:
@@ -25,7 +25,7 @@ def what_it_needs(submission: Submission, grounds: Sequence[Budget], context_mib
     return f"needs {needed_by(request_of(submission).roles, context_mib)}{within}"
 
 
-def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, now: float) -> str:
+def who_holds(grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], began: Began, now: float) -> str:
     """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
     by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
     taken = [budget for budget in by_held if _is_taken(budget)]
@@ -36,7 +36,9 @@ def who_holds(grounds: Sequence[Budget], leases: Sequence[Lease], began: Began, 
     return "; ".join([*told, f"and {more} more"] if more else told)
 
 
-def never_line(submission: Submission, grounds: Sequence[Budget], excluded: Sequence[str], context_mib: int) -> str:
+def never_line(
+    submission: Submission, grounds: Sequence[DeviceCapacity], excluded: Sequence[str], context_mib: int
+) -> str:
     """Return why the job does not fit however long it waits: what it needs, and what there is when all is idle."""
     idle = sorted((budget.idle.plannable_mib for budget in grounds), reverse=True)
     gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
@@ -62,13 +64,13 @@ def place_kept(head: str, most: int) -> str:
     return f"the last of {most} places for running jobs is kept for {head}, which is before it"
 
 
-def _is_taken(budget: Budget) -> bool:
+def _is_taken(budget: DeviceCapacity) -> bool:
     """Return whether anybody but the driver has something of the device."""
     seen = bool(budget.leased_mib or budget.foreign)
     return seen or budget.taken or budget.foreign_mib > budget.drivers_mib
 
 
-def _room(budget: Budget) -> str:
+def _room(budget: DeviceCapacity) -> str:
     if budget.taken:
         return (
             f"GPU {budget.device.label} lets one process in ({(budget.device.compute_mode or '').upper()}) and has one"
@@ -76,7 +78,7 @@ def _room(budget: Budget) -> str:
     return f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free"
 
 
-def _part(submission: Submission, grounds: Sequence[Budget]) -> str:
+def _part(submission: Submission, grounds: Sequence[DeviceCapacity]) -> str:
     """Return how much a part of a device is: one amount if all devices agree, else the least and the most."""
     fraction = submission.command.fraction if submission.command else None
     sizes = sorted({budget.idle.plannable_mib for budget in grounds})

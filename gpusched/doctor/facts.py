@@ -28,22 +28,22 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     state: Literal["ok", "warning", "error"]
     found: str
-    cure: str = ""
+    fix: str = msgspec.field(default="", name="cure")
 
 
 def ok(check: str, found: str, cure: str = "") -> Finding:
     """Return that nothing is to be done; `cure` may say how to have it otherwise."""
-    return Finding(check=check, state="ok", found=found, cure=cure)
+    return Finding(check=check, state="ok", found=found, fix=cure)
 
 
 def warning(check: str, found: str, cure: str) -> Finding:
     """Return what may surprise, slow down or fail later."""
-    return Finding(check=check, state="warning", found=found, cure=cure)
+    return Finding(check=check, state="warning", found=found, fix=cure)
 
 
 def error(check: str, found: str, cure: str) -> Finding:
     """Return what keeps jobs from running, or harms them."""
-    return Finding(check=check, state="error", found=found, cure=cure)
+    return Finding(check=check, state="error", found=found, fix=cure)
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):

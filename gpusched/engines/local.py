@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gpusched.engines.base import Seen, Stage
-from gpusched.engines.plan_options import Wish, xla_variable
+from gpusched.engines.plan_options import PlanOptions, xla_variable
 from gpusched.errors import HostFault, NotFound
 from gpusched.jobs.directory import JobDirectory, create, read_job
 from gpusched.jobs.spec import JobSpec
 from gpusched.linux.files import remove_tree
-from gpusched.model.job import Network, Part
+from gpusched.model.job import JobShard, Network
 from gpusched.model.plan import Plan
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, places
 
 if TYPE_CHECKING:
-    from gpusched.leases.directory import Hold
+    from gpusched.leases.directory import LeaseHandle
 
 __all__ = ["Asked", "Committed", "Local", "commit", "start_committed", "stop_gently"]
 
@@ -50,9 +50,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: Workload
     options: bytes
-    wish: Wish
+    wish: PlanOptions
     network: Network | None = None
-    part: Part | None = None
+    part: JobShard | None = None
 
 
 class Committed(NamedTuple):
@@ -60,7 +60,7 @@ class Committed(NamedTuple):
 
     directory: JobDirectory
     plan: Plan
-    hold: "Hold"
+    hold: "LeaseHandle"
     made: bool = False
 
 
@@ -142,19 +142,19 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
         start(directory, _spec(directory, asked, plan, settings), os.environ | places(os.environ))
     except BaseException:
         if _called_off(directory):
-            hold.withdraw()
+            hold.rollback()
             if made and not os.path.lexists(directory.status):
                 remove_tree(directory.path)
         raise
     finally:
-        hold.let_go()
+        hold.release()
 
 
 def _called_off(directory: JobDirectory) -> bool:
-    from gpusched.jobs.start import call_off
+    from gpusched.jobs.start import cancel_start
 
     try:
-        return call_off(directory)
+        return cancel_start(directory)
     except HostFault:  # where there is no room for guard.lock, no guard starts
         return not os.path.lexists(directory.guard_lock)
 

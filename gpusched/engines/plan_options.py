@@ -15,10 +15,10 @@ from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
 from gpusched.settings import HERE, Settings, machine_typed
 
-__all__ = ["Wish", "machine_meant", "visible_here", "without_drained", "xla_variable"]
+__all__ = ["PlanOptions", "machine_meant", "visible_here", "without_drained", "xla_variable"]
 
 
-class Wish(NamedTuple):
+class PlanOptions(NamedTuple):
     """What a person typed, as it was typed; `least_procs`: a launch that takes actors of other hosts may have none.
 
     `fixed`: the workload's own numbers are those of a larger job's part, whatever this host has.

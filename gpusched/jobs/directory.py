@@ -34,7 +34,7 @@ import msgspec
 from gpusched.contract import READY_DIRECTORY, ready_name
 from gpusched.errors import HostFault
 from gpusched.jobs.hosts import with_joined, with_network
-from gpusched.jobs.nodes import with_nodes
+from gpusched.jobs.nodes import merge_node_status
 from gpusched.jobs.spec import JobSpec
 from gpusched.linux.file_locks import held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
@@ -52,15 +52,15 @@ from gpusched.model.status import (
 
 __all__ = [
     "JobDirectory",
+    "as_lost",
     "complete",
     "create",
+    "initial_status",
     "is_alive",
     "last_lines",
     "last_progress",
     "list_jobs",
-    "lost",
     "parse_report",
-    "queued",
     "read_job",
     "reserve",
     "seen_whole",
@@ -193,7 +193,7 @@ def complete(directory: JobDirectory) -> None:
         raise HostFault(f"{error.filename or directory.path}: {error.strerror}", hint) from None
 
 
-def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
+def initial_status(directory: JobDirectory, spec: JobSpec) -> JobStatus:
     """Return the status of a job of which nothing has started yet."""
     status = JobStatus(
         id=spec.id,
@@ -224,7 +224,7 @@ def queued(directory: JobDirectory, spec: JobSpec) -> JobStatus:
     return with_network(status, spec.network)
 
 
-def lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
+def as_lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
     """Return `status` as that of a job whose supervisor is gone; a status that is terminal stays as it is.
 
     `ended` is in Unix seconds, or None where nobody saw the end.
@@ -319,7 +319,7 @@ def read_job(path: Path) -> JobStatus:
 
 def seen_whole(status: JobStatus) -> JobStatus:
     """Return what a supervisor wrote with all that others have told of its job: replicas, hosts that joined, nodes."""
-    return with_nodes(with_joined(with_ready(status)))
+    return merge_node_status(with_joined(with_ready(status)))
 
 
 def with_ready(status: JobStatus) -> JobStatus:
@@ -344,14 +344,14 @@ def _checked(directory: JobDirectory) -> JobStatus:
     status = directory.read_status()
     if status is None:
         spec = directory.read_spec()
-        status = queued(directory, spec)
+        status = initial_status(directory, spec)
         on_time = 0 <= seconds_since_boot() - spec.prepared_s <= START_PATIENCE_S  # it is negative after a reboot
         late = not on_time and not directory.is_guarded()
-        return lost(status, "it was never started") if late else status
+        return as_lost(status, "it was never started") if late else status
     if is_alive(status):
         return status
     status = directory.read_status() or status  # its last word may have come between the two looks
-    return lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
+    return as_lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
 
 
 def is_alive(status: JobStatus) -> bool:

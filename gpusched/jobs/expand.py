@@ -12,7 +12,7 @@ from gpusched.jobs.directory import JobDirectory
 from gpusched.jobs.hosts import addresses, learner_role
 from gpusched.jobs.learner_socket import socket_name
 from gpusched.jobs.spec import JobSpec
-from gpusched.model.job import Listening, Network, Part, ProcessAttributes, ProcessIdentity
+from gpusched.model.job import JobShard, Listening, Network, ProcessAttributes, ProcessIdentity
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
 from gpusched.planner import replica_specs
@@ -38,7 +38,7 @@ def job_spec(
     time_limit_s: float | None = None,
     attempt: int = 0,
     network: Network | None = None,
-    part: Part | None = None,
+    part: JobShard | None = None,
     attributes: ProcessAttributes | None = None,
 ) -> JobSpec:
     """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
@@ -46,7 +46,9 @@ def job_spec(
     `python`, `cwd` and `xla_variable` are those of whoever asked for the job; `part`: the replicas of `plan` are not
     all of it; the rest is as in JobSpec. Raises UsageError for a workload that is to listen and has nobody who could.
     """
-    whole = part or Part(job=directory.path.name, first={}, counts={one.name: one.count for one in plan.request.roles})
+    whole = part or JobShard(
+        job=directory.path.name, first={}, counts={one.name: one.count for one in plan.request.roles}
+    )
     identity = _identities(directory, workload, whole, options, settings, network)
     return JobSpec(
         id=whole.job,
@@ -99,7 +101,7 @@ def require_short_socket(workload: Workload, settings: Settings) -> None:
 def _identities(
     directory: JobDirectory,
     workload: Workload,
-    whole: Part,
+    whole: JobShard,
     options: bytes,
     settings: Settings,
     network: Network | None,

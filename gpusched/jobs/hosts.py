@@ -10,7 +10,7 @@ from gpusched.errors import UsageError
 from gpusched.joining.keys import SERVER
 from gpusched.linux.files import remove_tree
 from gpusched.linux.regular_files import read_regular
-from gpusched.model.job import Joining, Listening, Member, Network, Spread
+from gpusched.model.job import ClusterJobRef, Joining, Listening, Network, NodeActors
 from gpusched.model.plan import Replica
 from gpusched.model.status import JobStatus, JoinedHost, JoinedJob
 from gpusched.model.workload import Workload
@@ -71,7 +71,7 @@ def join_key(job: Path) -> Path:
 
 def are_of_this_start(network: Network | None) -> bool:
     """Return whether the job's keys are of no use after it: an engine makes new ones for each start on a cluster."""
-    return isinstance(network, Listening | Member) and network.incarnation > 0
+    return isinstance(network, Listening | NodeActors) and network.incarnation > 0
 
 
 def key_directory(job: Path, network: Network | None) -> Path:
@@ -97,10 +97,10 @@ def remove_former_keys(job: Path, last: int) -> None:
 def addresses(network: Network | None, directory: Path, socket: Path, replica: Replica, learner: str) -> Addresses:
     """Return where the others of `replica` are; `socket` is the job's own, and `learner` the role that may listen."""
     match network:
-        case Joining() | Member():
+        case Joining() | NodeActors():
             keys = None if network.key is None else str(join_key(directory))
             there = Addresses(endpoint=network.endpoint, keys=keys, patience_s=network.patience_s)
-            if isinstance(network, Member):
+            if isinstance(network, NodeActors):
                 there["incarnation"] = network.incarnation
             else:
                 there["joined"], there["first_rank"] = network.host, network.first_rank
@@ -123,9 +123,9 @@ def with_network(status: JobStatus, network: Network | None) -> JobStatus:
         case Joining():
             joins = JoinedJob(endpoint=network.endpoint, job=network.job, host=network.host)
             return msgspec.structs.replace(status, joins=joins)
-        case Spread():
+        case ClusterJobRef():
             return msgspec.structs.replace(status, engine=network.engine)
-        case Member():
+        case NodeActors():
             return msgspec.structs.replace(status, joins=JoinedJob(endpoint=network.endpoint, job=network.job))
         case _:
             return status

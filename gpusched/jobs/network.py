@@ -18,7 +18,7 @@ from gpusched.jobs.hosts import FIRST_KEY, KEYS, are_of_this_start, join_key, le
 from gpusched.joining.keys import JoinKey, listed, make_server_key, new_key, read_join_key
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, replace_file
-from gpusched.model.job import Joining, Listening, Member, Network
+from gpusched.model.job import Joining, Listening, Network, NodeActors
 from gpusched.model.workload import Workload
 
 __all__ = ["check_network", "keep_key", "make_keys", "prepare_network", "require_keys_or_loopback", "require_open"]
@@ -37,7 +37,7 @@ def check_network(workload: Workload, network: Network | None) -> None:
             require_keys_or_loopback(Tcp.parse(network.endpoint, "the endpoint"), insecure=path is None)
             if not _HOST.fullmatch(network.host):
                 raise UsageError(f"{network.host!r} is no name for a host", "join anew")
-        case Member(key=path):
+        case NodeActors(key=path):
             require_keys_or_loopback(Tcp.parse(network.endpoint, "the endpoint"), insecure=path is None)
         case _:
             return
@@ -80,7 +80,7 @@ def prepare_network(directory: JobDirectory, workload: str, options: bytes, netw
                 directory.path.name, workload, None if network.path is None else Path(network.path), options
             )
             write_invitation(directory.path, msgspec.structs.replace(told, versions=network.versions))
-        case Joining(key=str() as key) | Member(key=str() as key):
+        case Joining(key=str() as key) | NodeActors(key=str() as key):
             _write_key(read_join_key(Path(key)), join_key(directory.path))
         case _:
             pass

@@ -22,12 +22,12 @@ __all__ = [
     "call_silent",
     "forget_end",
     "learner_directory",
+    "merge_node_status",
     "node_file",
     "read_node",
     "read_nodes",
     "role_that_failed",
     "tell_engine",
-    "with_nodes",
 ]
 
 _NODES: Final = "nodes"
@@ -93,7 +93,7 @@ def forget_end(job: Path) -> None:
     call_silent(job, silent=False)
 
 
-def with_nodes(status: JobStatus) -> JobStatus:
+def merge_node_status(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
     Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
@@ -106,9 +106,9 @@ def with_nodes(status: JobStatus) -> JobStatus:
     over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
     fault = _at_fault(told) if status.state is JobState.FAILED else None
     if over or silent:
-        from gpusched.jobs.directory import lost  # it imports this module
+        from gpusched.jobs.directory import as_lost  # it imports this module
 
-        told = [lost(one, "the job is over" if over else "nothing is heard of it") for one in told]
+        told = [as_lost(one, "the job is over" if over else "nothing is heard of it") for one in told]
     own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
     replicas = own + tuple(replica for one in told for replica in one.replicas)
     if over and not any(one.replicas for one in told):

@@ -18,7 +18,7 @@ import msgspec
 
 from gpusched.errors import HostFault, NotFound, StillRuns
 from gpusched.interpreter import own_command
-from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, is_alive, last_lines, queued
+from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, initial_status, is_alive, last_lines
 from gpusched.jobs.guard_lock import BEGUN, guard_lock
 from gpusched.jobs.spec import JobSpec
 from gpusched.linux.processes import seconds_since_boot, start_time, wake
@@ -28,7 +28,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 
 __all__ = [
     "await_supervisor",
-    "call_off",
+    "cancel_start",
     "guard_alive",
     "prepare",
     "spawn",
@@ -122,7 +122,7 @@ def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
         time.sleep(_LOOK_EVERY_S)
 
 
-def call_off(directory: JobDirectory) -> bool:
+def cancel_start(directory: JobDirectory) -> bool:
     """Make sure that no guard will start the attempt that was prepared last; False if one lives and may have done so.
 
     True tells that no process of the job is left. Whether there have been any: has_begun. Raises HostFault.
@@ -235,7 +235,9 @@ def _without_words(directory: JobDirectory) -> str:
 def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFault:
     """Leave the job behind as failed, and return what to tell."""
     message = f"the supervisor of {spec.id} did not start: {why}"
-    status = msgspec.structs.replace(queued(directory, spec), state=JobState.FAILED, message=message, ended=time.time())
+    status = msgspec.structs.replace(
+        initial_status(directory, spec), state=JobState.FAILED, message=message, ended=time.time()
+    )
     try:
         directory.write_status(status)
     except OSError as error:

@@ -34,11 +34,11 @@ __all__ = [
     "Invitation",
     "Invited",
     "Join",
-    "ask_to_join",
     "differences",
     "invitation",
     "only_ipv6",
     "read_invitation",
+    "request_join",
     "versions",
     "write_invitation",
 ]
@@ -164,7 +164,7 @@ def only_ipv6(endpoint: str) -> bool:
     return all(family == socket.AF_INET6 for family, *_ in found)
 
 
-def ask_to_join(endpoint: str, key: JoinKey | None, host: str, timeout_s: float) -> Invited:
+def request_join(endpoint: str, key: JoinKey | None, host: str, timeout_s: float) -> Invited:
     """Ask the learner at `endpoint` and return its answer.
 
     Raises NotFound if none answers within `timeout_s`, UsageError for a key that is not let in and for an endpoint that

@@ -31,7 +31,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Replica
 from gpusched.settings import Settings
 
-__all__ = ["Hold", "LeaseDirectory", "give_back", "lease_directory", "leases_of_plan", "leases_of_replicas"]
+__all__ = ["LeaseDirectory", "LeaseHandle", "give_back", "lease_directory", "leases_of_plan", "leases_of_replicas"]
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_LINES: Final = 10_000
@@ -62,25 +62,25 @@ _headers = msgspec.json.Decoder(_Header)
 _shares = msgspec.json.Decoder(_Share)
 
 
-class Hold:
+class LeaseHandle:
     """The committer's side of a lease that was committed now: it is let go or withdrawn, or it lapses."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Leave the lease to the guard, which has it now. Safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def withdraw(self) -> None:
+    def rollback(self) -> None:
         """Remove the lease: nothing was started on it, and nothing will be (start.call_off). Safe to call twice."""
         if self._descriptor >= 0:
             with suppress(OSError):
                 self.path.unlink()
-            self.let_go()
+            self.release()
 
 
 class LeaseDirectory:
@@ -139,7 +139,7 @@ class LeaseDirectory:
                 if size <= _MOST_BYTES or about.st_uid == os.geteuid():
                     yield path
 
-    def commit(self, job: str, leases: Sequence[Lease], run_dir: Path) -> Hold:
+    def commit(self, job: str, leases: Sequence[Lease], run_dir: Path) -> LeaseHandle:
         """Take the shares `leases` for the job in `run_dir`; RUN_DIR/lease names the file afterwards.
 
         Only inside locked(), and only what was planned there beside what read() told there. The returned hold keeps it
@@ -151,7 +151,7 @@ class LeaseDirectory:
         path, unfinished = self.path / f"{name}{ENDING}", self.path / f"{name}{UNFINISHED}"
         try:
             descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            hold = Hold(unfinished, descriptor)
+            hold = LeaseHandle(unfinished, descriptor)
             try:
                 lock(descriptor, COMMITTER)
                 _write(descriptor, _content(job, leases, run_dir))
@@ -160,7 +160,7 @@ class LeaseDirectory:
                 hold.path = path
                 _link(run_dir / "lease", path)
             except BaseException:
-                hold.withdraw()
+                hold.rollback()
                 raise
         except OSError as error:
             raise HostFault(f"{error.filename or path}: {error.strerror}", _HINT) from None

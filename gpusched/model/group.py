@@ -8,7 +8,7 @@ from gpusched.model.job import NODE_PATIENCE_S, Text
 from gpusched.model.status import JobStatus
 from gpusched.model.workload import Workload
 
-__all__ = ["Group", "LogPart", "NodeOrder", "NodeShare", "NodeStatus", "ProgressLine", "Refused", "Told"]
+__all__ = ["ClusterJob", "LogPart", "NodeMessage", "NodeOrder", "NodeShare", "NodeStatus", "ProgressLine", "Refused"]
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
@@ -20,7 +20,7 @@ class NodeShare(msgspec.Struct, frozen=True, kw_only=True):
     first: dict[str, int]
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     """A workload under its `options` (JSON), spread over `nodes`; the first of them has the learner.
 
     Each node takes `gpus` whole devices, 0 for none, and `cpus` CPUs, None for what the cluster gives by itself.
@@ -67,7 +67,7 @@ class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
     keys by name, with what they hold: it is why this travels on a pipe.
     """
 
-    group: Group
+    group: ClusterJob
     job: Text
     directory: Text
     number: Whole
@@ -110,5 +110,5 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     yet: bool = False
 
 
-Told = NodeStatus | LogPart | ProgressLine | Refused
+NodeMessage = NodeStatus | LogPart | ProgressLine | Refused
 """What a node tells on its standard output, as JSON, a line each."""

@@ -9,16 +9,16 @@ from gpusched.model.workload import Workload
 
 __all__ = [
     "NODE_PATIENCE_S",
-    "CommandNeed",
-    "Elsewhere",
+    "ClusterJobRef",
+    "CommandRequest",
+    "JobShard",
     "Joining",
     "Listening",
-    "Member",
     "Network",
-    "Part",
+    "NodeActors",
     "ProcessAttributes",
     "ProcessIdentity",
-    "Spread",
+    "RemoteLearner",
     "Submission",
     "Text",
     "VisibleDevices",
@@ -52,7 +52,7 @@ class ProcessAttributes(msgspec.Struct, frozen=True, kw_only=True):
     limits: Annotated[dict[str, tuple[int, int]], msgspec.Meta(max_length=100)]
 
 
-class CommandNeed(msgspec.Struct, frozen=True, kw_only=True):
+class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one command asks for; one amount is set, or none: all devices that the submission names, whole.
 
     `devices`: that many whole devices, 0 for none. `memory_mib`: a limit on one device. `fraction`: a part of what can
@@ -108,7 +108,7 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True, tag="joining"):
     patience_s: Patience = 900
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True, tag="member"):
+class NodeActors(msgspec.Struct, frozen=True, kw_only=True, tag="member"):
     """A job whose replicas are actors of the launch `job` on a node other than its learner's, which is at `endpoint`.
 
     Their names and ranks are those of the whole launch. `incarnation` counts, from 1, the times that a cluster has
@@ -122,21 +122,21 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, tag="member"):
     patience_s: Patience = NODE_PATIENCE_S
 
 
-Elsewhere = Joining | Member
+RemoteLearner = Joining | NodeActors
 """A job whose learner is on another host."""
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
+class ClusterJobRef(msgspec.Struct, frozen=True, kw_only=True, tag="spread"):
     """A job whose replicas run on the hosts of a cluster: what runs here only has to do with that `engine`."""
 
     engine: Text
 
 
-Network = Listening | Elsewhere | Spread
+Network = Listening | RemoteLearner | ClusterJobRef
 """How a job has to do with other hosts."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class JobShard(msgspec.Struct, frozen=True, kw_only=True):
     """Which replicas of the `job` of several hosts one of them runs, each role's by its name.
 
     `first`: the rank of the first of them here; `counts`: how many there are on all hosts together. `attempt`: how
@@ -167,7 +167,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: Workload
     request: Request | None = None
-    command: CommandNeed | None = None
+    command: CommandRequest | None = None
     maximise: Text | None = None
     options: bytes = b"{}"
     policy: Text = "balanced"

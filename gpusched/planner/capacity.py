@@ -10,17 +10,17 @@ import msgspec
 
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
-from gpusched.planner.problem import Room
+from gpusched.planner.problem import Bin
 from gpusched.units import portion
 
-__all__ = ["Budget", "budgets", "left_out"]
+__all__ = ["DeviceCapacity", "budgets", "excluded_devices"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
 
 _Holder = tuple[str | None, str, str, str]  # user (None: ours), the job's directory, job, replica
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """One device that may take replicas; memory in MiB. `foreign` are the processes of others that were seen on it.
 
     `beyond_mib`: the part of `foreign_mib` that holders of leases use beyond them.
@@ -45,15 +45,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self._idle_mib - self.foreign_mib - self.leased_mib)
 
     @property
-    def now(self) -> Room:
+    def now(self) -> Bin:
         """The device as a room of the solver, as it is."""
-        room = Room(self.plannable_mib, self.total_mib)
+        room = Bin(self.plannable_mib, self.total_mib)
         return msgspec.structs.replace(room, most=0 if self.taken else 1) if self.alone else room
 
     @property
-    def idle(self) -> Room:
+    def idle(self) -> Bin:
         """The device as a room of the solver, without leases and foreign processes."""
-        room = Room(max(0, self._idle_mib), self.total_mib)
+        room = Bin(max(0, self._idle_mib), self.total_mib)
         return msgspec.structs.replace(room, most=1) if self.alone else room
 
     @property
@@ -68,7 +68,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         return self.unseen_mib if self.unseen_mib <= self.total_mib // 100 else 0
 
     @property
-    def emptied(self) -> "Budget":
+    def emptied(self) -> "DeviceCapacity":
         """The device when every lease and every process of others has ended."""
         return msgspec.structs.replace(self, foreign_mib=0, beyond_mib=0, leased_mib=0, foreign=(), taken=False)
 
@@ -79,7 +79,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 def budgets(
     inventory: Inventory, leases: Sequence[Lease], headroom: int, only: frozenset[str] | None
-) -> tuple[Budget, ...]:
+) -> tuple[DeviceCapacity, ...]:
     """Return the budget of each device that takes replicas; `headroom` in 1/10 000, `only` are uuids, None for all."""
     held: dict[str, list[Lease]] = {}
     for lease in leases:
@@ -92,7 +92,7 @@ def budgets(
     )
 
 
-def left_out(inventory: Inventory, only: frozenset[str] | None) -> tuple[str, ...]:
+def excluded_devices(inventory: Inventory, only: frozenset[str] | None) -> tuple[str, ...]:
     """Return a line for every device that was asked for and takes no replica, but for parents of MIG instances."""
     parents = {device.index for device in inventory.devices if device.mig_index is not None}
     return tuple(
@@ -119,7 +119,7 @@ def _unusable(device: Device) -> str | None:
     return None
 
 
-def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> Budget:
+def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> DeviceCapacity:
     own = {lease.pid: _holder(lease) for lease in leases if lease.pid is not None}
     foreign = tuple(process for process in device.processes if process.pid not in own)
     within, beyond = _used_on_leases(device, leases, own)
@@ -130,7 +130,7 @@ def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) 
     leased = sum(lease.share_mib for lease in leases)
     if any(lease.whole for lease in leases):  # what others have left since is not for new ones
         leased = max(leased, total - reserved - kept - foreign_mib)
-    return Budget(
+    return DeviceCapacity(
         device=device,
         total_mib=total,
         reserved_mib=reserved,

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
 from gpusched.model.device import Inventory
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Replica, Request, RoleRequest
 from gpusched.model.workload import Memory
-from gpusched.planner.capacity import Budget, budgets, left_out
+from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
 from gpusched.planner.explain import warnings
 from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
 from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
 from gpusched.planner.plan_format import alone_lines, gpus, whole_gpus, whole_line
-from gpusched.planner.whole_devices import Piece, is_whole, most_whole, whole_devices
+from gpusched.planner.whole_devices import DeviceSlice, is_whole, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, portion
 
 __all__ = ["ROLE", "command_fits", "could_use", "needed", "plan_command"]
@@ -30,7 +30,7 @@ ROLE: Final = "command"
 
 
 def plan_command(
-    need: CommandNeed, inventory: Inventory, leases: Sequence[Lease], rules: Rules, workload_name: str
+    need: CommandRequest, inventory: Inventory, leases: Sequence[Lease], rules: Rules, workload_name: str
 ) -> Plan:
     """Return the plan with one replica, `command.0`.
 
@@ -45,7 +45,7 @@ def plan_command(
         raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --num-gpus 0")
     grounds = budgets(inventory, leases, rules.headroom, rules.only)
     pieces = _pieces(need, grounds, rules.context_mib)
-    excluded = (*rules.notes, *left_out(inventory, rules.only))
+    excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
     if pieces is None:
         raise _refusal(need, grounds, leases, rules.context_mib, excluded)
     replica = _replica(need, pieces, inventory, rules.context_mib)
@@ -62,12 +62,12 @@ def plan_command(
     )
 
 
-def command_fits(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> bool:
+def command_fits(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> bool:
     """Return whether the command has a place. Memory that becomes free never turns a yes into a no."""
     return _pieces(need, grounds, context_mib) is not None
 
 
-def could_use(need: CommandNeed, budget: Budget, context_mib: int) -> bool:
+def could_use(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> bool:
     """Return whether the command could be on this device if it were idle, alone or with further ones."""
     if need.devices is not None and need.devices > 1:
         return budget.device.mig_index is None and budget.idle.plannable_mib > _too_little(need, context_mib)
@@ -75,7 +75,7 @@ def could_use(need: CommandNeed, budget: Budget, context_mib: int) -> bool:
     return need.devices != 0 and command_fits(one, (budget.emptied,), context_mib)
 
 
-def needed(need: CommandNeed, context_mib: int) -> str:
+def needed(need: CommandRequest, context_mib: int) -> str:
     """Return what the command needs: `2 whole GPUs`, `6594 MiB of one GPU`, `0.4 of one GPU`."""
     if need.memory_mib is not None:
         context = context_mib * need.processes
@@ -85,12 +85,14 @@ def needed(need: CommandNeed, context_mib: int) -> str:
     return whole_gpus(need.devices or 0)
 
 
-def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> tuple[Piece, ...] | None:
+def _pieces(
+    need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int
+) -> tuple[DeviceSlice, ...] | None:
     """Return what the command gets, or None if it does not fit. Where one process is let in, several have no place."""
     grounds = _letting_in(need, grounds)
     if need.devices is not None:
         return whole_devices(need.devices, grounds, _too_little(need, context_mib))
-    sizes = (Piece(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
+    sizes = (DeviceSlice(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
     least = _too_little(need, context_mib)
     fitting = [piece for piece in sizes if least < piece.share_mib <= piece.budget.plannable_mib]
     if not fitting:
@@ -98,17 +100,17 @@ def _pieces(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> t
     return (min(fitting, key=lambda piece: (is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
 
 
-def _letting_in(need: CommandNeed, grounds: Sequence[Budget]) -> list[Budget]:
+def _letting_in(need: CommandRequest, grounds: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
     """Return the devices whose compute mode lets all processes of the command in."""
     return [budget for budget in grounds if need.processes == 1 or not budget.alone]
 
 
-def _most_whole(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> int:
+def _most_whole(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> int:
     """Return how many of the devices a command of as many processes could have as a whole."""
     return most_whole(_letting_in(need, grounds), _too_little(need, context_mib))
 
 
-def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
+def _size(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int:
     """Return the share that the command would have of this device, in MiB.
 
     A part is of the idle device. The few MiB that the driver then takes as soon as somebody computes come off the last
@@ -120,12 +122,12 @@ def _size(need: CommandNeed, budget: Budget, context_mib: int) -> int:
     return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
 
 
-def _too_little(need: CommandNeed, context_mib: int) -> int:
+def _too_little(need: CommandRequest, context_mib: int) -> int:
     """Return the largest share (MiB) that leaves one of the command's processes nothing beside its context."""
     return need.processes * (context_mib + 1) - 1
 
 
-def _replica(need: CommandNeed, pieces: Sequence[Piece], inventory: Inventory, context_mib: int) -> Replica:
+def _replica(need: CommandRequest, pieces: Sequence[DeviceSlice], inventory: Inventory, context_mib: int) -> Replica:
     """Return the one replica."""
     cpus = inventory.cpus
     if not pieces:
@@ -140,14 +142,14 @@ def _replica(need: CommandNeed, pieces: Sequence[Piece], inventory: Inventory, c
     )
 
 
-def _part(need: CommandNeed, piece: Piece) -> int:
+def _part(need: CommandRequest, piece: DeviceSlice) -> int:
     """Return which part of the device the command has, in 1/10 000."""
     if need.devices is not None:
         return FRACTION_ONE
     return need.fraction or fraction_of(piece.share_mib, piece.budget.idle.plannable_mib)
 
 
-def _why(need: CommandNeed, replica: Replica, pieces: Sequence[Piece]) -> str:
+def _why(need: CommandRequest, replica: Replica, pieces: Sequence[DeviceSlice]) -> str:
     if not pieces:
         return f"{ROLE}: no GPU is asked for"
     labels = [piece.budget.device.label for piece in pieces]
@@ -170,7 +172,11 @@ def _each(replica: Replica) -> Iterator[str]:
 
 
 def _refusal(
-    need: CommandNeed, grounds: Sequence[Budget], leases: Sequence[Lease], context_mib: int, excluded: Sequence[str]
+    need: CommandRequest,
+    grounds: Sequence[DeviceCapacity],
+    leases: Sequence[Lease],
+    context_mib: int,
+    excluded: Sequence[str],
 ) -> DoesNotFit:
     """Return NotNow, with who holds what, if the command would fit on idle devices; else NeverFits."""
     if not grounds:
@@ -183,7 +189,7 @@ def _refusal(
     return NotNow(message, "; ".join([_wait(need, grounds, context_mib), *extra]))
 
 
-def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
+def _too_much(need: CommandRequest, idle: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return why not even idle devices are enough."""
     where = gpus([budget.device.label for budget in idle])
     largest = max(idle, key=lambda budget: budget.plannable_mib)
@@ -200,7 +206,7 @@ def _too_much(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> st
     return f"needs {needed(need, context_mib)}, and of {where} at most {number} can be had at once{mig}"
 
 
-def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
+def _less(need: CommandRequest, idle: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return what would fit on idle devices."""
     largest = max(budget.plannable_mib for budget in idle)
     too_little = _too_little(need, context_mib)
@@ -215,7 +221,7 @@ def _less(need: CommandNeed, idle: Sequence[Budget], context_mib: int) -> str:
     return f"ask for at least {least / FRACTION_ONE:g} of it"
 
 
-def _wait(need: CommandNeed, grounds: Sequence[Budget], context_mib: int) -> str:
+def _wait(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return what a person can do now: wait, or ask for what is free."""
     if need.devices is not None and need.devices > 1 and (number := _most_whole(need, grounds, context_mib)):
         return f"wait, or ask for --num-gpus {number} at most"

@@ -6,9 +6,9 @@ import msgspec
 
 from gpusched.model.device import Inventory
 from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.plan_format import alone_lines, foreign_lines, gpus, listed, number, percent, plural, whole_line
-from gpusched.planner.problem import Problem, TooManyWays
+from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import most_counted
 from gpusched.units import fraction_of
 
@@ -25,7 +25,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     request: Request
     policy: str
-    problem: Problem
+    problem: PackingProblem
     limit_mib: int
     devices: tuple[DevicePlan, ...]
     replicas: tuple[Replica, ...]
@@ -73,7 +73,7 @@ def fewer_than_usual(usual: Request, request: Request) -> Iterator[str]:
             yield f"{few}: without a GPU one for each CPU; another number: --procs"
 
 
-def warnings(inventory: Inventory, grounds: Sequence[Budget], replicas: Sequence[Replica]) -> tuple[str, ...]:
+def warnings(inventory: Inventory, grounds: Sequence[DeviceCapacity], replicas: Sequence[Replica]) -> tuple[str, ...]:
     """Return what the person should know: driver, CPUs, compute mode, persistence mode, memory that could be freed."""
     lines = [inventory.problem] if inventory.problem else []
     if 0 < len(inventory.cpus) < len(replicas):
@@ -215,7 +215,7 @@ def _proof(decision: Decision) -> Iterator[str]:
         role, more = elastic[0], decision.limit_mib + 1
         try:
             fitting = most_counted(decision.problem, more)
-        except TooManyWays:  # the plan stands without it
+        except SearchLimitExceeded:  # the plan stands without it
             return
         all_of_them = number(role.count, role.name)
         few = f"only {fitting}" if fitting else "none"

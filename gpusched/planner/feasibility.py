@@ -7,13 +7,13 @@ import msgspec
 from msgspec.structs import replace
 
 from gpusched.model.plan import Request
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.policies import Policy, policy_named
-from gpusched.planner.problem import Need, Problem, Room
-from gpusched.planner.solve import fits
-from gpusched.planner.whole_devices import Allotment, allotments, with_all
+from gpusched.planner.problem import Bin, Demand, PackingProblem
+from gpusched.planner.solve import is_feasible
+from gpusched.planner.whole_devices import WholeDeviceAssignment, allotments, with_all
 
-__all__ = ["Division", "Rules", "any_fits", "division", "giving_way", "needs", "request_fits", "with_count"]
+__all__ = ["Rules", "WholeDeviceSplit", "any_fits", "division", "needs", "relax_shares", "request_fits", "with_count"]
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +31,16 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Division(NamedTuple):
+class WholeDeviceSplit(NamedTuple):
     """Who has whole devices, and the problem that is left: the others, on the devices that are left."""
 
-    whole: Allotment
-    problem: Problem
+    whole: WholeDeviceAssignment
+    problem: PackingProblem
 
 
-def division(request: Request, grounds: Sequence[Budget], context_mib: int, policy: Policy) -> Division | None:
+def division(
+    request: Request, grounds: Sequence[DeviceCapacity], context_mib: int, policy: Policy
+) -> WholeDeviceSplit | None:
     """Return the first way to give whole devices beside which everything else has a place, or None if there is none.
 
     Who asks for all devices is content with one.
@@ -47,25 +49,27 @@ def division(request: Request, grounds: Sequence[Budget], context_mib: int, poli
     for whole in allotments(request, grounds, context_mib):
         problem = _beside(whole, request, grounds, context_mib)
         if _has_place(problem, policy):
-            return Division(whole, problem)
+            return WholeDeviceSplit(whole, problem)
     return None
 
 
-def _beside(whole: Allotment, request: Request, grounds: Sequence[Budget], context_mib: int) -> Problem:
+def _beside(
+    whole: WholeDeviceAssignment, request: Request, grounds: Sequence[DeviceCapacity], context_mib: int
+) -> PackingProblem:
     """Return what is left when the devices of `whole` are given: these take nobody else."""
     taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
-    rooms = (Room(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
-    return Problem(rooms=tuple(rooms), needs=needs(request), context_mib=context_mib)
+    rooms = (Bin(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
+    return PackingProblem(rooms=tuple(rooms), needs=needs(request), context_mib=context_mib)
 
 
-def _has_place(problem: Problem, policy: Policy) -> bool:
+def _has_place(problem: PackingProblem, policy: Policy) -> bool:
     wanted = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
     if wanted > sum(room.plannable_mib for room in problem.rooms):
         return False
     return not wanted or any_fits(problem, policy)
 
 
-def request_fits(request: Request, grounds: Sequence[Budget], context_mib: int, policy: str) -> bool:
+def request_fits(request: Request, grounds: Sequence[DeviceCapacity], context_mib: int, policy: str) -> bool:
     """Return whether everything that needs a device has a place on `grounds` at its minimum.
 
     More memory on any device never turns a yes into a no. Raises UsageError as `plan` does.
@@ -73,20 +77,20 @@ def request_fits(request: Request, grounds: Sequence[Budget], context_mib: int, 
     return division(request, grounds, context_mib, policy_named(policy)) is not None
 
 
-def any_fits(problem: Problem, policy: Policy) -> bool:
+def any_fits(problem: PackingProblem, policy: Policy) -> bool:
     """Return whether everything has a place at its minimum."""
-    return fits(policy(giving_way(problem)))
+    return is_feasible(policy(relax_shares(problem)))
 
 
-def needs(request: Request) -> tuple[Need, ...]:
+def needs(request: Request) -> tuple[Demand, ...]:
     """Return one need per role, in the roles' order; a role without memory, or with whole devices, needs no room."""
     return tuple(
-        Need(0, 0) if role.memory is None else Need(role.count, role.memory.min_mib, role.memory.share)
+        Demand(0, 0) if role.memory is None else Demand(role.count, role.memory.min_mib, role.memory.share)
         for role in request.roles
     )
 
 
-def giving_way(problem: Problem) -> Problem:
+def relax_shares(problem: PackingProblem) -> PackingProblem:
     """Return the problem in which a role that asks for a share is content with its minimum."""
     content = (need if need.share is None else replace(need, share=0) for need in problem.needs)
     return replace(problem, needs=tuple(content))

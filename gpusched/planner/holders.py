@@ -9,7 +9,7 @@ from typing import Final
 
 from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.units import format_mib
 
 __all__ = ["Began", "clock", "held", "held_lines"]
@@ -22,7 +22,7 @@ _MOST_LINES: Final = 8
 _HALF_A_DAY_S: Final = 43_200.0
 
 
-def held(budget: Budget, leases: Iterable[Lease], began: Began, now: float) -> str:
+def held(budget: DeviceCapacity, leases: Iterable[Lease], began: Began, now: float) -> str:
     """Return `6334 MiB leased to run-3 since 09:12, 9318 MiB held by pid 4711 of user bob`, "" if nothing is held.
 
     `leases` may be those of other devices too. Memory that nobody can be named for is told as such. `now`: see `clock`.
@@ -34,7 +34,7 @@ def held(budget: Budget, leases: Iterable[Lease], began: Began, now: float) -> s
     return ", ".join([*told, f"the rest by {more} more"] if more else told)
 
 
-def held_lines(grounds: Iterable[Budget], leases: Sequence[Lease]) -> list[str]:
+def held_lines(grounds: Iterable[DeviceCapacity], leases: Sequence[Lease]) -> list[str]:
     """Return `GPU 1: 90 of 100 MiB free, 10 MiB leased to snake-4` for each device of which anything is held."""
     # There is no clock here: leases of the same half a day are told without a date.
     latest = max((lease.since for lease in leases), default=0.0)
@@ -67,7 +67,7 @@ def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
             yield mib, f"{mib} MiB leased to {label}{alone}{_since(since, now)}"
 
 
-def _foreign(budget: Budget, began: Began, now: float) -> Iterator[tuple[int, str]]:
+def _foreign(budget: DeviceCapacity, began: Began, now: float) -> Iterator[tuple[int, str]]:
     """Yield what each process of others holds, what holders of leases use beyond them, and what nobody seen uses."""
     for process in budget.foreign:
         if process.memory_mib is None:

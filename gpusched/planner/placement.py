@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from gpusched.model.device import Device, Inventory
 from gpusched.model.plan import DevicePlan, DeviceShare, Replica, Request, RoleRequest
-from gpusched.planner.capacity import Budget
-from gpusched.planner.problem import Problem
-from gpusched.planner.whole_devices import Allotment, Piece
+from gpusched.planner.capacity import DeviceCapacity
+from gpusched.planner.problem import PackingProblem
+from gpusched.planner.whole_devices import DeviceSlice, WholeDeviceAssignment
 from gpusched.units import FRACTION_ONE, fraction_of
 
 __all__ = ["Placement", "device_plan", "near", "near_all", "replica_on", "replicas_without_devices", "threads_by_share"]
@@ -31,12 +31,12 @@ class Placement(NamedTuple):
     """
 
     request: Request
-    problem: Problem
+    problem: PackingProblem
     limit_mib: int
-    grounds: tuple[Budget, ...]
+    grounds: tuple[DeviceCapacity, ...]
     numbers: list[list[int]]
     cpus: tuple[int, ...]
-    whole: Allotment
+    whole: WholeDeviceAssignment
 
     def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
         """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
@@ -69,7 +69,7 @@ class Placement(NamedTuple):
             replica = replica_on(pieces, role.name, rank, self.problem.context_mib)
             yield replace(replica, cpus=mine.cpus, threads=_threads(role, mine), whole=True)
 
-    def _limits(self, budget: Budget, numbers: Sequence[int]) -> list[list[int]]:
+    def _limits(self, budget: DeviceCapacity, numbers: Sequence[int]) -> list[list[int]]:
         """Return the limits on one device, role by role: what is left over goes to the first role with a share here."""
         needs = self.problem.needs
         limits = [
@@ -85,7 +85,7 @@ class Placement(NamedTuple):
         return limits
 
     def _on_device(
-        self, role: RoleRequest, limits: Sequence[int], first_rank: int, budget: Budget, cores: _Cores
+        self, role: RoleRequest, limits: Sequence[int], first_rank: int, budget: DeviceCapacity, cores: _Cores
     ) -> Iterator[Replica]:
         for rank, mib in enumerate(limits, start=first_rank):
             yield Replica(
@@ -102,7 +102,7 @@ class Placement(NamedTuple):
             )
 
 
-def near(budget: Budget, cpus: tuple[int, ...]) -> tuple[int, ...]:
+def near(budget: DeviceCapacity, cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `cpus` that are near the device, or all of them if none is known to be."""
     return _near(budget.device, cpus)
 
@@ -124,12 +124,12 @@ def threads_by_share(parts: Mapping[str, int], inventory: Inventory) -> int:
     return max(1, whole // FRACTION_ONE)
 
 
-def near_all(pieces: Sequence[Piece], cpus: tuple[int, ...]) -> tuple[int, ...]:
+def near_all(pieces: Sequence[DeviceSlice], cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `cpus` that are near any of the devices."""
     return tuple(sorted({cpu for piece in pieces for cpu in near(piece.budget, cpus)}))
 
 
-def replica_on(pieces: Sequence[Piece], role: str, rank: int, context_mib: int) -> Replica:
+def replica_on(pieces: Sequence[DeviceSlice], role: str, rank: int, context_mib: int) -> Replica:
     """Return a replica that has `pieces`, of which the first is the smallest: its limit holds on each.
 
     The fraction is of the largest device, so that it is within the limit on each. CPUs are for the caller to say.
@@ -185,7 +185,7 @@ def _cores(cpus: tuple[int, ...], replicas: int) -> _Cores:
     return _Cores(cpus, max(1, len(cpus) // max(1, replicas)))
 
 
-def device_plan(budget: Budget, *replicas: Replica) -> DevicePlan:
+def device_plan(budget: DeviceCapacity, *replicas: Replica) -> DevicePlan:
     """Return what is planned of one device: the shares that `replicas` have on it, first or further."""
     uuid = budget.device.uuid
     planned = sum(replica.share_mib for replica in replicas if replica.device_uuid == uuid)

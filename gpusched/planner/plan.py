@@ -9,16 +9,16 @@ from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
-from gpusched.planner.capacity import Budget, budgets, left_out
+from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
 from gpusched.planner.explain import Decision, fewer_than_usual, warnings, why, why_without_devices
-from gpusched.planner.feasibility import Division, Rules, division, giving_way, needs, with_count
+from gpusched.planner.feasibility import Rules, WholeDeviceSplit, division, needs, relax_shares, with_count
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policies import Policy, policy_named
-from gpusched.planner.problem import Problem
+from gpusched.planner.problem import PackingProblem
 from gpusched.planner.rejection import Attempt, refusal
 from gpusched.planner.rejection_of_whole import whole_refusal
 from gpusched.planner.request import MOST_REPLICAS
-from gpusched.planner.solve import fits, largest, largest_limit, place
+from gpusched.planner.solve import is_feasible, largest, max_min_limit, place
 from gpusched.planner.whole_devices import with_all
 
 __all__ = ["Rules", "plan"]
@@ -44,7 +44,7 @@ def plan(
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
-    excluded = (*rules.notes, *left_out(inventory, rules.only))
+    excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
     search = _Search(request, budgets(inventory, leases, rules.headroom, rules.only), rules.context_mib, policy)
     whole, problem = _divided(search, rules, leases, excluded)
     if maximise is not None:
@@ -83,11 +83,11 @@ class _Search(NamedTuple):
     """A request on these devices, under one policy."""
 
     request: Request
-    grounds: tuple[Budget, ...]
+    grounds: tuple[DeviceCapacity, ...]
     context_mib: int
     policy: Policy
 
-    def division(self) -> Division | None:
+    def division(self) -> WholeDeviceSplit | None:
         """Return a way to give whole devices beside which everything has a place at its minimum."""
         return division(self.request, self.grounds, self.context_mib, self.policy)
 
@@ -100,13 +100,13 @@ class _Search(NamedTuple):
         size = min(least, default=0) + self.context_mib
         ceiling = sum(budget.now.plannable_mib // size for budget in self.grounds if size)
         top = max(len(self.grounds), min(ceiling, MOST_REPLICAS))
-        return self._with_count(role, largest(lambda count: self._with_count(role, count).fits(), 1, top))
+        return self._with_count(role, largest(lambda count: self._with_count(role, count).is_feasible(), 1, top))
 
     def with_all_devices(self) -> "_Search":
         """Return the search in which who asks for all devices gets the most that leave the others a place."""
-        return self._with_all(largest(lambda number: self._with_all(number).fits(), 1, len(self.grounds)))
+        return self._with_all(largest(lambda number: self._with_all(number).is_feasible(), 1, len(self.grounds)))
 
-    def fits(self) -> bool:
+    def is_feasible(self) -> bool:
         """Return whether everything has a place at its minimum."""
         return self.division() is not None
 
@@ -117,7 +117,7 @@ class _Search(NamedTuple):
         return self._replace(request=with_all(self.request, number))
 
 
-def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: tuple[str, ...]) -> Division:
+def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: tuple[str, ...]) -> WholeDeviceSplit:
     """Return the division of `search`. Raises NeverFits or NotNow if there is none."""
     found = search.division()
     if found is not None:
@@ -125,23 +125,23 @@ def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: t
     if any(role.devices is not None and role.count for role in search.request.roles):
         raise whole_refusal(search.request, search.grounds, leases, rules, excluded)
     rooms = tuple(budget.now for budget in search.grounds)
-    problem = Problem(rooms=rooms, needs=needs(search.request), context_mib=search.context_mib)
+    problem = PackingProblem(rooms=rooms, needs=needs(search.request), context_mib=search.context_mib)
     attempt = Attempt(
         request=search.request,
-        problem=giving_way(problem),
+        problem=relax_shares(problem),
         policy=rules.policy,
         grounds=search.grounds,
         excluded=excluded,
-        fits=lambda changed: fits(search.policy(changed)),
+        is_feasible=lambda changed: is_feasible(search.policy(changed)),
     )
     raise refusal(attempt)
 
 
-def _solutions(problem: Problem, policy: Policy) -> Iterator[tuple[Problem, int]]:
+def _solutions(problem: PackingProblem, policy: Policy) -> Iterator[tuple[PackingProblem, int]]:
     """Yield the narrowed problem and its largest least limit: with the shares, then without, where they fit."""
-    for candidate in (problem, giving_way(problem)):
+    for candidate in (problem, relax_shares(problem)):
         narrowed = policy(candidate)
-        limit = largest_limit(narrowed)
+        limit = max_min_limit(narrowed)
         if limit is not None:
             yield narrowed, limit
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpusched.model.device import DeviceProcess
 from gpusched.model.plan import Replica, RoleRequest
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.units import FRACTION_ONE
 
 __all__ = [
@@ -82,7 +82,7 @@ def percent(fraction: int) -> str:
     return f"{tenths // 10}.{tenths % 10} %" if tenths % 10 else f"{tenths // 10} %"
 
 
-def foreign_lines(grounds: Iterable[Budget]) -> list[str]:
+def foreign_lines(grounds: Iterable[DeviceCapacity]) -> list[str]:
     """Return the processes of others that hold most, largest first: pid, user, command, MiB and GPU."""
     holders = [
         (process.memory_mib, f"{_process(process)} holds {process.memory_mib} MiB on GPU {budget.device.label}")
@@ -93,7 +93,7 @@ def foreign_lines(grounds: Iterable[Budget]) -> list[str]:
     return [line for _, line in sorted(holders, key=lambda holder: -holder[0])[:_MOST_LISTED]]
 
 
-def alone_lines(grounds: Iterable[Budget]) -> Iterator[str]:
+def alone_lines(grounds: Iterable[DeviceCapacity]) -> Iterator[str]:
     """Yield a line for the devices whose compute mode lets one process in."""
     alone: dict[tuple[str, bool], list[str]] = {}
     for budget in grounds:

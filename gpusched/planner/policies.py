@@ -10,39 +10,39 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.errors import UsageError
-from gpusched.planner.problem import Problem
-from gpusched.planner.solve import fits, largest_limit, rooms_taken, smallest
+from gpusched.planner.problem import PackingProblem
+from gpusched.planner.solve import is_feasible, max_min_limit, rooms_taken, smallest
 
 __all__ = ["POLICIES", "Policy", "policy_named"]
 
-Policy = Callable[[Problem], Problem]
+Policy = Callable[[PackingProblem], PackingProblem]
 
 
-def balanced(problem: Problem) -> Problem:
+def balanced(problem: PackingProblem) -> PackingProblem:
     """Leave the problem as it is: the least limit alone decides."""
     return problem
 
 
-def exclusive(problem: Problem) -> Problem:
+def exclusive(problem: PackingProblem) -> PackingProblem:
     """One replica to a device."""
     return _at_most(problem, 1)
 
 
-def spread(problem: Problem) -> Problem:
+def spread(problem: PackingProblem) -> PackingProblem:
     """As few replicas on the fullest device as possible."""
-    if not fits(problem):
+    if not is_feasible(problem):
         return problem
     everything = sum(need.count for need in problem.needs)
-    return _at_most(problem, smallest(lambda most: fits(_at_most(problem, most)), 0, everything))
+    return _at_most(problem, smallest(lambda most: is_feasible(_at_most(problem, most)), 0, everything))
 
 
-def pack(problem: Problem) -> Problem:
+def pack(problem: PackingProblem) -> PackingProblem:
     """As few devices as possible, and of all sets of so many the one with the largest least limit: exact, see solve."""
-    if not fits(problem):
+    if not is_feasible(problem):
         return problem
-    few = smallest(lambda most: fits(replace(problem, most_rooms=most)), 0, len(problem.rooms))
+    few = smallest(lambda most: is_feasible(replace(problem, most_rooms=most)), 0, len(problem.rooms))
     packed = replace(problem, most_rooms=few)
-    taken = rooms_taken(packed, largest_limit(packed) or 0)
+    taken = rooms_taken(packed, max_min_limit(packed) or 0)
     rooms = (room if i in taken else replace(room, most=0) for i, room in enumerate(problem.rooms))
     return replace(problem, rooms=tuple(rooms))
 
@@ -57,5 +57,5 @@ def policy_named(name: str) -> Policy:
     return POLICIES[name]
 
 
-def _at_most(problem: Problem, most: int) -> Problem:
+def _at_most(problem: PackingProblem, most: int) -> PackingProblem:
     return replace(problem, rooms=tuple(replace(room, most=min(room.most, most)) for room in problem.rooms))

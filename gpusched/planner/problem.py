@@ -8,13 +8,13 @@ import msgspec
 from gpusched.errors import UsageError
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["UNBOUNDED", "Kind", "Need", "Problem", "Room", "TooManyWays", "kinds_at"]
+__all__ = ["UNBOUNDED", "Bin", "Demand", "DemandGroup", "PackingProblem", "SearchLimitExceeded", "kinds_at"]
 
 UNBOUNDED: Final = 1 << 40
 """More than any number of replicas, rooms or MiB."""
 
 
-class TooManyWays(UsageError):
+class SearchLimitExceeded(UsageError):
     """Roles of so many sizes, with so many replicas, that not every way to combine them can be tried."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class TooManyWays(UsageError):
         )
 
 
-class Room(msgspec.Struct, frozen=True):
+class Bin(msgspec.Struct, frozen=True):
     """What one device has to give: plannable and total memory in MiB, and how many replicas it may take at most."""
 
     plannable_mib: int
@@ -33,7 +33,7 @@ class Room(msgspec.Struct, frozen=True):
     most: int = UNBOUNDED
 
 
-class Need(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True):
     """`count` replicas of at least `min_mib`. `share` (1/10 000 of the room's total) is None for an elastic need."""
 
     count: int
@@ -45,23 +45,23 @@ class Need(msgspec.Struct, frozen=True):
         return max(self.min_mib, -(-total_mib * (self.share or 0) // FRACTION_ONE))
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class PackingProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Rooms, needs, what each replica takes beside its limit (MiB), and how many rooms may be used at most."""
 
-    rooms: tuple[Room, ...]
-    needs: tuple[Need, ...]
+    rooms: tuple[Bin, ...]
+    needs: tuple[Demand, ...]
     context_mib: int
     most_rooms: int = UNBOUNDED
 
 
-class Kind(NamedTuple):
+class DemandGroup(NamedTuple):
     """Needs of one size: `members` are their indices, `need` is all of them in one."""
 
-    need: Need
+    need: Demand
     members: tuple[int, ...]
 
 
-def kinds_at(needs: Sequence[Need], x: int) -> list[Kind]:
+def kinds_at(needs: Sequence[Demand], x: int) -> list[DemandGroup]:
     """Merge the needs that have one size when no elastic replica gets less than `x` MiB; share kinds come first."""
     merged: dict[tuple[int, int | None], list[int]] = {}
     for i, need in enumerate(needs):
@@ -69,7 +69,7 @@ def kinds_at(needs: Sequence[Need], x: int) -> list[Kind]:
             least = max(need.min_mib, x) if need.share is None else need.min_mib
             merged.setdefault((least, need.share), []).append(i)
     kinds = [
-        Kind(Need(sum(needs[i].count for i in members), least, share), tuple(members))
+        DemandGroup(Demand(sum(needs[i].count for i in members), least, share), tuple(members))
         for (least, share), members in merged.items()
     ]
     return sorted(kinds, key=lambda kind: kind.need.share is None)

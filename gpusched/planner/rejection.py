@@ -7,25 +7,25 @@ from msgspec.structs import replace
 
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.model.plan import Request, RoleRequest
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus, listed, number
-from gpusched.planner.problem import Problem, TooManyWays
-from gpusched.planner.solve import fits, largest
+from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
+from gpusched.planner.solve import is_feasible, largest
 
 __all__ = ["Attempt", "refusal", "what_would_fit"]
 
-Fits = Callable[[Problem], bool]
+Fits = Callable[[PackingProblem], bool]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was tried in vain: the problem at everybody's minimum, and `fits`, which heeds the policy."""
+    """What was tried in vain: the problem at everybody's minimum, and `is_feasible`, which heeds the policy."""
 
     request: Request
-    problem: Problem
+    problem: PackingProblem
     policy: str
-    grounds: tuple[Budget, ...]
+    grounds: tuple[DeviceCapacity, ...]
     excluded: tuple[str, ...]
-    fits: Fits
+    is_feasible: Fits
 
 
 def refusal(attempt: Attempt) -> DoesNotFit:
@@ -34,7 +34,7 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     if not grounds:
         return NeverFits(f"no device takes a replica: {'; '.join(excluded)}", "see gpusched status")
     idle = replace(attempt.problem, rooms=tuple(budget.idle for budget in grounds))
-    never = not attempt.fits(idle)
+    never = not attempt.is_feasible(idle)
     seen = idle if never else attempt.problem
     alone = sum(need.count for need in attempt.problem.needs) == 1
     do_not = "does not" if alone else "do not"
@@ -43,7 +43,7 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     if attempt.policy != "balanced":
         where += f" with policy {attempt.policy}"
     role = _largest_role(attempt.request)
-    fitting = _number_fitting(seen, attempt.request.roles.index(role), attempt.fits)
+    fitting = _number_fitting(seen, attempt.request.roles.index(role), attempt.is_feasible)
     short = _too_large(attempt, seen) or _missing(seen, role, fitting)
     ways = _ways(attempt, seen, role, fitting)
     if never:
@@ -62,8 +62,8 @@ def refusal(attempt: Attempt) -> DoesNotFit:
 def what_would_fit(attempt: Attempt) -> tuple[int, int]:
     """Return how many replicas of the role that a person would ask less of fit, and else with how many MiB each."""
     index = attempt.request.roles.index(_largest_role(attempt.request))
-    problem, fits = attempt.problem, attempt.fits
-    return _number_fitting(problem, index, fits), _memory_fitting(problem, index, fits)
+    problem, is_feasible = attempt.problem, attempt.is_feasible
+    return _number_fitting(problem, index, is_feasible), _memory_fitting(problem, index, is_feasible)
 
 
 def _largest_role(request: Request) -> RoleRequest:
@@ -72,7 +72,9 @@ def _largest_role(request: Request) -> RoleRequest:
     return max(placed, key=lambda role: (role.memory is not None and role.memory.share is None, role.count))
 
 
-def _with_need(problem: Problem, index: int, *, count: int | None = None, min_mib: int | None = None) -> Problem:
+def _with_need(
+    problem: PackingProblem, index: int, *, count: int | None = None, min_mib: int | None = None
+) -> PackingProblem:
     needs = list(problem.needs)
     need = needs[index]
     needs[index] = replace(
@@ -81,27 +83,31 @@ def _with_need(problem: Problem, index: int, *, count: int | None = None, min_mi
     return replace(problem, needs=tuple(needs))
 
 
-def _number_fitting(problem: Problem, index: int, fits: Fits) -> int:
+def _number_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> int:
     """Return how many replicas of one need fit beside all others; 0 if not even the others do, or nobody can tell."""
     try:
-        if not fits(_with_need(problem, index, count=0)):
+        if not is_feasible(_with_need(problem, index, count=0)):
             return 0
-        return largest(lambda count: fits(_with_need(problem, index, count=count)), 0, problem.needs[index].count)
-    except TooManyWays:
+        return largest(
+            lambda count: is_feasible(_with_need(problem, index, count=count)), 0, problem.needs[index].count
+        )
+    except SearchLimitExceeded:
         return 0
 
 
-def _memory_fitting(problem: Problem, index: int, fits: Fits) -> int:
+def _memory_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> int:
     """Return the largest minimum (MiB) with which as many replicas as asked for fit; 0 if none, or nobody can tell."""
     try:
-        if not fits(_with_need(problem, index, min_mib=1)):
+        if not is_feasible(_with_need(problem, index, min_mib=1)):
             return 0
-        return largest(lambda mib: fits(_with_need(problem, index, min_mib=mib)), 1, problem.needs[index].min_mib)
-    except TooManyWays:
+        return largest(
+            lambda mib: is_feasible(_with_need(problem, index, min_mib=mib)), 1, problem.needs[index].min_mib
+        )
+    except SearchLimitExceeded:
         return 0
 
 
-def _too_large(attempt: Attempt, problem: Problem) -> str:
+def _too_large(attempt: Attempt, problem: PackingProblem) -> str:
     """Return which role needs more than any one device has, or nothing."""
     rooms, grounds = problem.rooms, attempt.grounds
     best = max(range(len(rooms)), key=lambda i: (rooms[i].most > 0, rooms[i].plannable_mib))
@@ -115,7 +121,7 @@ def _too_large(attempt: Attempt, problem: Problem) -> str:
     return ""
 
 
-def _missing(problem: Problem, role: RoleRequest, fitting: int) -> str:
+def _missing(problem: PackingProblem, role: RoleRequest, fitting: int) -> str:
     needed = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
     there = sum(room.plannable_mib for room in problem.rooms)
     sums = f"with {problem.context_mib} MiB of context each they take {needed} MiB, and {there} MiB can be planned"
@@ -131,12 +137,12 @@ def _missing(problem: Problem, role: RoleRequest, fitting: int) -> str:
     return f"{sums}, in pieces that have no place side by side"
 
 
-def _ways(attempt: Attempt, problem: Problem, role: RoleRequest, fitting: int) -> list[str]:
+def _ways(attempt: Attempt, problem: PackingProblem, role: RoleRequest, fitting: int) -> list[str]:
     """Return what would fit instead, as a person would ask for it."""
-    memory = _memory_fitting(problem, attempt.request.roles.index(role), attempt.fits)
+    memory = _memory_fitting(problem, attempt.request.roles.index(role), attempt.is_feasible)
     ways = [f"at most {number(fitting, role.name)}"] if fitting else []
     if memory:
         ways.append(f"at most {memory} MiB for each {role.name}")
-    if attempt.policy != "balanced" and fits(problem):
+    if attempt.policy != "balanced" and is_feasible(problem):
         ways.append("policy balanced")
     return ways

@@ -7,21 +7,25 @@ from msgspec.structs import replace
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
-from gpusched.planner.capacity import Budget
-from gpusched.planner.feasibility import Rules, division, giving_way, needs
+from gpusched.planner.capacity import DeviceCapacity
+from gpusched.planner.feasibility import Rules, division, needs, relax_shares
 from gpusched.planner.holders import held_lines
 from gpusched.planner.plan_format import alone_lines, gpus, listed, needed_by, whole_gpus
 from gpusched.planner.policies import policy_named
-from gpusched.planner.problem import Problem
+from gpusched.planner.problem import PackingProblem
 from gpusched.planner.rejection import Attempt, refusal, what_would_fit
-from gpusched.planner.solve import fits
-from gpusched.planner.whole_devices import Allotment, allotments, is_whole, with_all
+from gpusched.planner.solve import is_feasible
+from gpusched.planner.whole_devices import WholeDeviceAssignment, allotments, is_whole, with_all
 
 __all__ = ["whole_refusal"]
 
 
 def whole_refusal(
-    request: Request, grounds: Sequence[Budget], leases: Sequence[Lease], rules: Rules, excluded: tuple[str, ...]
+    request: Request,
+    grounds: Sequence[DeviceCapacity],
+    leases: Sequence[Lease],
+    rules: Rules,
+    excluded: tuple[str, ...],
 ) -> DoesNotFit:
     """Return the error for a request that `division` has no answer to: NotNow if it has one on idle devices."""
     if not grounds:
@@ -44,7 +48,11 @@ def whole_refusal(
 
 
 def _others_refusal(
-    request: Request, idle: Sequence[Budget], ways: Sequence[Allotment], rules: Rules, excluded: tuple[str, ...]
+    request: Request,
+    idle: Sequence[DeviceCapacity],
+    ways: Sequence[WholeDeviceAssignment],
+    rules: Rules,
+    excluded: tuple[str, ...],
 ) -> DoesNotFit:
     """Return why those without whole devices have no place on what is left, though everything is idle.
 
@@ -59,7 +67,7 @@ def _others_refusal(
     return refusal(max(attempts, key=what_would_fit))
 
 
-def _theirs(whole: Allotment, idle: Sequence[Budget]) -> tuple[str, tuple[Budget, ...]]:
+def _theirs(whole: WholeDeviceAssignment, idle: Sequence[DeviceCapacity]) -> tuple[str, tuple[DeviceCapacity, ...]]:
     """Return in words which devices are given as a whole, and those that are left."""
     taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
     labels = [budget.device.label for budget in idle if budget.device.uuid in taken]
@@ -69,17 +77,23 @@ def _theirs(whole: Allotment, idle: Sequence[Budget]) -> tuple[str, tuple[Budget
 
 
 def _attempt_beside(
-    whole: Allotment, request: Request, idle: Sequence[Budget], rules: Rules, excluded: tuple[str, ...]
+    whole: WholeDeviceAssignment,
+    request: Request,
+    idle: Sequence[DeviceCapacity],
+    rules: Rules,
+    excluded: tuple[str, ...],
 ) -> Attempt:
     theirs, left = _theirs(whole, idle)
     others = replace(request, roles=tuple(role for role in request.roles if role.devices is None))
-    problem = Problem(rooms=tuple(budget.now for budget in left), needs=needs(others), context_mib=rules.context_mib)
+    problem = PackingProblem(
+        rooms=tuple(budget.now for budget in left), needs=needs(others), context_mib=rules.context_mib
+    )
     policy = policy_named(rules.policy)
     return Attempt(
         request=others,
-        problem=giving_way(problem),
+        problem=relax_shares(problem),
         policy=rules.policy,
         grounds=left,
         excluded=(theirs, *excluded),
-        fits=lambda changed: fits(policy(changed)),
+        is_feasible=lambda changed: is_feasible(policy(changed)),
     )

@@ -11,9 +11,9 @@ addition places replicas, and one subtraction tells whether every field is withi
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpusched.planner.problem import UNBOUNDED, Kind, Need, Problem, Room, TooManyWays, kinds_at
+from gpusched.planner.problem import UNBOUNDED, Bin, Demand, DemandGroup, PackingProblem, SearchLimitExceeded, kinds_at
 
-__all__ = ["Filling", "Trial", "Window"]
+__all__ = ["BinPattern", "BinSelection", "FeasibilityCheck"]
 
 _MOST_STEPS: Final = 6_000_000
 """One search takes no more than this many steps, about half a second; a plan is some twenty searches."""
@@ -25,7 +25,7 @@ _Table = dict[int, int]
 """State -> the least number of counted replicas that are displaced in the rooms seen so far."""
 
 
-class Filling(NamedTuple):
+class BinPattern(NamedTuple):
     """One way to put searched replicas into a room: of each kind so many, as a state, and the counted beside them."""
 
     placed: tuple[int, ...]
@@ -33,15 +33,15 @@ class Filling(NamedTuple):
     counted: int
 
 
-class Trial:
+class FeasibilityCheck:
     """One value of x: the kinds it makes, and what every room can take."""
 
-    def __init__(self, problem: Problem, x: int, crowd: int = UNBOUNDED) -> None:
+    def __init__(self, problem: PackingProblem, x: int, crowd: int = UNBOUNDED) -> None:
         """`crowd` bounds the replicas in every room that holds a share replica, that one included."""
         self.problem, self.crowd = problem, crowd
         kinds = kinds_at(problem.needs, x)
         elastic = [kind for kind in kinds if kind.need.share is None]
-        self.counted = max(elastic, key=lambda kind: kind.need.count, default=Kind(Need(0, 1), ()))
+        self.counted = max(elastic, key=lambda kind: kind.need.count, default=DemandGroup(Demand(0, 1), ()))
         self.kinds = [kind for kind in kinds if kind is not self.counted]  # the share kinds are first
         self.shares = len(kinds) - len(elastic)
         self.goal = tuple(kind.need.count for kind in self.kinds)
@@ -51,12 +51,12 @@ class Trial:
         ]
         widths = [count.bit_length() + 1 for count in self.goal]
         self.shifts = [sum(widths[:i]) for i in range(len(widths) + 1)]
-        self._fillings: dict[Room, list[Filling]] = {}
+        self._fillings: dict[Bin, list[BinPattern]] = {}
         self._steps = 0
 
-    def fits(self) -> bool:
+    def is_feasible(self) -> bool:
         """Return whether all replicas have a place."""
-        return not self._is_short() and any(window.fits() for window in self.windows())
+        return not self._is_short() and any(window.is_feasible() for window in self.windows())
 
     def _is_short(self) -> bool:
         """Return whether there is less memory than the replicas take, wherever they go."""
@@ -68,15 +68,15 @@ class Trial:
         """Count `steps` of the search. Raises TooManyWays when it takes too many."""
         self._steps += steps
         if self._steps > _MOST_STEPS:
-            raise TooManyWays
+            raise SearchLimitExceeded
 
-    def fillings(self, room: Room) -> list[Filling]:
+    def fillings(self, room: Bin) -> list[BinPattern]:
         """Return every way to put at least one searched replica into `room`."""
         if room not in self._fillings:
             self._fillings[room] = list(self._fill(room))
         return self._fillings[room]
 
-    def _fill(self, room: Room) -> Iterator[Filling]:
+    def _fill(self, room: Bin) -> Iterator[BinPattern]:
         partial: list[tuple[tuple[int, ...], int, int, int]] = [((), 0, room.plannable_mib, room.most)]
         for kind, shift in zip(self.kinds, self.shifts, strict=False):
             size = kind.need.floor_mib(room.total_mib) + self.problem.context_mib
@@ -90,21 +90,21 @@ class Trial:
         for placed, state, rest, most in partial:
             left = min(most, self.crowd - room.most + most) if any(placed[: self.shares]) else most
             if state and left >= 0:
-                yield Filling(placed, state, min(left, rest // self.size))
+                yield BinPattern(placed, state, min(left, rest // self.size))
 
-    def windows(self) -> Iterator["Window"]:
+    def windows(self) -> Iterator["BinSelection"]:
         """Return the searches whose union is the whole: one, or one per number of rooms that hold searched kinds."""
         rooms, most = len(self.capacity), self.problem.most_rooms
         if most >= rooms:
-            yield Window(self, range(rooms), rooms, None)
+            yield BinSelection(self, range(rooms), rooms, None)
             return
         order = sorted(range(rooms), key=lambda i: -self.capacity[i])
         searched = sum(self.goal)
         for special in range(min(1, searched), min(most, searched) + 1):
-            yield Window(self, order, most - special, special)
+            yield BinSelection(self, order, most - special, special)
 
 
-class Window:
+class BinSelection:
     """A trial with its rooms in an order, of which the first `window` that hold only counted replicas are used.
 
     `special` is None if every room may be used. Otherwise exactly `special` rooms hold searched kinds, and the rooms
@@ -112,7 +112,7 @@ class Window:
     of special rooms is then one more field of the state, the topmost.
     """
 
-    def __init__(self, trial: Trial, order: Sequence[int], window: int, special: int | None) -> None:
+    def __init__(self, trial: FeasibilityCheck, order: Sequence[int], window: int, special: int | None) -> None:
         self.trial, self.order, self.window, self.special = trial, order, window, special
         goals = [*trial.goal, special or 0]
         self._top = trial.shifts[-1]
@@ -123,7 +123,7 @@ class Window:
         self._most = sum(self._capacity[:window])
         self._slack = self._most - trial.counted.need.count
 
-    def fits(self) -> bool:
+    def is_feasible(self) -> bool:
         """Return whether all replicas have a place."""
         if self.special is None and self._slack < 0:
             return False
@@ -134,15 +134,15 @@ class Window:
         *_, last = self._tables(UNBOUNDED)
         return self._most - last[self._goal] if self._goal in last else None
 
-    def walk(self) -> list[Filling | None]:
+    def walk(self) -> list[BinPattern | None]:
         """Return each position's filling (None: only counted replicas). Call it only on a window that fits.
 
         Share replicas come as early as they can, one to a room where that is possible; other kinds are spread evenly.
         """
         tables = list(self._tables(self._bound()))[::-1]  # tables[i]: the rooms from position i on
-        missing, slack, chosen = self._goal, self._slack, list[Filling | None]()
+        missing, slack, chosen = self._goal, self._slack, list[BinPattern | None]()
         for position, i in enumerate(self.order):
-            options: list[tuple[tuple[int, ...], int, int, Filling | None]] = []
+            options: list[tuple[tuple[int, ...], int, int, BinPattern | None]] = []
             for filling in (None, *self.trial.fillings(self.trial.problem.rooms[i])):
                 taken = cost = 0
                 if filling is not None:
@@ -201,7 +201,7 @@ class Window:
                 table = grown
             yield table
 
-    def _preference(self, position: int, missing: int, filling: Filling | None) -> tuple[int, ...]:
+    def _preference(self, position: int, missing: int, filling: BinPattern | None) -> tuple[int, ...]:
         goal, shifts, shares = self.trial.goal, self.trial.shifts, self.trial.shares
         rest = [missing >> shift & ((1 << count.bit_length()) - 1) for count, shift in zip(goal, shifts, strict=False)]
         placed = filling.placed if filling else tuple(0 for _ in goal)

@@ -13,48 +13,48 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gpusched.planner.problem import UNBOUNDED, Kind, Need, Problem
-from gpusched.planner.search import Trial
+from gpusched.planner.problem import UNBOUNDED, Demand, DemandGroup, PackingProblem
+from gpusched.planner.search import FeasibilityCheck
 
-__all__ = ["deal", "fits", "largest", "largest_limit", "most_counted", "place", "rooms_taken", "smallest"]
+__all__ = ["apportion", "is_feasible", "largest", "max_min_limit", "most_counted", "place", "rooms_taken", "smallest"]
 
 
-def fits(problem: Problem, x: int = 0) -> bool:
+def is_feasible(problem: PackingProblem, x: int = 0) -> bool:
     """Return whether every replica has a place when no elastic one gets less than `x` MiB. Raises TooManyWays.
 
     A placement for more is one for `x`, and the more needs are lifted to one size, the fewer sizes there are to search:
     so the larger minima are tried first.
     """
     minima = {need.min_mib for need in problem.needs if need.count and need.share is None and need.min_mib > x}
-    return any(Trial(problem, least).fits() for least in (*sorted(minima, reverse=True), x))
+    return any(FeasibilityCheck(problem, least).is_feasible() for least in (*sorted(minima, reverse=True), x))
 
 
-def largest_limit(problem: Problem) -> int | None:
-    """Return the largest x (MiB) for which `fits`, or None if there is none; 0 if no need is elastic."""
-    if not fits(problem):
+def max_min_limit(problem: PackingProblem) -> int | None:
+    """Return the largest x (MiB) for which `is_feasible`, or None if there is none; 0 if no need is elastic."""
+    if not is_feasible(problem):
         return None
     minima = [need.min_mib for need in problem.needs if need.share is None]
     if not minima:
         return 0
     top = max((room.plannable_mib for room in problem.rooms), default=0) - problem.context_mib
-    return largest(lambda x: fits(problem, x), min(minima), max(top, min(minima)))
+    return largest(lambda x: is_feasible(problem, x), min(minima), max(top, min(minima)))
 
 
-def most_counted(problem: Problem, x: int) -> int:
+def most_counted(problem: PackingProblem, x: int) -> int:
     """Return how many replicas of the largest elastic kind have a place at `x` MiB beside all others; 0 if none."""
-    return max((window.most_counted() or 0 for window in Trial(problem, x).windows()), default=0)
+    return max((window.most_counted() or 0 for window in FeasibilityCheck(problem, x).windows()), default=0)
 
 
-def rooms_taken(problem: Problem, x: int) -> frozenset[int]:
+def rooms_taken(problem: PackingProblem, x: int) -> frozenset[int]:
     """Return the indices of at most `problem.most_rooms` rooms that take every replica at `x` MiB. It must fit."""
-    window = next(window for window in Trial(problem, x).windows() if window.fits())
+    window = next(window for window in FeasibilityCheck(problem, x).windows() if window.is_feasible())
     walked = list(zip(window.order, window.walk(), strict=True))
     special = [i for i, filling in walked if filling is not None]
     plain = [i for i, filling in walked if filling is None]
     return frozenset(special) | frozenset(plain[: window.window])
 
 
-def place(problem: Problem, x: int) -> list[list[int]]:
+def place(problem: PackingProblem, x: int) -> list[list[int]]:
     """Return for each room how many replicas of each need it takes at `x` MiB. It must fit.
 
     Rooms with a share replica hold as few replicas as possible (the fullest of them decides), then come first; counted
@@ -62,10 +62,12 @@ def place(problem: Problem, x: int) -> list[list[int]]:
     `problem.most_rooms` is not heeded: narrow the rooms with `rooms_taken` first.
     """
     problem = msgspec.structs.replace(problem, most_rooms=UNBOUNDED)
-    trial = Trial(problem, x)
+    trial = FeasibilityCheck(problem, x)
     if trial.shares:
         top = max(trial.capacity) + sum(trial.goal)
-        trial = Trial(problem, x, smallest(lambda crowd: Trial(problem, x, crowd).fits(), 1, top))
+        trial = FeasibilityCheck(
+            problem, x, smallest(lambda crowd: FeasibilityCheck(problem, x, crowd).is_feasible(), 1, top)
+        )
     (window,) = trial.windows()
     fillings = window.walk()
     shared = [filling is not None and any(filling.placed[: trial.shares]) for filling in fillings]
@@ -74,7 +76,7 @@ def place(problem: Problem, x: int) -> list[list[int]]:
     beside = [number if with_share else 0 for with_share, number in zip(shared, room_for, strict=True)]
     wanted = trial.counted.need.count
     first = min(wanted, sum(apart))
-    counted = map(int.__add__, deal(apart, first), deal(beside, wanted - first))
+    counted = map(int.__add__, apportion(apart, first), apportion(beside, wanted - first))
     nothing = tuple(0 for _ in trial.kinds)
     numbers = [
         [*(filling.placed if filling else nothing), number] for filling, number in zip(fillings, counted, strict=True)
@@ -82,7 +84,7 @@ def place(problem: Problem, x: int) -> list[list[int]]:
     return _by_need(problem.needs, [*trial.kinds, trial.counted], numbers)
 
 
-def deal(capacities: Sequence[int], number: int) -> list[int]:
+def apportion(capacities: Sequence[int], number: int) -> list[int]:
     """Split `number` over places in proportion to their capacities, none over its own: largest remainders, first first.
 
     `number` must not exceed the sum of the capacities.
@@ -113,14 +115,14 @@ def smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def _by_need(needs: Sequence[Need], kinds: Sequence[Kind], numbers: list[list[int]]) -> list[list[int]]:
+def _by_need(needs: Sequence[Demand], kinds: Sequence[DemandGroup], numbers: list[list[int]]) -> list[list[int]]:
     """Split each room's number of a kind over the needs that it merged, in proportion to what these still miss."""
     missing = [need.count for need in needs]
     result = []
     for of_kinds in numbers:
         here = [0] * len(needs)
         for kind, number in zip(kinds, of_kinds, strict=True):
-            for i, part in zip(kind.members, deal([missing[i] for i in kind.members], number), strict=True):
+            for i, part in zip(kind.members, apportion([missing[i] for i in kind.members], number), strict=True):
                 here[i] = part
                 missing[i] -= part
         result.append(here)

@@ -11,49 +11,51 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpusched.model.plan import Request
-from gpusched.planner.capacity import Budget
+from gpusched.planner.capacity import DeviceCapacity
 
-__all__ = ["Allotment", "Piece", "allotments", "is_whole", "most_whole", "whole_devices", "with_all"]
+__all__ = ["DeviceSlice", "WholeDeviceAssignment", "allotments", "is_whole", "most_whole", "whole_devices", "with_all"]
 
 
-class Piece(NamedTuple):
+class DeviceSlice(NamedTuple):
     """What a replica gets of one device, in MiB."""
 
-    budget: Budget
+    budget: DeviceCapacity
     share_mib: int
 
 
-Allotment = Mapping[str, tuple[Piece, ...]]
+WholeDeviceAssignment = Mapping[str, tuple[DeviceSlice, ...]]
 """The whole devices of replicas, by their names. That with the least memory is first: one limit holds for each."""
 
 
-def is_whole(budget: Budget) -> bool:
+def is_whole(budget: DeviceCapacity) -> bool:
     """Return whether nobody else computes on the device, and enough of it is left."""
     computing = any("C" in process.kind for process in budget.foreign)
     left = 2 * budget.plannable_mib >= budget.idle.plannable_mib
     return not budget.leased_mib and not computing and not budget.taken and left
 
 
-def whole_devices(number: int, grounds: Sequence[Budget], context_mib: int) -> tuple[Piece, ...] | None:
+def whole_devices(number: int, grounds: Sequence[DeviceCapacity], context_mib: int) -> tuple[DeviceSlice, ...] | None:
     """Return `number` whole devices for one replica, those with the most memory; None if there are not so many."""
     dealt = _dealt({"": number}, _by_most(_whole(grounds, context_mib)), grounds)
     return None if dealt is None else dealt[""]
 
 
-def most_whole(grounds: Sequence[Budget], context_mib: int) -> int:
+def most_whole(grounds: Sequence[DeviceCapacity], context_mib: int) -> int:
     """Return how many whole devices one replica could have."""
     whole = _whole(grounds, context_mib)
     apart = sum(piece.budget.device.mig_index is None for piece in whole)
     return max(apart, min(1, len(whole)))
 
 
-def allotments(request: Request, grounds: Sequence[Budget], context_mib: int) -> Iterator[Allotment]:
+def allotments(
+    request: Request, grounds: Sequence[DeviceCapacity], context_mib: int
+) -> Iterator[WholeDeviceAssignment]:
     """Yield ways to give whole devices to all replicas that ask for some; one, an empty one, if none does.
 
     The first takes those with the most memory, of equal ones the lower index. The others leave the most to the rest of
     the request: if it has a place beside any way to choose, then beside one of these. For of two devices that take as
     many processes the larger one is of more use to the rest; so only how many of those that let one process in
-    (`Budget.alone`) are taken has to be tried, and of either sort always the smallest.
+    (`DeviceCapacity.alone`) are taken has to be tried, and of either sort always the smallest.
     """
     wishes = {
         f"{role.name}.{rank}": _number(role.devices)
@@ -81,19 +83,19 @@ def _number(devices: object) -> int:
     return devices if isinstance(devices, int) else 1
 
 
-def _whole(grounds: Sequence[Budget], context_mib: int) -> list[Piece]:
+def _whole(grounds: Sequence[DeviceCapacity], context_mib: int) -> list[DeviceSlice]:
     return [
-        Piece(budget, budget.plannable_mib)
+        DeviceSlice(budget, budget.plannable_mib)
         for budget in grounds
         if is_whole(budget) and budget.plannable_mib > context_mib
     ]
 
 
-def _by_most(whole: Sequence[Piece]) -> list[Piece]:
+def _by_most(whole: Sequence[DeviceSlice]) -> list[DeviceSlice]:
     return sorted(whole, key=lambda piece: -piece.share_mib)
 
 
-def _leaving_most(whole: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _leaving_most(whole: Sequence[DeviceSlice]) -> Iterator[list[DeviceSlice]]:
     smallest_first = sorted(whole, key=lambda piece: piece.share_mib)
     alone = [piece for piece in smallest_first if piece.budget.alone]
     shared = [piece for piece in smallest_first if not piece.budget.alone]
@@ -101,7 +103,9 @@ def _leaving_most(whole: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield [*alone[:taken], *shared, *alone[taken:]]
 
 
-def _dealt(wishes: Mapping[str, int], order: Sequence[Piece], grounds: Sequence[Budget]) -> Allotment | None:
+def _dealt(
+    wishes: Mapping[str, int], order: Sequence[DeviceSlice], grounds: Sequence[DeviceCapacity]
+) -> WholeDeviceAssignment | None:
     """Return so many pieces for each name, the first of `order` that it may have; None if they are not enough.
 
     Who wants several comes first, because a MIG instance is of no use to it.
@@ -109,7 +113,7 @@ def _dealt(wishes: Mapping[str, int], order: Sequence[Piece], grounds: Sequence[
     if sum(wishes.values()) > len(order):
         return None
     left = list(order)
-    dealt: dict[str, tuple[Piece, ...]] = {}
+    dealt: dict[str, tuple[DeviceSlice, ...]] = {}
     for name in sorted(wishes, key=lambda name: wishes[name] <= 1):
         number = wishes[name]
         mine = [piece for piece in left if number <= 1 or piece.budget.device.mig_index is None][:number]

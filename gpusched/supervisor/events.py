@@ -14,7 +14,6 @@ __all__ = [
     "GuardGone",
     "Instruction",
     "Killed",
-    "Move",
     "Overrun",
     "Record",
     "Signal",
@@ -24,6 +23,7 @@ __all__ = [
     "StopRequested",
     "Strays",
     "Tick",
+    "Transition",
 ]
 
 
@@ -139,7 +139,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     overdue: bool = False
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a replica, or of the job itself (`subject` "job"), from one state to the next.
 
     A warning is a step from a state to itself, with the `message`, as is a kill at the end of the grace.
@@ -157,7 +157,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Write the move down."""
 
-    move: Move
+    move: Transition
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):

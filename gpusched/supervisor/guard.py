@@ -221,7 +221,7 @@ def _last_word(path: str, supervisor: int, status: int) -> None:
     from pathlib import Path
 
     from gpusched.errors import HostFault
-    from gpusched.jobs.directory import JobDirectory, lost
+    from gpusched.jobs.directory import JobDirectory, as_lost
     from gpusched.model.status import JOB_TERMINAL
 
     code = os.waitstatus_to_exitcode(status)
@@ -231,7 +231,7 @@ def _last_word(path: str, supervisor: int, status: int) -> None:
         said = directory.read_status()
         if said is not None and said.state not in JOB_TERMINAL:
             message = f"the supervisor, process {supervisor}, ended unexpectedly {how}"
-            directory.write_status(lost(said, message, time.time()))
+            directory.write_status(as_lost(said, message, time.time()))
             directory.append_events([{"time": time.time(), "subject": "job", "after": "lost", "message": message}])
             directory.clear_tmp()
     except (HostFault, OSError) as error:

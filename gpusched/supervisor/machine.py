@@ -19,7 +19,6 @@ from gpusched.supervisor.events import (
     Instruction,
     Killed,
     LearnerOver,
-    Move,
     Overrun,
     Record,
     Signal,
@@ -29,6 +28,7 @@ from gpusched.supervisor.events import (
     StopRequested,
     Strays,
     Tick,
+    Transition,
 )
 from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, exit_text, memory_advice, row_after, starts_again
 from gpusched.supervisor.transitions import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
@@ -94,7 +94,7 @@ class Machine:
         self._kill_at: float | None = None
         self._strays = ""
         self._has_killed = False
-        self._stories: dict[str, deque[Move]] = {}
+        self._stories: dict[str, deque[Transition]] = {}
         self._instructions: list[Instruction] = []
 
     @property
@@ -225,7 +225,9 @@ class Machine:
             run.warning = event.message or None
             told = event.message or "all is well again"
             here = ReplicaState.RUNNING
-            self._record(Move(now=event.now, subject=run.name, before=here, after=here, pid=run.pid, message=told))
+            self._record(
+                Transition(now=event.now, subject=run.name, before=here, after=here, pid=run.pid, message=told)
+            )
         if event.restart:
             run.doom = ExitReason(kind="overrun", message=event.message)
             self._ask(run, Cause.OVERRUN, event.now)
@@ -253,7 +255,7 @@ class Machine:
     def _note_killed(self, subject: str, state: str, processes: str, now: float, pid: int | None = None) -> None:
         """Record what had to be killed; the job's message says the first of it."""
         text = f"killed after its grace of {format_seconds(self._spec.stop_grace_s)}: {processes}"
-        self._record(Move(now=now, subject=subject, before=state, after=state, pid=pid, message=text))
+        self._record(Transition(now=now, subject=subject, before=state, after=state, pid=pid, message=text))
         if self.state is JobState.STOPPING and not self._has_killed:
             self._has_killed = True
             text = text if subject == JOB else f"{subject} was {text}"
@@ -262,7 +264,7 @@ class Machine:
     def _move(self, run: ReplicaRun, after: ReplicaState, cause: Cause, now: float) -> None:
         if after not in REPLICA_MOVES.get((run.state, cause), ()):
             raise self._illegal(run, after)
-        self._record(Move(now=now, subject=run.name, before=run.state, after=after, pid=run.pid, exit=run.exit))
+        self._record(Transition(now=now, subject=run.name, before=run.state, after=after, pid=run.pid, exit=run.exit))
         run.state, run.since = after, now
 
     def _illegal(self, run: ReplicaRun, after: str) -> IllegalMove:
@@ -348,10 +350,10 @@ class Machine:
     def _move_job(self, after: JobState, now: float) -> None:
         if (self.state, after) not in JOB_MOVES:
             raise IllegalMove(JOB, self.state, after, tuple(self._stories.get(JOB, ())))
-        self._record(Move(now=now, subject=JOB, before=self.state, after=after, message=self.message))
+        self._record(Transition(now=now, subject=JOB, before=self.state, after=after, message=self.message))
         self.state = after
 
-    def _record(self, move: Move) -> None:
+    def _record(self, move: Transition) -> None:
         self._stories.setdefault(move.subject, deque(maxlen=_STORY)).append(move)
         self._instructions.append(Record(move=move))
 

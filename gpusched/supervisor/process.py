@@ -21,9 +21,9 @@ import msgspec
 from gpusched.jobs.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
 from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, inherited, scan_below
-from gpusched.zygote.client import Preload, ZygoteState
+from gpusched.zygote.client import ZygoteClient, ZygoteState
 
-__all__ = ["AttachedChild", "Children", "Death", "SpawnError", "Spawner"]
+__all__ = ["AttachedChild", "Children", "ProcessExit", "SpawnError", "Spawner"]
 
 _KILL_PATIENCE_S: Final = 5.0
 """After that, what SIGKILL has not ended holds up its replica no longer; the end of the job tries again."""
@@ -47,7 +47,7 @@ class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
     final: bool = False
 
 
-class Death(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a child ended: with `code`, or by `signal`; `ours` if it was SIGKILL and came from here.
 
     `left` describes what else of its session still runs: with any left, the same comes again once all have ended.
@@ -75,7 +75,7 @@ class Spawner(Protocol):
     def kill(self, pid: int) -> str:
         """Send SIGKILL to the session of a child; return a description of the processes that got it."""
 
-    def deaths(self) -> list[Death]:
+    def reap(self) -> list[ProcessExit]:
         """Return the children that ended since the last call: once when they did, once when their session has."""
 
     def ask_strays(self) -> str:
@@ -94,11 +94,11 @@ class Children:
     gives, at each call, what says of a process whether it is none of the job's, with all below it.
     """
 
-    def __init__(self, preload: Preload | None = None, spared: Spared = lambda: lambda _: False) -> None:
+    def __init__(self, preload: ZygoteClient | None = None, spared: Spared = lambda: lambda _: False) -> None:
         self._preload, self._spared = preload, spared
         self._passed: list[int] = []
         self._running: set[int] = set()
-        self._left: dict[int, Death] = {}
+        self._left: dict[int, ProcessExit] = {}
         self._killed: dict[int, float] = {}
         self._asked: set[tuple[int, int]] = set()
         self._sweep_began: int | None = None
@@ -169,7 +169,7 @@ class Children:
         self._signal(session, signal.SIGKILL)
         return text
 
-    def deaths(self) -> list[Death]:
+    def reap(self) -> list[ProcessExit]:
         """Return the children that ended since the last call, and those of whose session the last has ended.
 
         Orphans that this subreaper adopted are reaped as well, and not told.
@@ -257,14 +257,14 @@ class Children:
     def _is_given_up(self, pid: int) -> bool:
         return pid in self._killed and time.monotonic() - self._killed[pid] > _KILL_PATIENCE_S
 
-    def _reap(self) -> list[Death]:
+    def _reap(self) -> list[ProcessExit]:
         """Wait for all that has ended, and return how children of ours did."""
         found = []
         while (info := _ended_child()) is not None:
             pid, by_code = info.si_pid, info.si_code == os.CLD_EXITED
             if pid in self._running:
                 code, number = (info.si_status, None) if by_code else (None, info.si_status)
-                found.append(Death(pid=pid, code=code, signal=number, ours=pid in self._killed))
+                found.append(ProcessExit(pid=pid, code=code, signal=number, ours=pid in self._killed))
                 self._running.discard(pid)
             elif self._preload is not None and pid == self._preload.pid:
                 self._preload.ended(f"with code {info.si_status}" if by_code else f"by signal {info.si_status}")
@@ -353,7 +353,7 @@ def _ended_child() -> os.waitid_result | None:
         return None
 
 
-def _by_group_signal(death: Death) -> bool:
+def _by_group_signal(death: ProcessExit) -> bool:
     return death.signal in _TO_GROUPS or (death.code or 0) - 128 in _TO_GROUPS  # the code is what a shell ends with
 
 

@@ -12,12 +12,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory, queued
+from gpusched.jobs.directory import JobDirectory, initial_status
 from gpusched.jobs.spec import JobSpec
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
-from gpusched.supervisor.events import Move
+from gpusched.supervisor.events import Transition
 from gpusched.supervisor.machine import Machine, ReplicaRun
 
 __all__ = ["BootClock", "Clock", "Recorder"]
@@ -58,7 +58,7 @@ class Recorder:
     def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
         self._directory, self._clock = directory, clock
         self._base = msgspec.structs.replace(
-            queued(directory, spec),
+            initial_status(directory, spec),
             supervisor_pid=os.getpid(),
             supervisor_start=start_time(os.getpid()),
             boot_id=boot_id(),
@@ -72,7 +72,7 @@ class Recorder:
         self._written: tuple[int, ...] | None = None
         self.due: float | None = 0.0
 
-    def note(self, move: Move) -> None:
+    def note(self, move: Transition) -> None:
         """Take in a move: an event to write, and a status to save soon."""
         event = {"time": self._clock.unix(move.now), **msgspec.to_builtins(move)}
         del event["now"]

@@ -29,7 +29,7 @@ from gpusched.jobs.spec import JobSpec, Start, Streams
 from gpusched.linux.attributes import what_is_not_allowed
 from gpusched.linux.oom import OomKills, memory_that_ran_out
 from gpusched.linux.processes import kill_descendants
-from gpusched.model.job import Elsewhere
+from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.events import (
     Ended,
@@ -38,7 +38,6 @@ from gpusched.supervisor.events import (
     GuardGone,
     Killed,
     LearnerOver,
-    Move,
     Overrun,
     Record,
     Signal,
@@ -48,14 +47,15 @@ from gpusched.supervisor.events import (
     StopRequested,
     Strays,
     Tick,
+    Transition,
 )
 from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
-from gpusched.supervisor.process import Death, Spawner, SpawnError
+from gpusched.supervisor.process import ProcessExit, Spawner, SpawnError
 from gpusched.supervisor.recorder import Clock, Recorder
 from gpusched.supervisor.wakeup import Wakeup
-from gpusched.zygote.client import Preload, ZygoteState
+from gpusched.zygote.client import ZygoteClient, ZygoteState
 
 __all__ = ["Effects", "Runner"]
 
@@ -80,7 +80,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     guard_gone: Callable[[], bool]
     give_back: Callable[[str], None]
-    preload: Preload | None = None
+    preload: ZygoteClient | None = None
     streams: Streams | None = None
 
 
@@ -92,7 +92,7 @@ class Runner:
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._network, self._attributes = spec.network, spec.attributes
         self._not_allowed = what_is_not_allowed(spec.attributes)
-        elsewhere = isinstance(spec.network, Elsewhere)
+        elsewhere = isinstance(spec.network, RemoteLearner)
         self._learner_gone = [
             directory.path / name for name in (LEARNER_LOST, LEARNER_OVER, LEARNER_REFUSES) if elsewhere
         ]
@@ -136,7 +136,7 @@ class Runner:
     def _reap(self) -> None:
         if self._learner_gone:
             self._look_for_the_learner()
-        deaths = self._effects.spawner.deaths()
+        deaths = self._effects.spawner.reap()
         if deaths:  # first: a job whose last replica has ended may have to wait for them
             self._tell(Strays(processes=self._effects.spawner.strays(), now=self._now()))
         for death in deaths:
@@ -156,7 +156,7 @@ class Runner:
                 self._recorder.remark("zygote", step, words)
             self._recorder.set_note(preload.doing if preload.state is ZygoteState.LOADING else None)
 
-    def _ended(self, death: Death) -> Ended:
+    def _ended(self, death: ProcessExit) -> Ended:
         """Return the end of a replica's process, which is judged when it ends, or later that of all that it left."""
         ended = self._left.pop(death.pid, None)
         if ended is None:
@@ -167,7 +167,7 @@ class Runner:
             del self._names[death.pid]
         return msgspec.structs.replace(ended, left=bool(death.left), now=self._now())
 
-    def _judged(self, replica: str, death: Death) -> Ended:
+    def _judged(self, replica: str, death: ProcessExit) -> Ended:
         tail = self._output.tail(replica) if death.code else b""
         lacked = memory_that_ran_out(tail)
         why = missing_module(tail, self._specs[replica].argv[0]) or last_line(tail)
@@ -344,7 +344,7 @@ class Runner:
     def _now(self) -> float:
         return self._effects.clock.now()
 
-    def _record(self, move: Move) -> None:
+    def _record(self, move: Transition) -> None:
         self._recorder.note(move)
         if move.message is not None:
             self._recorder.say(f"{move.subject}: {move.message}")
@@ -365,7 +365,7 @@ class Runner:
                 self._recorder.trouble(f"the share of {replica} is held until the job ends: {error}")
         self._ended_for_good.clear()
 
-    def _say(self, move: Move, message: str) -> None:
+    def _say(self, move: Transition, message: str) -> None:
         """Put a message into the log of whom it is about: why the job ends, into those of all that still run."""
         if move.subject != JOB:
             self._output.say(move.subject, message)

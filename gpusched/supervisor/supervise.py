@@ -19,7 +19,7 @@ from gpusched.supervisor.process import AttachedChild, Children, Spawner
 from gpusched.supervisor.recorder import BootClock
 from gpusched.supervisor.runner import Effects, Runner
 from gpusched.supervisor.wakeup import Wakeup
-from gpusched.zygote.client import Preload
+from gpusched.zygote.client import ZygoteClient
 from gpusched.zygote.protocol import command_of
 
 __all__ = ["supervise"]
@@ -53,20 +53,20 @@ def supervise(path: Path, guard: int, streams: Streams | None) -> JobState:
     return Runner(directory, spec, effects).run()
 
 
-def _preload(spec: JobSpec) -> Preload | None:
+def _preload(spec: JobSpec) -> ZygoteClient | None:
     """Return what imports what all replicas need, if there is something, and a replica that a fork can stand for."""
     modules, forkable = modules_to_preload(spec.preload, os.environ), _forkable(spec)
     if spec.attached or not modules or not forkable:
         return None
     first = command_of(forkable[0].argv, sys.executable)
-    return Preload(modules, safe_path=first is not None and first.safe_path)
+    return ZygoteClient(modules, safe_path=first is not None and first.safe_path)
 
 
 def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
     return [one for one in spec.replicas if command_of(one.argv, sys.executable)]
 
 
-def _spawner(directory: JobDirectory, spec: JobSpec, preload: Preload | None) -> Spawner:
+def _spawner(directory: JobDirectory, spec: JobSpec, preload: ZygoteClient | None) -> Spawner:
     """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
 
     def spared() -> Callable[[Process], bool]:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpusched.model.status import JobState, ReplicaState
-from gpusched.supervisor.events import Move
+from gpusched.supervisor.events import Transition
 
 __all__ = ["JOB_MOVES", "REPLICA_MOVES", "Cause", "IllegalMove"]
 
@@ -65,7 +65,7 @@ JOB_MOVES: Final = frozenset(
 class IllegalMove(Exception):
     """A move that no table holds: a defect of the supervisor, told with what the subject went through before."""
 
-    def __init__(self, subject: str, before: str, after: str, story: tuple[Move, ...]) -> None:
+    def __init__(self, subject: str, before: str, after: str, story: tuple[Transition, ...]) -> None:
         told = "; ".join(f"{move.now:.3f} {move.before} -> {move.after}" for move in story) or "nothing yet"
         super().__init__(f"{subject}: {before} -> {after} is not a legal move; its story: {told}")
         self.subject, self.before, self.after, self.story = subject, before, after, story

@@ -39,7 +39,7 @@ from gpusched.zygote.protocol import (
     settles_at_start,
 )
 
-__all__ = ["Preload", "ZygoteState"]
+__all__ = ["ZygoteClient", "ZygoteState"]
 
 _LOAD_PATIENCE_S: Final = 180.0
 _FORK_PATIENCE_S: Final = 2.0
@@ -63,7 +63,7 @@ class ZygoteState(StrEnum):
     GONE = "gone"
 
 
-class Preload:
+class ZygoteClient:
     """The zygote of one job, a child of this process, which must be a subreaper, and single-threaded.
 
     `pid` is None unless the zygote has to be waited for, `doing` what it does before it is ready, and `deadline` when

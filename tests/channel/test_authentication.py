@@ -21,7 +21,7 @@ from gpusched.channel.messages import (
     Ping,
     encode_header,
 )
-from gpusched.channel.remote.authentication import Gate
+from gpusched.channel.remote.authentication import ZapAuthenticator
 from gpusched.errors import UsageError
 from gpusched.joining.keys import (
     AllowList,
@@ -233,7 +233,7 @@ def test_a_route_that_was_anothers_is_of_no_use_with_another_key(
                 peer.send(encode_header(BatchHeader(1, 0, (), {})))
             assert peer.poll(1000 * int(PATIENCE_S))
             assert msgspec.msgpack.decode(peer.recv_multipart()[0])[0] == said
-            assert isinstance(learner._gate, Gate)
+            assert isinstance(learner._gate, ZapAuthenticator)
             peer.close(0)
             wait_until(lambda: len(learner._gate._connections) == 0)
     finally:

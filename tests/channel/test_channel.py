@@ -16,7 +16,7 @@ import pytest
 from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES, pack_arrays
 from gpusched.channel.messages import PROTOCOL, News, WeightsHeader, Welcome, encode_header
-from gpusched.channel.transport import Link
+from gpusched.channel.transport import Transport
 from gpusched.errors import UsageError
 from tests.channel.conftest import Router
 from tests.patience import PATIENCE_S
@@ -448,7 +448,7 @@ def test_an_idle_pair_uses_next_to_no_cpu(endpoint: str) -> None:
 
 
 def test_an_error_of_a_signals_handler_while_it_stands_in_ends_one_call_only(endpoint: str) -> None:
-    def interrupted(link: Link) -> Callable[[], None]:
+    def interrupted(link: Transport) -> Callable[[], None]:
         stand_in = link.stand_in
 
         def act() -> None:

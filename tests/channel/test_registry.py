@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Refused
-from gpusched.channel.registry import Peer, Roster, Waiting
+from gpusched.channel.registry import ActorRecord, ActorRegistry, Waiting
 from gpusched.channel.values import Batch, Limits
 from gpusched.errors import ProtocolError
 
@@ -20,19 +20,19 @@ def hello(
     return Hello(protocol, name, attempt, nonce, 1, "", 0, "", incarnation)
 
 
-def joined(roster: Roster, route: bytes, said: Hello, now: float = 0.0) -> Peer:
+def joined(roster: ActorRegistry, route: bytes, said: Hello, now: float = 0.0) -> ActorRecord:
     peer = roster.hello(route, said, now)
-    assert isinstance(peer, Peer)
+    assert isinstance(peer, ActorRecord)
     return peer
 
 
-def keep(roster: Roster, peer: Peer, seq: int) -> Waiting:
+def keep(roster: ActorRegistry, peer: ActorRecord, seq: int) -> Waiting:
     roster.admit(peer, BatchHeader(seq, 0, (), {}))
     return roster.keep(peer, Batch(arrays={}, actor=peer.name, version=0, meta={}, seq=seq), 0)
 
 
 def test_a_new_process_takes_the_name_and_the_old_connection_is_not_heard() -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     joined(roster, b"old", hello("a"))
     joined(roster, b"new", hello("b"))
     assert roster.speaker(b"old", 0) is None
@@ -43,14 +43,14 @@ def test_a_new_process_takes_the_name_and_the_old_connection_is_not_heard() -> N
 
 
 def test_an_earlier_attempt_cannot_take_the_name_back_while_the_later_one_lives() -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     joined(roster, b"new", hello("b", attempt=2))
     assert isinstance(roster.hello(b"old", hello("a", attempt=1), 5), Refused)
-    assert isinstance(roster.hello(b"old", hello("a", attempt=1), 50), Peer), "the later one is silent"
+    assert isinstance(roster.hello(b"old", hello("a", attempt=1), 50), ActorRecord), "the later one is silent"
 
 
 def test_the_same_process_over_a_new_connection_keeps_what_waits() -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     peer = joined(roster, b"1", hello("a"))
     first = keep(roster, peer, 1)
     keep(roster, peer, 2)
@@ -61,7 +61,7 @@ def test_the_same_process_over_a_new_connection_keeps_what_waits() -> None:
 
 
 def test_what_a_former_process_left_is_used_until_it_is_in_the_way() -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     peer = joined(roster, b"1", hello("a"))
     left = [keep(roster, peer, seq) for seq in (1, 2)]
     joined(roster, b"2", hello("b"))
@@ -72,7 +72,7 @@ def test_what_a_former_process_left_is_used_until_it_is_in_the_way() -> None:
 
 
 def test_a_higher_incarnation_has_the_name_at_once_and_for_good_and_what_the_former_left_is_not_used() -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     peer = joined(roster, b"1", hello("a", attempt=3, incarnation=1))
     left = [keep(roster, peer, seq) for seq in (1, 2)]
     joined(roster, b"2", hello("b", attempt=0, incarnation=2))
@@ -86,25 +86,25 @@ def test_a_higher_incarnation_has_the_name_at_once_and_for_good_and_what_the_for
 
 
 def test_a_higher_incarnation_takes_no_name_of_another_key() -> None:
-    roster = Roster(LIMITS, "me")
-    assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 0, "key"), Peer)
+    roster = ActorRegistry(LIMITS, "me")
+    assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 0, "key"), ActorRecord)
     for key in ("", "another"):
         refused = roster.hello(b"2", hello("b", incarnation=9), 1000, key)
         assert isinstance(refused, Refused)
         assert refused.kind == "identity"
-    assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 1001, "key"), Peer)
+    assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 1001, "key"), ActorRecord)
 
 
 def test_a_name_with_an_incarnation_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpusched.channel.registry._MOST_OF_A_KEY", 1)
-    roster = Roster(LIMITS, "me")
-    assert isinstance(roster.hello(b"1", hello("a", incarnation=2), 0, "key"), Peer)
+    roster = ActorRegistry(LIMITS, "me")
+    assert isinstance(roster.hello(b"1", hello("a", incarnation=2), 0, "key"), ActorRecord)
     assert roster.make_room("actor.1", "key", 10_000) is None
     assert isinstance(roster.hello(b"1", hello("b", incarnation=1), 10_000, "key"), Refused)
 
 
 def test_silence_is_not_the_end_of_a_connection() -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     peer = joined(roster, b"1", hello("a"))
     assert roster.within_reach(11) == []
     assert not roster.status(11)[0].connected
@@ -113,34 +113,34 @@ def test_silence_is_not_the_end_of_a_connection() -> None:
 
 
 def test_a_name_that_was_gone_for_long_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def greet(name: str, now: float, nonce: str = "n", key: str = "k") -> Peer | Refused:
+    def greet(name: str, now: float, nonce: str = "n", key: str = "k") -> ActorRecord | Refused:
         roster.make_room(name, key, now)
         return roster.hello(name.encode(), hello(nonce, name=name), now, key)
 
     monkeypatch.setattr("gpusched.channel.registry._MOST_OF_A_KEY", 3)
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     first, second = greet("actor.0@lab", 0, "a"), greet("actor.1@lab", 1)
     greet("actor.2@lab", 2)
-    assert isinstance(first, Peer)
-    assert isinstance(second, Peer)
+    assert isinstance(first, ActorRecord)
+    assert isinstance(second, ActorRecord)
     left = keep(roster, first, 7)
     assert isinstance(greet("actor.3@lab", 100), Refused), "a link may be down"
-    assert isinstance(greet("actor.0@other", 100, key="another"), Peer)
-    assert isinstance(greet("actor.3@lab", 122, "b"), Peer)
+    assert isinstance(greet("actor.0@other", 100, key="another"), ActorRecord)
+    assert isinstance(greet("actor.3@lab", 122, "b"), ActorRecord)
     assert [each.name for each in roster.status(122)] == ["actor.0@lab", "actor.2@lab", "actor.0@other", "actor.3@lab"]
     assert roster.speaker(b"actor.1@lab", 122, "k") is None
     assert roster.taken(left)
-    assert isinstance(greet("actor.4@lab", 123), Peer)
+    assert isinstance(greet("actor.4@lab", 123), ActorRecord)
     assert roster.status(123)[0].name == "actor.2@lab"
-    assert isinstance(greet("actor.5@lab", 200), Peer)
+    assert isinstance(greet("actor.5@lab", 200), ActorRecord)
     assert isinstance(greet("actor.6@lab", 200), Refused), "the others were here lately"
     again = greet("actor.0@lab", 400, "a")
-    assert isinstance(again, Peer)
+    assert isinstance(again, ActorRecord)
     assert roster.welcome(again, 1, 0).seq == 7, "it was used, and is not to be sent again"
-    assert isinstance(greet("actor.0@lab", 401, "later"), Peer)
-    assert isinstance(greet("actor.7@lab", 800), Peer)
-    assert isinstance(greet("actor.8@lab", 801), Peer)
-    assert isinstance(greet("actor.9@lab", 802), Peer)
+    assert isinstance(greet("actor.0@lab", 401, "later"), ActorRecord)
+    assert isinstance(greet("actor.7@lab", 800), ActorRecord)
+    assert isinstance(greet("actor.8@lab", 801), ActorRecord)
+    assert isinstance(greet("actor.9@lab", 802), ActorRecord)
     assert "actor.0@lab" not in {each.name for each in roster.status(802)}
     replaced = greet("actor.0@lab", 1200, "a")
     assert isinstance(replaced, Refused)
@@ -154,7 +154,7 @@ def test_a_name_that_was_gone_for_long_makes_room_for_a_new_one(monkeypatch: pyt
     )
 )
 def test_whatever_happens_a_name_holds_at_most_k_and_nothing_is_kept_twice(story: list[tuple[str, int, int]]) -> None:
-    roster = Roster(LIMITS, "me")
+    roster = ActorRegistry(LIMITS, "me")
     kept: list[Waiting] = []
     for what, who, number in story:
         peer = roster.speaker(bytes([who]), 0)
@@ -182,7 +182,7 @@ def test_whatever_happens_a_name_holds_at_most_k_and_nothing_is_kept_twice(story
 def test_no_batch_of_an_incarnation_lower_than_one_that_was_let_in_is_ever_used(
     story: list[tuple[str, int, int]],
 ) -> None:
-    roster, highest, now = Roster(LIMITS, "me"), 0, 0.0
+    roster, highest, now = ActorRegistry(LIMITS, "me"), 0, 0.0
     kept: list[tuple[int, Waiting]] = []
     seqs = dict.fromkeys(range(4), 0)
     for what, process, number in story:
@@ -191,7 +191,7 @@ def test_no_batch_of_an_incarnation_lower_than_one_that_was_let_in_is_ever_used(
         if what == "hello":
             answer = roster.hello(route, hello(f"n{process}", attempt=number, incarnation=incarnation), now)
             assert incarnation >= highest or isinstance(answer, Refused)
-            highest = max(highest, incarnation if isinstance(answer, Peer) else 0)
+            highest = max(highest, incarnation if isinstance(answer, ActorRecord) else 0)
         elif peer is not None and what == "batch":
             seqs[process] += 1
             with suppress(ProtocolError):

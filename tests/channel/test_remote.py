@@ -18,8 +18,8 @@ from gpusched.joining.invitation import (
     Invitation,
     Invited,
     Join,
-    ask_to_join,
     only_ipv6,
+    request_join,
     write_invitation,
 )
 from gpusched.joining.keys import make_server_key, new_key, read_join_key, revoke
@@ -94,13 +94,13 @@ def test_a_host_that_asks_is_told_what_to_run_and_what_it_is_called(keys: Path) 
     with Learner() as learner:
         where = network(learner)
         lab, other = read_join_key(keys / "lab.key"), read_join_key(keys / "other.key")
-        first = ask_to_join(where, lab, "node", 10)
+        first = request_join(where, lab, "node", 10)
         assert first == Invited("node", 1000, INVITATION)
-        assert ask_to_join(where, lab, "node", 10) == Invited("node-2", 2000, INVITATION)
-        assert ask_to_join(where, other, "node", 10).joined == "node-3"
+        assert request_join(where, lab, "node", 10) == Invited("node-2", 2000, INVITATION)
+        assert request_join(where, other, "node", 10).joined == "node-3"
         long = "n" * 32
-        assert ask_to_join(where, other, long, 10).joined == long
-        assert ask_to_join(where, other, long, 10).joined == "n" * 30 + "-2"
+        assert request_join(where, other, long, 10).joined == long
+        assert request_join(where, other, long, 10).joined == "n" * 30 + "-2"
 
 
 @pytest.mark.usefixtures("listening")
@@ -126,27 +126,27 @@ def test_who_cannot_join_is_told_why(endpoint: str, keys: Path, directory: Path,
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
         where = network(learner)
         with pytest.raises(ChannelError, match="it was not launched"):
-            ask_to_join(where, lab, "node", 10)
+            request_join(where, lab, "node", 10)
         with pytest.raises(UsageError, match="wants a key"):
-            ask_to_join(where, None, "node", 10)
+            request_join(where, None, "node", 10)
         with pytest.raises(UsageError, match="not the learner of job-2"):
-            ask_to_join(where, stranger, "node", 10)
+            request_join(where, stranger, "node", 10)
         revoke(keys, "lab")
         with pytest.raises(UsageError, match="does not let in the key 'lab' of job-1"):
-            ask_to_join(where, lab, "node", 10)
+            request_join(where, lab, "node", 10)
     with pytest.raises(NotFound, match="nothing listens there"):
-        ask_to_join(where, lab, "node", 0.3)
+        request_join(where, lab, "node", 0.3)
     launch("learner", LISTEN=ANYWHERE)
     with Learner() as learner:
         with pytest.raises(UsageError, match="speaks without keys"):
-            ask_to_join(network(learner), lab, "node", 10)
-        assert ask_to_join(network(learner), None, "node", 10).joined == "node"
+            request_join(network(learner), lab, "node", 10)
+        assert request_join(network(learner), None, "node", 10).joined == "node"
 
 
 @pytest.mark.usefixtures("listening")
 def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_until: WaitUntil) -> None:
     with Learner(limits=QUICK) as learner:
-        assert ask_to_join(network(learner), read_join_key(keys / "lab.key"), "node", 10).joined == "node"
+        assert request_join(network(learner), read_join_key(keys / "lab.key"), "node", 10).joined == "node"
         wait_until(lambda: "node" in joined(run_dir))
         with Actor(network(learner), keys=keys / "lab.key", name="actor.0@node") as actor:
             assert actor.send({"x": LARGE}, timeout=PATIENCE_S)
@@ -198,7 +198,7 @@ def test_after_a_restart_names_and_ranks_are_whose_they_were(
     lab, other = read_join_key(keys / "lab.key"), read_join_key(keys / "other.key")
     learner = Learner(limits=QUICK)
     where = network(learner)
-    assert ask_to_join(where, lab, "node", 10).first_rank == 1000
+    assert request_join(where, lab, "node", 10).first_rank == 1000
     with Actor(where, keys=keys / "lab.key", name="actor.0@node") as actor:
         assert actor.send(ONE, timeout=PATIENCE_S)
         assert learner.get(timeout=PATIENCE_S) is not None
@@ -210,8 +210,8 @@ def test_after_a_restart_names_and_ranks_are_whose_they_were(
         with pytest.raises(LearnerGone):
             actor.send(ONE, timeout=PATIENCE_S)
     with Learner(limits=QUICK) as third:
-        assert ask_to_join(network(third), other, "node", 10).first_rank == 2000
-        assert ask_to_join(network(third), other, "node", 10).joined == "node-3"
+        assert request_join(network(third), other, "node", 10).first_rank == 2000
+        assert request_join(network(third), other, "node", 10).joined == "node-3"
         assert joined(run_dir)["node"]["batches"] == 1
 
 
@@ -269,7 +269,7 @@ def test_a_replica_that_joined_says_where_it_is(
 def test_without_keys_a_host_may_join_on_loopback(launch: Launch, run_dir: Path, wait_until: WaitUntil) -> None:
     launch("learner", LISTEN=ANYWHERE)
     with Learner(limits=QUICK) as learner:
-        assert ask_to_join(network(learner), None, "node", 10).joined == "node"
+        assert request_join(network(learner), None, "node", 10).joined == "node"
         with Actor(network(learner), name="actor.0@node") as actor:
             assert actor.send(ONE, timeout=PATIENCE_S)
             wait_until(lambda: joined(run_dir).get("node", {}).get("connected") == 1)
@@ -338,7 +338,7 @@ def test_who_has_ipv6_only_is_reached_without_its_brackets_too(ipv6: str, keys: 
     """An address without brackets goes the way of a name: whoever looks it up finds IPv6, and nothing else."""
     bare = ipv6.replace("[", "").replace("]", "")
     with pytest.raises(ChannelError, match="it was not launched"):
-        ask_to_join(bare, read_join_key(keys / "lab.key"), "node", 10)
+        request_join(bare, read_join_key(keys / "lab.key"), "node", 10)
     with Actor(bare, keys=keys / "lab.key", name="actor.0@lab") as actor:
         assert actor.weights(timeout=PATIENCE_S) is not None
 
@@ -442,8 +442,8 @@ def test_the_first_word_after_an_outage_is_a_short_one(
         router.say([route, encode_header(welcome)])
         router.hear("ping")
         with monkeypatch.context() as down:
-            down.setattr("gpusched.channel.transport.Link.send", lambda *_: False)
-            down.setattr("gpusched.channel.transport.Link.writable", lambda _: False)
+            down.setattr("gpusched.channel.transport.Transport.send", lambda *_: False)
+            down.setattr("gpusched.channel.transport.Transport.writable", lambda _: False)
             assert actor.send(ONE)
             wait_until(lambda: actor._loop.outbox)
         with actor._loop.changed:

@@ -25,7 +25,7 @@ from gpusched.channel.messages import (
     Welcome,
     encode_header,
 )
-from gpusched.channel.shm.lending import Borrowed, Lent
+from gpusched.channel.shm.lending import SegmentMap, SegmentPool
 from gpusched.channel.shm.segment import ReusableSegment, WeightsSegment, host_token, map_segment
 from gpusched.channel.shm.weights_pool import most_offers
 from gpusched.errors import ProtocolError
@@ -173,7 +173,7 @@ def test_an_actor_without_the_token_may_not_send_segments(stranger: Stranger) ->
 
 
 def test_memory_and_number_of_an_actors_segments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    borrowed = Borrowed()
+    borrowed = SegmentMap()
     segments = [ReusableSegment(SIZE) for _ in range(17)]
     kept = [borrowed.take(OWNER, segment.segment, seq) for seq, segment in enumerate(segments[:16])]
     with pytest.raises(ProtocolError, match="more segments than"):
@@ -192,7 +192,7 @@ def test_memory_and_number_of_an_actors_segments_are_bounded(monkeypatch: pytest
 
 def test_an_actor_keeps_to_the_bounds_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpusched.channel.shm.lending._MOST_BYTES", 4 * SIZE)
-    lent = Lent(in_flight=60)
+    lent = SegmentPool(in_flight=60)
     taken = []
     while (segment := lent.take(SIZE)) is not None:
         taken.append(segment)

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.actor_protocol import ActorTalk, Speaker
+from gpusched.channel.actor_protocol import ActorProtocol, Speaker
 from gpusched.channel.messages import (
     MAX_FRAMES,
     PROTOCOL,
@@ -23,7 +23,7 @@ from gpusched.channel.messages import (
     WhoAreYou,
     encode_header,
 )
-from gpusched.channel.transport import Link
+from gpusched.channel.transport import Transport
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
 from tests.patience import PATIENCE_S
@@ -273,12 +273,12 @@ def test_a_connection_that_comes_about_after_a_refused_send_is_used_at_once() ->
         def writable(self) -> bool:
             return self.connected
 
-    ActorTalk(Late(), Speaker("actor.0"), Limits())._turn()  # type: ignore[arg-type]
+    ActorProtocol(Late(), Speaker("actor.0"), Limits())._turn()  # type: ignore[arg-type]
     assert [msgspec.msgpack.decode(part)[0] for part in said] == ["hello"]
 
 
 def test_a_message_of_very_many_frames_leaves_others_their_turn(endpoint: str) -> None:
-    link, context = Link(zmq.ROUTER, Limits()), zmq.Context()
+    link, context = Transport(zmq.ROUTER, Limits()), zmq.Context()
     link.bind(endpoint)
     peer = context.socket(zmq.DEALER)
     peer.connect(endpoint)

@@ -17,7 +17,7 @@ from gpusched.channel.messages import MAX_RETURNED, PROTOCOL, Hello
 from gpusched.channel.shm import segment
 from gpusched.channel.shm.lending import Owner
 from gpusched.channel.shm.segment import WeightsSegment
-from gpusched.channel.shm.weights_pool import Shelf, Views, most_offers
+from gpusched.channel.shm.weights_pool import Views, WeightsSegmentPool, most_offers
 from gpusched.channel.values import Array
 from tests.channel.conftest import WaitUntil
 
@@ -50,7 +50,7 @@ class Looking(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shelf = Shelf()
+        self.shelf = WeightsSegmentPool()
         self.version = 0
         self.newest: WeightsSegment | None = None
         self.looks: dict[tuple[Owner, int], WeightsSegment] = {}

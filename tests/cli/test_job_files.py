@@ -8,7 +8,7 @@ import pytest
 
 from gpusched.cli.job_files import jobs_on_disk
 from gpusched.jobs import directory as module
-from gpusched.jobs.directory import JobDirectory, create, queued
+from gpusched.jobs.directory import JobDirectory, create, initial_status
 from gpusched.linux.processes import boot_id, start_time
 from gpusched.model.status import JobState, JobStatus
 from gpusched.settings import Settings, load_settings
@@ -29,7 +29,7 @@ def left(home: Path, **changes: object) -> JobDirectory:
     spec = msgspec.structs.replace(job(replica("command.0")), id=directory.path.name)
     directory.write_spec(spec)
     me = {"supervisor_pid": os.getpid(), "supervisor_start": start_time(os.getpid()), "boot_id": boot_id()}
-    directory.leave_status(msgspec.structs.replace(queued(directory, spec), **me | changes))
+    directory.leave_status(msgspec.structs.replace(initial_status(directory, spec), **me | changes))
     return directory
 
 

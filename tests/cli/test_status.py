@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpusched.leases.directory import Hold, LeaseDirectory
+from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.linux.processes import boot_id, start_time
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
@@ -103,7 +103,7 @@ def save_job(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus], **cha
     (folder / "progress.jsonl").write_text('{"time": 3, "step": 1200, "steps_per_s": 400, "score": 7.25}\n')
 
 
-def hold_leases(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus]) -> Hold:
+def hold_leases(state_dir: Path, job: str, replicas: Sequence[ReplicaStatus]) -> LeaseHandle:
     """Commit what the replicas of a saved job have; it lasts until the hold is withdrawn."""
     leases = [
         Lease(device_uuid=one.device_uuid, share_mib=one.share_mib, job=job, replica=one.name)
@@ -194,7 +194,7 @@ def shared_host(stand_in: StandIn, tmp_path: Path, sleepers: list[subprocess.Pop
     hold = hold_leases(tmp_path, "snake-4", replicas)
     lists = f"process 1 C {first.pid} 1700\nprocess 1 C {child} 812\nprocess 1 G {foreign.pid} 487\n"
     yield stand_in.host(f"{FOUR_V100}{lists}set 1 used 2999\nset 1 reserved 100\n")
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_processes_are_matched_to_replicas_by_pid_and_by_ancestor(shared_host: StandInHost, tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 from gpusched.control.client import Client, control_socket, listener
 from gpusched.control.messages import Answer, Await, Jobs, ListJobs, Ping, Pong, Request, Submit, Submitted
-from gpusched.model.job import CommandNeed, Submission
+from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import load_settings
 from tests.cli.command import Command
 from tests.patience import PATIENCE_S
 
-NOTHING = CommandNeed(devices=0)
+NOTHING = CommandRequest(devices=0)
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
@@ -79,7 +79,7 @@ class Daemon:
         assert isinstance(answer, Pong)
         return answer
 
-    def submission(self, *argv: str, need: CommandNeed = NOTHING, **changes: Any) -> Submission:
+    def submission(self, *argv: str, need: CommandRequest = NOTHING, **changes: Any) -> Submission:
         role = Role(name="command", command=argv, restart=Restart(policy="never"))
         workload = Workload(name="run", roles=(role,), stop_grace_s=changes.pop("stop_grace_s", 2.0))
         wishes: dict[str, Any] = {
@@ -92,7 +92,7 @@ class Daemon:
         }
         return Submission(**(wishes | changes))
 
-    def submit(self, *argv: str, need: CommandNeed = NOTHING, **changes: Any) -> str:
+    def submit(self, *argv: str, need: CommandRequest = NOTHING, **changes: Any) -> str:
         """Put a command into the queue and return the job's id. `changes` are other fields of the submission."""
         answer = self.ask(Submit(job=self.submission(*argv, need=need, **changes)))
         assert isinstance(answer, Submitted)

@@ -7,7 +7,7 @@ from typing import Any
 from gpusched.daemon import lifecycle, queue, recovery, scheduler
 from gpusched.daemon.job import Job
 from gpusched.daemon.main import Words, main
-from gpusched.daemon.starting_jobs import Starts
+from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.model.job import Submission
 
 
@@ -28,5 +28,5 @@ for module, function in (
     (recovery, "known_status"),
 ):
     setattr(module, function, failing(getattr(module, function), function))
-Starts.prepare = failing(Starts.prepare, "prepare")  # type: ignore[method-assign]
+StartingJobs.prepare = failing(StartingJobs.prepare, "prepare")  # type: ignore[method-assign]
 sys.exit(main(Words(None)))

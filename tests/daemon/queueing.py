@@ -6,10 +6,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpusched.daemon.job import Job
-from gpusched.daemon.scheduler import Decision, Ground, Running, schedule
+from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, schedule
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Inventory
-from gpusched.model.job import CommandNeed, Submission
+from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.workload import Role, Workload
@@ -20,7 +20,7 @@ SETTINGS = Settings(
 )
 
 
-def submission(need: CommandNeed | Request, **fields: object) -> Submission:
+def submission(need: CommandRequest | Request, **fields: object) -> Submission:
     """Return what was asked for: a command, or the roles of a request."""
     names = [role.name for role in need.roles] if isinstance(need, Request) else ["command"]
     asked = Submission(
@@ -37,20 +37,20 @@ def submission(need: CommandNeed | Request, **fields: object) -> Submission:
     return replace(asked, **fields)
 
 
-def job(name: str, need: CommandNeed | Request, *, created: float = 0.0, **fields: object) -> Job:
+def job(name: str, need: CommandRequest | Request, *, created: float = 0.0, **fields: object) -> Job:
     return Job(id=name, run_dir=f"/jobs/{name}", created=created, submission=submission(need, **fields))
 
 
-def whole(devices: int) -> CommandNeed:
-    return CommandNeed(devices=devices)
+def whole(devices: int) -> CommandRequest:
+    return CommandRequest(devices=devices)
 
 
-def part(fraction: float) -> CommandNeed:
-    return CommandNeed(fraction=round(fraction * 10_000))
+def part(fraction: float) -> CommandRequest:
+    return CommandRequest(fraction=round(fraction * 10_000))
 
 
-def memory(mib: int) -> CommandNeed:
-    return CommandNeed(memory_mib=mib)
+def memory(mib: int) -> CommandRequest:
+    return CommandRequest(memory_mib=mib)
 
 
 def lease(name: str, share: int, device: int = 0, **fields: object) -> Lease:
@@ -72,7 +72,7 @@ def decide(
     told = {each.id for each in running}
     ours = {one.job for one in leases if one.user is None} - told
     live = [*running, *(Running(id=name, run_dir=f"/jobs/{name}") for name in sorted(ours))]
-    ground = Ground(inventory=inventory, leases=tuple(leases))
+    ground = MachineSnapshot(inventory=inventory, leases=tuple(leases))
     return schedule(waiting, live, {None: ground}, blocked or {}, settings, now)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from gpusched.daemon.job import Job
-from gpusched.model.job import CommandNeed, ProcessIdentity, Submission
+from gpusched.model.job import CommandRequest, ProcessIdentity, Submission
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.model.workload import Memory, Restart, Role, Workload
@@ -15,7 +15,7 @@ def submission(**environ: str) -> Submission:
     role = Role(name="command", command=("sleep", "600"), restart=Restart(policy="never"))
     return Submission(
         workload=Workload(name="run", roles=(role,), leader="command"),
-        command=CommandNeed(fraction=4000),
+        command=CommandRequest(fraction=4000),
         cwd="/home/ada",
         environ=environ,
         python="{python}",
@@ -86,7 +86,7 @@ _submissions = st.builds(
         Workload, name=_words, roles=st.lists(_roles, max_size=2).map(tuple), stop_grace_s=st.floats(0, 100)
     ),
     request=st.none() | _requests,
-    command=st.none() | st.builds(CommandNeed, devices=st.none() | st.integers(0, 1024)),
+    command=st.none() | st.builds(CommandRequest, devices=st.none() | st.integers(0, 1024)),
     options=st.binary(max_size=20),
     cwd=_words,
     environ=st.dictionaries(_words, _words, max_size=4),

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched.daemon.backfill import Prospect, Thing, amounts_of, things_of
+from gpusched.daemon.backfill import HeadReservation, Release, amounts_of, things_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.plans import could_be_on, plan_for
-from gpusched.daemon.plans import fits as fits_on
+from gpusched.daemon.plans import is_feasible as fits_on
 from gpusched.daemon.scheduler import Decision, Running
 from gpusched.errors import DoesNotFit
 from gpusched.model.device import DeviceProcess, Inventory
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.planner.capacity import budgets
@@ -25,11 +25,13 @@ HEAD = 1.0
 BEHIND = 2.0
 
 
-def behind(need: CommandNeed | Request, **fields: object) -> Job:
+def behind(need: CommandRequest | Request, **fields: object) -> Job:
     return job("behind", need, created=BEHIND, **fields)
 
 
-def passes(head: CommandNeed | Request, candidate: Job, inventory: Inventory, *leases: Lease, by: float | None) -> bool:
+def passes(
+    head: CommandRequest | Request, candidate: Job, inventory: Inventory, *leases: Lease, by: float | None
+) -> bool:
     """Return whether `candidate` starts while `head` waits; all of `leases` are ours and end at `by`."""
     running = [Running(id=name, run_dir=f"/jobs/{name}", ends_at=by) for name in sorted({one.job for one in leases})]
     decision = decide([job("head", head, created=HEAD), candidate], inventory, leases, running)
@@ -119,13 +121,13 @@ def test_a_job_that_has_overrun_its_time_promises_nothing() -> None:
 
 
 def test_where_there_are_too_many_ways_to_end_nothing_is_called_harmless() -> None:
-    def prospect(looks: int) -> Prospect:
+    def prospect(looks: int) -> HeadReservation:
         grounds = budgets(host(100), [lease(f"run-{i}", 10 + i) for i in range(4)], 0, None)
-        things = [Thing(((0, 10 + i),)) for i in range(4)]
-        return Prospect(grounds, things, lambda after: after[0].plannable_mib >= 80, looks)
+        things = [Release(((0, 10 + i),)) for i in range(4)]
+        return HeadReservation(grounds, things, lambda after: after[0].plannable_mib >= 80, looks)
 
-    assert prospect(1000).harmless([lease("new", 1)])
-    assert not prospect(10).harmless([lease("new", 1)])
+    assert prospect(1000).never_delays_head([lease("new", 1)])
+    assert not prospect(10).never_delays_head([lease("new", 1)])
 
 
 needs = st.one_of(
@@ -184,7 +186,7 @@ def situation(
     st.lists(spread, max_size=4),
 )
 def test_whatever_ends_first_the_head_never_waits_for_one_that_passed_it(
-    asked: list[CommandNeed | Request],
+    asked: list[CommandRequest | Request],
     memory_mib: list[int],
     used: list[int],
     holders: list[tuple[str | None, dict[int, int]]],
@@ -215,7 +217,7 @@ def _started_before_and_after(decision: Decision, head: Job, jobs: Sequence[Job]
 @settings(max_examples=200)
 @given(needs, totals, st.lists(st.integers(0, 60), max_size=3), st.lists(spread, max_size=4), spread)
 def test_harmless_is_what_trying_every_set_of_ends_says(
-    need: CommandNeed | Request,
+    need: CommandRequest | Request,
     memory_mib: list[int],
     used: list[int],
     holders: list[tuple[str | None, dict[int, int]]],
@@ -233,11 +235,13 @@ def test_harmless_is_what_trying_every_set_of_ends_says(
         there = host(*memory_mib, used=[0 if len(names) + i in ended else mib for i, mib in enumerate(used)])
         left = [one for one in leases if one.job not in gone]
         harmful |= fits(head, there, left) and not fits(head, there, [*left, *mine])
-    assert _prospect(head, inventory, leases).harmless(mine) is not harmful
+    assert _prospect(head, inventory, leases).never_delays_head(mine) is not harmful
 
 
-def _prospect(head: Job, inventory: Inventory, leases: Sequence[Lease]) -> Prospect:
+def _prospect(head: Job, inventory: Inventory, leases: Sequence[Lease]) -> HeadReservation:
     asked = head.submission
     assert asked is not None
     grounds = [one for one in budgets(inventory, leases, 0, None) if could_be_on(asked, one, SETTINGS)]
-    return Prospect(grounds, things_of(grounds, leases, {}), lambda after: fits_on(asked, after, SETTINGS), 10_000)
+    return HeadReservation(
+        grounds, things_of(grounds, leases, {}), lambda after: fits_on(asked, after, SETTINGS), 10_000
+    )

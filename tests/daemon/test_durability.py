@@ -11,7 +11,7 @@ from bench.host import cpu_s
 from gpusched.control.messages import Release, Stop
 from gpusched.errors import HostFault
 from gpusched.jobs.directory import read_job
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 
@@ -40,7 +40,7 @@ def test_a_job_whose_machines_file_is_gone_says_so_and_holds_up_nobody(daemon: D
     daemon.start()
     machine = tmp_path / "machine.json"
     machine.write_text(daemon.command.run("status", "--machine", "2x16GiB", "--json").stdout)
-    waits = daemon.submit("true", need=CommandNeed(devices=1), machine=str(machine), hold=True)
+    waits = daemon.submit("true", need=CommandRequest(devices=1), machine=str(machine), hold=True)
     daemon.kill()
     machine.unlink()
     daemon.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
 from tests.cli.command import until
 from tests.daemon.daemons import Daemon
@@ -31,8 +31,8 @@ def cut(lease: Path) -> None:
 LOSSES = (removed, emptied, cut)
 
 
-def part(fraction: float) -> CommandNeed:
-    return CommandNeed(fraction=round(fraction * 10_000))
+def part(fraction: float) -> CommandRequest:
+    return CommandRequest(fraction=round(fraction * 10_000))
 
 
 def lease_of(daemon: Daemon, job: str) -> Path:

@@ -6,12 +6,12 @@ import pytest
 
 from gpusched.control.messages import Done, Hold, Ping, Release, Stop
 from gpusched.errors import NeverFits, NotFound, UsageError
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 from tests.stand_in.library import StandIn
 
-HALF = CommandNeed(fraction=4000)
+HALF = CommandRequest(fraction=4000)
 
 
 def test_a_command_runs_and_its_end_is_told(daemon: Daemon) -> None:
@@ -40,7 +40,7 @@ def test_two_fractions_share_a_device_and_the_third_waits_with_the_reason(daemon
 def test_what_never_fits_is_refused_at_once(daemon: Daemon) -> None:
     daemon.start()
     with pytest.raises(NeverFits):
-        daemon.submit("true", need=CommandNeed(devices=2), machine="1x16GiB")
+        daemon.submit("true", need=CommandRequest(devices=2), machine="1x16GiB")
     assert not daemon.jobs()
     taken = daemon.submit("true")  # so that the directory of all jobs is there
     assert [path.name for path in (daemon.state / "jobs").iterdir()] == [taken]
@@ -48,7 +48,7 @@ def test_what_never_fits_is_refused_at_once(daemon: Daemon) -> None:
 
 def test_a_higher_priority_goes_first_and_then_the_older(daemon: Daemon) -> None:
     daemon.start()
-    whole = CommandNeed(devices=1)
+    whole = CommandRequest(devices=1)
     holder = daemon.submit("sleep", "600", need=whole, machine="1x16GiB")
     daemon.wait(holder, JobState.RUNNING)
     order = daemon.state / "order"
@@ -150,7 +150,7 @@ def test_a_driver_that_hangs_holds_up_no_answer_and_the_other_devices_are_used(
     try:
         daemon.start()
         client = daemon.client()
-        job = daemon.submit("sleep", "600", need=CommandNeed(devices=1))
+        job = daemon.submit("sleep", "600", need=CommandRequest(devices=1))
         for _ in range(10):
             assert client.ask(Ping())
         daemon.wait(job, JobState.RUNNING)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpusched.daemon.job import Job
-from gpusched.daemon.scheduler import Decision, Ground, Running, schedule
+from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, schedule
 from gpusched.model.device import DeviceProcess, Inventory
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.model.workload import Role, Workload
@@ -148,8 +148,8 @@ def test_machines_have_queues_of_their_own_and_one_bound() -> None:
         job("sim-1", whole(1), created=3, machine="1x100MiB"),
         job("sim-2", whole(1), created=4, machine="gone"),
     ]
-    simulated = Ground(inventory=host(100))
-    here = Ground(inventory=host(100, 100), leases=(lease("old", 50),))
+    simulated = MachineSnapshot(inventory=host(100))
+    here = MachineSnapshot(inventory=host(100, 100), leases=(lease("old", 50),))
     running = [Running(id="old", run_dir="/jobs/old")]
     decision = schedule(jobs, running, {None: here, "1x100MiB": simulated}, {}, SETTINGS, 0.0)
     assert started(decision) == ["sim-1"]
@@ -162,7 +162,7 @@ def test_why_names_pid_user_and_since_when() -> None:
     inventory = held_by_bob(host(16160, 16160), 1, 9318)
     mine = lease("snake-3", 14000, since=time.mktime((2024, 3, 10, 8, 30, 0, 0, 0, -1)), user="eve")
     rules = replace(SETTINGS, context_mib=450, headroom=200)
-    ground: dict[str | None, Ground] = {None: Ground(inventory=inventory, leases=(mine,))}
+    ground: dict[str | None, MachineSnapshot] = {None: MachineSnapshot(inventory=inventory, leases=(mine,))}
     waiting = [job("snake-4", ask(actor=(10, 1133)))]
     decision = schedule(waiting, [], ground, {}, rules, now, began.get)
     assert decision.why["snake-4"] == (
@@ -211,7 +211,9 @@ class World:
 
     def decide(self) -> Decision:
         running = [Running(id=name, ends_at=by, run_dir=f"/jobs/{name}") for name, (_, by, _) in self.running.items()]
-        ground: dict[str | None, Ground] = {None: Ground(inventory=self.inventory, leases=self.leases)}
+        ground: dict[str | None, MachineSnapshot] = {
+            None: MachineSnapshot(inventory=self.inventory, leases=self.leases)
+        }
         return schedule(self.waiting, running, ground, {}, self.settings, self.now)
 
     def step(self, lasts: dict[str, float]) -> Decision:
@@ -249,7 +251,7 @@ queues = st.lists(
     min_size=1,
     max_size=12,
 )
-Queue = list[tuple[CommandNeed | Request, int, int | None, int]]
+Queue = list[tuple[CommandRequest | Request, int, int | None, int]]
 
 
 def queued(queue: Queue) -> tuple[list[Job], dict[str, float]]:

@@ -265,7 +265,7 @@ def test_trouble_is_found_in_words_and_with_a_cure(check: Check, facts: Any, sta
     finding = next(each for each in told(check, facts) if each.state != "ok")
     assert finding.state == state
     assert words in finding.found
-    assert cure in finding.cure
+    assert cure in finding.fix
 
 
 @pytest.mark.parametrize(("check", "facts", "words"), FINE, ids=name)
@@ -314,7 +314,7 @@ def test_what_could_not_be_looked_at_is_a_finding_and_the_rest_is_looked_at() ->
 
 def test_a_configuration_that_is_wrong_is_an_error() -> None:
     first, *_ = examine(Facts(settings_problem=("config.toml: bad", "mend it"), host=host()))
-    assert (first.check, first.state, first.cure) == ("settings", "error", "mend it")
+    assert (first.check, first.state, first.fix) == ("settings", "error", "mend it")
 
 
 def test_a_check_that_fails_is_a_finding_and_the_end_of_no_other() -> None:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from gpusched.model.group import Group, NodeShare
+from gpusched.model.group import ClusterJob, NodeShare
 from gpusched.model.workload import Memory, Restart, Role, Workload
 
 __all__ = ["a_group", "a_workload"]
@@ -25,9 +25,9 @@ def a_workload(actors: int = 8, *, memory: bool = False, leader: str = "learner"
     )
 
 
-def a_group(*nodes: NodeShare, site: tuple[str, ...] = (), gpus: int = 0, cwd: str = "/") -> Group:
+def a_group(*nodes: NodeShare, site: tuple[str, ...] = (), gpus: int = 0, cwd: str = "/") -> ClusterJob:
     shares = nodes or (NodeShare(counts={"learner": 1, "actor": 8}, first={"learner": 0, "actor": 0}),)
-    return Group(
+    return ClusterJob(
         engine="slurm",
         workload=a_workload(),
         options="{}",

@@ -17,7 +17,7 @@ import pytest
 
 from gpusched.engines.cluster.keyring import fresh_keys, order_of
 from gpusched.jobs.nodes import learner_directory
-from gpusched.model.group import LogPart, NodeOrder, NodeShare, NodeStatus, Refused, Told
+from gpusched.model.group import LogPart, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, JobStatus
 from tests.engines.groups import a_group
 from tests.patience import PATIENCE_S
@@ -41,7 +41,7 @@ class Started:
             stdout=subprocess.PIPE,
             env=env | {"GPUSCHED_LEASE_DIR": str(home / "leases")},
         )
-        self.told: list[Told] = []
+        self.told: list[NodeMessage] = []
         self.say(msgspec.json.encode(order))
 
     def say(self, line: bytes) -> None:
@@ -58,12 +58,12 @@ class Started:
             assert line, f"it ended: {self.told[-3:]}"
             assert time.monotonic() < deadline, self.told[-3:]
             if line.strip():
-                self.told.append(msgspec.json.decode(line, type=Told))
+                self.told.append(msgspec.json.decode(line, type=NodeMessage))
 
     def ended(self) -> tuple[int, JobStatus | None]:
         """Read the rest; return its exit code and the last status."""
         assert self.process.stdout is not None
-        self.told += [msgspec.json.decode(line, type=Told) for line in self.process.stdout if line.strip()]
+        self.told += [msgspec.json.decode(line, type=NodeMessage) for line in self.process.stdout if line.strip()]
         return self.process.wait(PATIENCE_S), self.status
 
     @property

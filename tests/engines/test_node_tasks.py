@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.engines.cluster.node_recorder import Ledger, announce
+from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
 from gpusched.jobs.directory import JobDirectory, complete
-from gpusched.model.group import Group, NodeOrder, NodeShare, NodeStatus, Refused, Told
+from gpusched.model.group import ClusterJob, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, ReplicaState
 from tests.engines.groups import a_group
 from tests.engines.test_nodes import a_node
@@ -58,7 +58,7 @@ def step(tmp_path: Path) -> Iterator[Step]:
 
     announced: list[int] = []
 
-    def begin(number: int, *told: Told, group: Group = WITH_ACTORS) -> "subprocess.Popen[bytes]":
+    def begin(number: int, *told: NodeMessage, group: ClusterJob = WITH_ACTORS) -> "subprocess.Popen[bytes]":
         if not announced:
             announce(JobDirectory(tmp_path), group)
         announced.append(number)
@@ -85,7 +85,7 @@ def learner(job: Path, incarnation: int) -> None:
     reader, writer = os.pipe()
     os.write(writer, msgspec.json.encode(status(JobState.RUNNING, incarnation - 1)) + b"\n")
     os.close(writer)
-    Ledger(job, 0, incarnation).hear(reader, 5)
+    NodeRecorder(job, 0, incarnation).hear(reader, 5)
     os.close(reader)
 
 
@@ -113,7 +113,7 @@ def stays(process: "subprocess.Popen[bytes]", job: Path) -> bool:
     ],
 )
 def test_a_step_ends_by_a_signal_where_its_node_is_to_begin_anew(
-    step: Step, number: int, told: Told, code: int
+    step: Step, number: int, told: NodeMessage, code: int
 ) -> None:
     assert step(number, told).wait(PATIENCE_S) == code
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.engines.cluster.node_recorder import Ledger, announce
+from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
 from gpusched.jobs.directory import JobDirectory, complete
-from gpusched.jobs.nodes import call_silent, learner_directory, node_file, read_nodes, tell_engine, with_nodes
+from gpusched.jobs.nodes import call_silent, learner_directory, merge_node_status, node_file, read_nodes, tell_engine
 from gpusched.linux.regular_files import NotRegularError
-from gpusched.model.group import LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.group import LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from tests.engines.groups import a_group
 
@@ -27,7 +27,7 @@ def a_job(path: Path, state: JobState = JobState.RUNNING, engine: str | None = "
     )
 
 
-def hear(ledger: Ledger, *told: Told, before: bytes = b"") -> bool:
+def hear(ledger: NodeRecorder, *told: NodeMessage, before: bytes = b"") -> bool:
     """Have the ledger hear a node that says this and ends."""
     reader, writer = os.pipe()
     os.write(writer, before + b"".join(msgspec.json.encode(one) + b"\n" for one in told))
@@ -45,10 +45,10 @@ def a_directory(tmp_path: Path) -> Path:
 
 def test_the_replicas_of_all_nodes_are_those_of_the_job(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 0, 1) as one, Ledger(job, 1, 1) as other:
+    with NodeRecorder(job, 0, 1) as one, NodeRecorder(job, 1, 1) as other:
         hear(one, NodeStatus(host="n1", status=a_node("learner.0", "actor.0")))
         hear(other, NodeStatus(host="n2", status=a_node("actor.1")))
-        shown = with_nodes(a_job(job))
+        shown = merge_node_status(a_job(job))
     assert [(one.name, one.node) for one in shown.replicas] == [
         ("learner.0", "n1"),
         ("actor.0", "n1"),
@@ -63,7 +63,7 @@ def test_of_files_that_a_job_has_grown_32_mib_are_read_in_all(tmp_path: Path) ->
         status = msgspec.structs.replace(a_node(f"actor.{number}"), message="x" * (6 << 20))
         node_file(job, number).parent.mkdir(exist_ok=True)
         node_file(job, number).write_bytes(msgspec.json.encode(NodeStatus(host="n1", status=status)))
-    shown = [one.name for one in with_nodes(a_job(job)).replicas]
+    shown = [one.name for one in merge_node_status(a_job(job)).replicas]
     assert shown == [f"actor.{number}" for number in range(5)]
     with pytest.raises(NotRegularError):
         list(read_nodes(job, 10))
@@ -71,7 +71,7 @@ def test_of_files_that_a_job_has_grown_32_mib_are_read_in_all(tmp_path: Path) ->
 
 def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, LogPart(replica="actor.3", text="a\n"), LogPart(replica="actor.3", text="b\n"))
         hear(ledger, ProgressLine(line='{"step": 1}'))
     assert (job / "logs" / "actor.3.log").read_text() == "a\nb\n"
@@ -81,7 +81,7 @@ def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_
 def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     job = a_directory(tmp_path / "job")
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, LogPart(replica="../../evil", text="a\n"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
     assert (job / "logs" / "evil.log").exists()
@@ -89,16 +89,16 @@ def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
 
 def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, Refused(words="no GPU"), before=b'slurmstepd: hello\n{"type": 3}\n\n\xff\n')
         assert ledger.refused == Refused(words="no GPU")
 
 
 def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 1, 1) as ledger:
+    with NodeRecorder(job, 1, 1) as ledger:
         hear(ledger, NodeStatus(host="n2", status=a_node("actor.1")))
-    shown = with_nodes(a_job(job)).replicas[0]
+    shown = merge_node_status(a_job(job)).replicas[0]
     assert (shown.state, shown.exit, shown.pid) == (ReplicaState.EXITED, ExitReason(kind="lost"), None)
 
 
@@ -107,26 +107,26 @@ def test_keys_that_a_killed_node_left_are_removed(tmp_path: Path) -> None:
     key = learner_directory(job) / "keys.1" / "server.key"
     key.parent.mkdir(parents=True)
     key.touch()
-    with Ledger(job, 1, 1):
+    with NodeRecorder(job, 1, 1):
         pass
     assert key.exists()
-    with Ledger(job, 0, 1):
+    with NodeRecorder(job, 0, 1):
         pass
     assert not key.exists()
 
 
 def test_a_last_word_of_a_node_is_kept(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, NodeStatus(host="n1", status=a_node("learner.0", state=JobState.SUCCEEDED)))
         assert ledger.state is JobState.SUCCEEDED
-    assert with_nodes(a_job(job)).replicas[0].state is ReplicaState.RUNNING
+    assert merge_node_status(a_job(job)).replicas[0].state is ReplicaState.RUNNING
 
 
 def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cluster_says(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     tell_engine(job, "Slurm job 3 is PENDING (Resources)")
-    shown = with_nodes(a_job(job))
+    shown = merge_node_status(a_job(job))
     assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
 
 
@@ -134,7 +134,7 @@ def test_before_any_node_has_begun_all_replicas_are_there_and_wait(tmp_path: Pat
     job = a_directory(tmp_path)
     announce(JobDirectory(job), a_group())
     tell_engine(job, "Slurm job 3 is PENDING (Resources)")
-    shown = with_nodes(a_job(job))
+    shown = merge_node_status(a_job(job))
     assert [one.name for one in shown.replicas] == ["learner.0", *(f"actor.{rank}" for rank in range(8))]
     assert {one.state for one in shown.replicas} == {ReplicaState.PENDING}
     assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
@@ -143,9 +143,9 @@ def test_before_any_node_has_begun_all_replicas_are_there_and_wait(tmp_path: Pat
 def test_when_the_job_is_over_no_replica_is_shown_as_running_that_its_node_left_so(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     announce(JobDirectory(job), a_group())
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
-        shown = with_nodes(a_job(job, JobState.CANCELLED))
+        shown = merge_node_status(a_job(job, JobState.CANCELLED))
     assert {(one.state, one.pid) for one in shown.replicas} == {(ReplicaState.EXITED, None)}
 
 
@@ -155,10 +155,10 @@ def test_a_job_that_failed_says_why_in_its_clusters_words(tmp_path: Path) -> Non
     failed = msgspec.structs.replace(
         a_job(job, JobState.FAILED), message="slurm.0 crashed with code 1", replicas=(own,)
     )
-    assert with_nodes(failed).message == "slurm.0 crashed with code 1", "it left no word"
+    assert merge_node_status(failed).message == "slurm.0 crashed with code 1", "it left no word"
     tell_engine(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit", last=True)
-    assert with_nodes(failed).message == "Slurm job 3 is FAILED; n1: 1 learner does not fit"
-    assert with_nodes(a_job(job, JobState.CANCELLED)).message == a_job(job, JobState.CANCELLED).message
+    assert merge_node_status(failed).message == "Slurm job 3 is FAILED; n1: 1 learner does not fit"
+    assert merge_node_status(a_job(job, JobState.CANCELLED)).message == a_job(job, JobState.CANCELLED).message
 
 
 def test_a_job_whose_learner_failed_says_so_and_not_that_what_saw_to_it_here_did(tmp_path: Path) -> None:
@@ -167,32 +167,32 @@ def test_a_job_whose_learner_failed_says_so_and_not_that_what_saw_to_it_here_did
     crashed = ExitReason(kind="crashed", code=3)
     part = a_node("learner.0", state=JobState.FAILED)
     failed = msgspec.structs.replace(part.replicas[0], state=ReplicaState.FAILED, exit=crashed)
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         part = msgspec.structs.replace(part, message="learner.0 crashed with code 3", replicas=(failed,))
         hear(ledger, NodeStatus(host="n1", status=part))
     own = msgspec.structs.replace(
         a_job(job).replicas[0], state=ReplicaState.FAILED, exit=ExitReason(kind="crashed", code=1)
     )
-    shown = with_nodes(msgspec.structs.replace(a_job(job, JobState.FAILED), replicas=(own,)))
+    shown = merge_node_status(msgspec.structs.replace(a_job(job, JobState.FAILED), replicas=(own,)))
     assert shown.message == "learner.0 crashed with code 3"
     limited = msgspec.structs.replace(a_job(job, JobState.FAILED), message="its time limit of 2 h is over")
     (job / "nodes" / "0.json").unlink()
     tell_engine(job, "Slurm job 3 is CANCELLED", last=True)
-    assert with_nodes(limited).message == "its time limit of 2 h is over", "it was not the cluster that ended it"
+    assert merge_node_status(limited).message == "its time limit of 2 h is over", "it was not the cluster that ended it"
     assert [(one.name, one.exit) for one in shown.replicas] == [("learner.0", crashed)]
 
 
 def test_nodes_of_which_nothing_is_heard_are_not_shown_as_running(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
         call_silent(job, silent=True)
         tell_engine(job, "nothing is heard of its first node for 45 s")
-        shown = with_nodes(a_job(job))
+        shown = merge_node_status(a_job(job))
         assert {one.state for one in shown.replicas} == {ReplicaState.EXITED}
         assert (shown.state, shown.note) == (JobState.RUNNING, "nothing is heard of its first node for 45 s")
         call_silent(job, silent=False)
-        assert with_nodes(a_job(job)).replicas[0].state is ReplicaState.RUNNING
+        assert merge_node_status(a_job(job)).replicas[0].state is ReplicaState.RUNNING
 
 
 def test_what_a_later_incarnation_has_told_is_not_overwritten_by_one_of_a_node_that_was_cut_off(tmp_path: Path) -> None:
@@ -200,29 +200,29 @@ def test_what_a_later_incarnation_has_told_is_not_overwritten_by_one_of_a_node_t
     keys = [learner_directory(job) / f"keys.{incarnation}" for incarnation in (1, 2)]
     for one in keys:
         one.mkdir(parents=True)
-    with Ledger(job, 0, 1) as late:
+    with NodeRecorder(job, 0, 1) as late:
         hear(late, NodeStatus(host="n1", status=a_node("learner.0")))
-        with Ledger(job, 0, 2) as ledger:
+        with NodeRecorder(job, 0, 2) as ledger:
             again = msgspec.structs.replace(a_node("learner.0"), attempt=1)
             hear(ledger, NodeStatus(host="n2", status=again))
             hear(late, NodeStatus(host="n1", status=a_node("learner.0", state=JobState.CANCELLED)))
             late.__exit__()
-            assert [one.node for one in with_nodes(a_job(job)).replicas] == ["n2"]
+            assert [one.node for one in merge_node_status(a_job(job)).replicas] == ["n2"]
             assert [one.exists() for one in keys] == [False, True]
     assert not keys[1].exists()
 
 
 def test_a_job_of_this_host_is_left_as_it_is(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    with Ledger(job, 0, 1) as ledger:
+    with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
-        assert with_nodes(a_job(job, engine=None)) == a_job(job, engine=None)
+        assert merge_node_status(a_job(job, engine=None)) == a_job(job, engine=None)
 
 
 def test_a_node_that_fell_silent_is_not_waited_for(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"\n")
-    with Ledger(a_directory(tmp_path), 0, 1) as ledger:
+    with NodeRecorder(a_directory(tmp_path), 0, 1) as ledger:
         assert not ledger.hear(reader, 0.05)
     os.close(reader)
     os.close(writer)

@@ -3,14 +3,14 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from gpusched.engines.base import Seen
-from gpusched.engines.ray.group_state import KILL, STOP, Course
+from gpusched.engines.ray.group_state import KILL, STOP, RayGroupState
 from tests.patience import PATIENCE_S
 
 OVER = Seen(stage="succeeded")
 
 
 def test_with_the_end_all_parts_are_told_to_end_once_and_the_first_end_counts() -> None:
-    course, said = Course(), list[tuple[int, bytes]]()
+    course, said = RayGroupState(), list[tuple[int, bytes]]()
     course.begin_learner("tcp://a:1")
     with (
         course.part(0, "tcp://a:1", lambda line: said.append((0, line))),
@@ -25,7 +25,7 @@ def test_with_the_end_all_parts_are_told_to_end_once_and_the_first_end_counts() 
 
 
 def test_a_learner_that_begins_anew_has_all_others_begin_anew() -> None:
-    course, said = Course(), list[tuple[int, bytes]]()
+    course, said = RayGroupState(), list[tuple[int, bytes]]()
     course.begin_learner("tcp://a:1")
     with course.part(1, "tcp://a:1", lambda line: said.append((1, line))):
         course.begin_learner("tcp://b:1")
@@ -34,7 +34,7 @@ def test_a_learner_that_begins_anew_has_all_others_begin_anew() -> None:
 
 
 def test_a_part_that_begins_too_late_is_told_so_at_once() -> None:
-    course, said = Course(), list[bytes]()
+    course, said = RayGroupState(), list[bytes]()
     course.begin_learner("tcp://b:1")
     with course.part(1, "tcp://a:1", said.append):
         assert said == [STOP]
@@ -44,7 +44,7 @@ def test_a_part_that_begins_too_late_is_told_so_at_once() -> None:
 
 
 def test_parts_wait_for_a_learner_or_the_end() -> None:
-    course = Course()
+    course = RayGroupState()
     with ThreadPoolExecutor() as pool:
         waiting = [pool.submit(course.learner) for _ in range(2)]
         course.begin_learner("tcp://a:1")
@@ -57,7 +57,7 @@ def test_parts_wait_for_a_learner_or_the_end() -> None:
 
 
 def test_who_is_in_a_hurry_has_them_killed() -> None:
-    course, said = Course(), list[bytes]()
+    course, said = RayGroupState(), list[bytes]()
     course.begin_learner("tcp://a:1")
     with course.part(0, "tcp://a:1", said.append):
         course.end(OVER)
@@ -66,7 +66,7 @@ def test_who_is_in_a_hurry_has_them_killed() -> None:
 
 
 def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> None:
-    course = Course(needed=[frozenset({1, 2})])
+    course = RayGroupState(needed=[frozenset({1, 2})])
     course.begin_learner("tcp://a:1")
     course.give_up(1, 1, "actor.1 crashed with code 3")
     assert course.ended is None, "node 2 has actors"
@@ -81,7 +81,7 @@ def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> N
 
 
 def test_a_part_whose_learner_is_over_waits_for_another_one_or_the_end() -> None:
-    course = Course()
+    course = RayGroupState()
     course.begin_learner("tcp://a:1")
     heard = course.learners
     with ThreadPoolExecutor() as pool:

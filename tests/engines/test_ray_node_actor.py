@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.engines.ray.node_actor import Keeper, file_mark, node_environment
+from gpusched.engines.ray.node_actor import NodeActor, file_mark, node_environment
 from tests.patience import PATIENCE_S
 
 ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)\nsys.exit('it is over')"
@@ -23,12 +23,12 @@ def left() -> list[int]:
 
 
 @pytest.fixture
-def keep(left: list[int]) -> Iterator[Callable[[float], Keeper]]:
+def keep(left: list[int]) -> Iterator[Callable[[float], NodeActor]]:
     """Start a keeper with a patience; it is released at the end."""
-    kept: list[Keeper] = []
+    kept: list[NodeActor] = []
 
-    def keep(patience_s: float) -> Keeper:
-        kept.append(Keeper(left.append))
+    def keep(patience_s: float) -> NodeActor:
+        kept.append(NodeActor(left.append))
         kept[-1].start([sys.executable, "-S", "-c", ECHO], os.environ, b"the order\n", patience_s)
         return kept[-1]
 
@@ -40,11 +40,11 @@ def keep(left: list[int]) -> Iterator[Callable[[float], Keeper]]:
 
 
 @pytest.fixture
-def keeper(keep: Callable[[float], Keeper]) -> Keeper:
+def keeper(keep: Callable[[float], NodeActor]) -> NodeActor:
     return keep(600)
 
 
-def hear(keeper: Keeper, until: bytes) -> bytes:
+def hear(keeper: NodeActor, until: bytes) -> bytes:
     heard = b""
     while until not in heard:
         part = keeper.hear()
@@ -53,13 +53,13 @@ def hear(keeper: Keeper, until: bytes) -> bytes:
     return heard
 
 
-def test_the_process_hears_its_order_and_what_is_said_later_and_is_heard(keeper: Keeper) -> None:
+def test_the_process_hears_its_order_and_what_is_said_later_and_is_heard(keeper: NodeActor) -> None:
     assert hear(keeper, b"\n") == b"heard the order\n"
     keeper.say(b"stop\n")
     assert hear(keeper, b"\n") == b"heard stop\n"
 
 
-def test_a_process_that_has_ended_is_told_of_with_its_last_complaint(keeper: Keeper) -> None:
+def test_a_process_that_has_ended_is_told_of_with_its_last_complaint(keeper: NodeActor) -> None:
     assert keeper._process.stdin is not None
     hear(keeper, b"\n")
     keeper._process.stdin.close()
@@ -67,7 +67,7 @@ def test_a_process_that_has_ended_is_told_of_with_its_last_complaint(keeper: Kee
     assert keeper.ended() == (1, "it is over")
 
 
-def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(keeper: Keeper) -> None:
+def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(keeper: NodeActor) -> None:
     hear(keeper, b"\n")
     os.kill(keeper._process.pid, signal.SIGKILL)
     assert keeper.hear() is None
@@ -76,7 +76,7 @@ def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(k
 
 
 def test_a_keeper_that_is_released_never_ends_its_process_nor_the_one_in_which_it_is(
-    keep: Callable[[float], Keeper], left: list[int]
+    keep: Callable[[float], NodeActor], left: list[int]
 ) -> None:
     before = set(threading.enumerate())
     kept = keep(600)
@@ -88,7 +88,7 @@ def test_a_keeper_that_is_released_never_ends_its_process_nor_the_one_in_which_i
 
 
 def test_a_keeper_whose_process_has_ended_leaves_no_thread_that_would_end_another(
-    keeper: Keeper, left: list[int]
+    keeper: NodeActor, left: list[int]
 ) -> None:
     assert keeper._process.stdin is not None
     hear(keeper, b"\n")
@@ -100,7 +100,7 @@ def test_a_keeper_whose_process_has_ended_leaves_no_thread_that_would_end_anothe
 
 
 def test_a_keeper_that_nobody_hears_leaves_once_its_process_has_ended(
-    keep: Callable[[float], Keeper], left: list[int]
+    keep: Callable[[float], NodeActor], left: list[int]
 ) -> None:
     kept = keep(0)
     assert kept._watch is not None
@@ -111,10 +111,10 @@ def test_a_keeper_that_nobody_hears_leaves_once_its_process_has_ended(
 
 UNHEARD = """
 import os, sys, time
-from gpusched.engines.ray.node_actor import Keeper
+from gpusched.engines.ray.node_actor import NodeActor
 
 left = "import sys; sys.stdin.read(); open(sys.argv[1], 'w').close()"
-Keeper(os._exit).start([sys.executable, "-S", "-c", left, sys.argv[1]], os.environ, b"the order\\n", 0.2)
+NodeActor(os._exit).start([sys.executable, "-S", "-c", left, sys.argv[1]], os.environ, b"the order\\n", 0.2)
 time.sleep(600)
 """
 

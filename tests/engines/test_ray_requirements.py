@@ -7,13 +7,13 @@ import pytest
 
 from gpusched.engines.ray.requirements import needs_of, needs_words, require_nodes, require_secret
 from gpusched.errors import HostFault, NeverFits
-from gpusched.model.group import Group, NodeShare
+from gpusched.model.group import ClusterJob, NodeShare
 from tests.engines.groups import a_group
 
 ONE = NodeShare(counts={"learner": 0, "actor": 1}, first={"learner": 0, "actor": 0})
 
 
-def on_two_nodes(gpus: int, cpus: int = 4) -> Group:
+def on_two_nodes(gpus: int, cpus: int = 4) -> ClusterJob:
     return msgspec.structs.replace(a_group(ONE, ONE, gpus=gpus), engine="ray", cpus=cpus)
 
 

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from gpusched.cli.workload_options import configured
 from gpusched.cli.workloads import load_workload
-from gpusched.engines.plan_options import Wish
+from gpusched.engines.plan_options import PlanOptions
 from gpusched.export import Exported
 from gpusched.settings import load_settings
 
@@ -27,7 +27,7 @@ def exported(
 ) -> Exported:
     """What the command line would hand over; `wish` as in Wish."""
     loaded, options = configured(load_workload(workload), words, "gpusched export")
-    plan = Wish(machine=machine, **wish).plan(loaded, load_settings({}))
+    plan = PlanOptions(machine=machine, **wish).plan(loaded, load_settings({}))
     return Exported(plan, loaded, loaded.name, image, options, "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.contract import tell_ready
+from gpusched.contract import report_ready
 from gpusched.errors import HostFault
 from gpusched.jobs import directory as jobs_directory
 from gpusched.jobs.directory import (
     JobDirectory,
     create,
+    initial_status,
     last_lines,
     last_progress,
     list_jobs,
     parse_report,
-    queued,
 )
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import boot_id, start_time
@@ -34,7 +34,7 @@ def running(directory: JobDirectory) -> JobStatus:
     spec = job(replica("learner.0", device="GPU-a"), replica("actor.0"))
     directory.write_spec(spec)
     status = msgspec.structs.replace(
-        queued(directory, spec),
+        initial_status(directory, spec),
         state=JobState.RUNNING,
         supervisor_pid=os.getpid(),
         supervisor_start=start_time(os.getpid()),
@@ -311,7 +311,7 @@ def with_process(status: JobStatus, name: str, *, restarts: int = 0) -> JobStatu
 def say_ready(directory: JobDirectory, replica: str, attempt: int = 0) -> None:
     environ = {"JOB": "a", "ROLE": "b", "RANK": "0", "ROLE_COUNT": "1", "ENDPOINT": "", "ATTEMPT": str(attempt)}
     environ |= {"REPLICA": replica, "RUN_DIR": str(directory.path)}
-    tell_ready({f"GPUSCHED_{name}": value for name, value in environ.items()})
+    report_ready({f"GPUSCHED_{name}": value for name, value in environ.items()})
 
 
 def ready_replicas(directory: JobDirectory) -> list[str]:

@@ -14,14 +14,14 @@ from gpusched.jobs.network import check_network, keep_key, prepare_network
 from gpusched.joining.invitation import read_invitation
 from gpusched.joining.keys import listed, read_join_key, read_server_key, revoke
 from gpusched.joining.tcp import Tcp, reachable
-from gpusched.model.job import NODE_PATIENCE_S, Joining, Listening, Member, Network
+from gpusched.model.job import NODE_PATIENCE_S, Joining, Listening, Network, NodeActors
 from gpusched.model.plan import Replica
 from gpusched.model.status import JobState, JobStatus, JoinedJob
 from gpusched.model.workload import Role, Workload
 
 LISTENS = Listening(endpoint="tcp://0.0.0.0:5555", versions={"gpusched": "9"})
 JOINS = Joining(endpoint="tcp://lab1:5555", job="snake-4", host="lab2", first_rank=2000, key="/x/join.key")
-MEMBER = Member(endpoint="tcp://n1:5555", job="snake-4", incarnation=2, key="/x/join.key")
+MEMBER = NodeActors(endpoint="tcp://n1:5555", job="snake-4", incarnation=2, key="/x/join.key")
 LEARNER = Role(name="learner", command=("true",))
 ACTOR = Role(name="actor", command=("true",), count=4)
 
@@ -111,7 +111,7 @@ def test_without_keys_none_are_made(directory: JobDirectory) -> None:
 
 @pytest.mark.parametrize("network", [JOINS, MEMBER])
 def test_whose_learner_is_elsewhere_has_a_copy_of_its_key_that_only_it_can_read(
-    network: Joining | Member, directory: JobDirectory, tmp_path: Path
+    network: Joining | NodeActors, directory: JobDirectory, tmp_path: Path
 ) -> None:
     prepare_network(directory, "snake", b"{}", LISTENS)
     key = read_join_key(join_key(directory.path))

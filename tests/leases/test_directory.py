@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpusched.control.place import private_directory
 from gpusched.errors import HostFault
 from gpusched.leases import locks
-from gpusched.leases.directory import Hold, LeaseDirectory, give_back, lease_directory, leases_of_plan
+from gpusched.leases.directory import LeaseDirectory, LeaseHandle, give_back, lease_directory, leases_of_plan
 from gpusched.leases.locks import lock_directory
 from gpusched.linux import file_locks
 from gpusched.model.device import Inventory
@@ -39,7 +39,7 @@ def run_dir(tmp_path: Path) -> Path:
     return path
 
 
-def commit(directory: LeaseDirectory, run_dir: Path, *mine: Lease) -> Hold:
+def commit(directory: LeaseDirectory, run_dir: Path, *mine: Lease) -> LeaseHandle:
     with directory.locked():
         return directory.commit(run_dir.name, mine, run_dir)
 
@@ -57,7 +57,7 @@ def test_what_was_committed_is_held_until_it_is_withdrawn(leases: LeaseDirectory
         ("snake-1", None, None, None, str(run_dir))
     }
     assert all(before <= one.since <= time.time() for one in found)
-    hold.withdraw()
+    hold.rollback()
     assert leases.read() == ()
     assert list(leases.path.iterdir()) == [leases.path / "lock"]
 
@@ -69,7 +69,7 @@ def test_a_lease_is_for_all_to_read_and_its_directory_is_its_owners(leases: Leas
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (leases.path, leases.path / "lock", hold.path)]
     assert modes == [0o700, 0o666, 0o644]
     assert (run_dir / "lease").readlink() == hold.path
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_a_killed_committer_frees_its_lease_and_the_next_to_commit_clears_up(
@@ -92,7 +92,7 @@ def test_a_replica_gives_its_shares_back_and_no_other_does(leases: LeaseDirector
     give_back(run_dir / "lease", "actor.0")
     give_back(run_dir / "lease", "actor.7")
     assert held(leases) == [("actor.1", "GPU-a", 900)]
-    hold.withdraw()
+    hold.rollback()
     give_back(run_dir / "lease", "actor.1")
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_lease_breaks_nothing_and_holds_nothing(leases: LeaseDirector
     with leases.locked():
         assert held(leases) == [("actor.0", "GPU-a", 1000)]
     assert (leases.path / "fifo.lease").exists()
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_a_lease_under_two_names_counts_once(leases: LeaseDirectory, run_dir: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_lease_under_two_names_counts_once(leases: LeaseDirectory, run_dir: Pa
     (leases.path / "copy.lease").hardlink_to(hold.path)
     (leases.path / "link.lease").symlink_to(hold.path)
     assert held(leases) == [("actor.0", "GPU-a", 1000)]
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_a_plan_leases_every_device_of_every_replica() -> None:
@@ -258,7 +258,7 @@ TOTAL = 1000
 
 def take_and_leave(path: Path, run_dir: Path, seed: int, over: Event) -> None:
     """Plan, commit and give back until the end; tell if ever more was leased than there is."""
-    dice, directory, holds = random.Random(seed), LeaseDirectory(path), list[Hold]()  # noqa: S311
+    dice, directory, holds = random.Random(seed), LeaseDirectory(path), list[LeaseHandle]()  # noqa: S311
     while not over.is_set():
         with directory.locked(30):
             free = TOTAL - sum(one.share_mib for one in directory.read())
@@ -268,7 +268,7 @@ def take_and_leave(path: Path, run_dir: Path, seed: int, over: Event) -> None:
             if wanted <= free:
                 holds.append(directory.commit(run_dir.name, [share(wanted)], run_dir))
         if dice.random() < 0.6 and holds:
-            holds.pop(dice.randrange(len(holds))).withdraw()
+            holds.pop(dice.randrange(len(holds))).rollback()
         time.sleep(0.01 * dice.random())
 
 

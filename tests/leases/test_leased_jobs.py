@@ -15,14 +15,14 @@ from gpusched.jobs.guard_lock import has_begun, read_nonce
 from gpusched.jobs.lease_usage import current_leases
 from gpusched.jobs.start import (
     await_supervisor,
-    call_off,
+    cancel_start,
     guard_alive,
     prepare,
     spawn,
     start,
     write_environ,
 )
-from gpusched.leases.directory import Hold, LeaseDirectory
+from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders, shares_used
 from gpusched.model.status import JobState, ReplicaState
@@ -40,12 +40,12 @@ def leases(tmp_path: Path) -> LeaseDirectory:
     return LeaseDirectory(tmp_path / "leases")
 
 
-def commit(leases: LeaseDirectory, one: Job) -> Hold:
+def commit(leases: LeaseDirectory, one: Job) -> LeaseHandle:
     with leases.locked():
         return leases.commit(one.directory.path.name, [share(1450)], one.directory.path)
 
 
-def ready(host: Host, leases: LeaseDirectory, argv: tuple[str, ...] = STAY) -> tuple[Job, Hold]:
+def ready(host: Host, leases: LeaseDirectory, argv: tuple[str, ...] = STAY) -> tuple[Job, LeaseHandle]:
     """A job that is leased and not started yet."""
     one = host.prepare(replica("actor.0", argv, device="GPU-a"))
     return one, commit(leases, one)
@@ -55,7 +55,7 @@ def leased(host: Host, leases: LeaseDirectory, argv: tuple[str, ...] = STAY) -> 
     """A job that runs on its lease, which the committer has let go of."""
     one, hold = ready(host, leases, argv)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
-    hold.let_go()
+    hold.release()
     return one
 
 
@@ -88,7 +88,7 @@ def test_the_share_of_a_replica_that_has_ended_for_good_is_free_while_the_job_go
     with leases.locked():
         hold = leases.commit(one.directory.path.name, [share(1450), share(1450, "quick.0")], one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
-    hold.let_go()
+    hold.release()
     wait_until(lambda: held(leases) == HELD, "only the actor's share is left")
 
 
@@ -105,7 +105,7 @@ def test_a_share_is_held_until_what_fled_from_its_replica_has_ended(
     with leases.locked():
         hold = leases.commit(one.directory.path.name, [share(1450)], one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
-    hold.let_go()
+    hold.release()
     wait_until(lambda: one.replica("actor.0").state is ReplicaState.EXITED, "the replica has ended")
     wait_until(lambda: others != () or one.status.state is JobState.STOPPING, "the job waits for what is left")
     assert held(leases) == HELD
@@ -127,7 +127,7 @@ def test_a_grant_that_has_lapsed_starts_nothing(host: Host, leases: LeaseDirecto
 
 def test_a_lapsed_grant_that_was_cleared_up_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
     one, hold = ready(host, leases)
-    hold.withdraw()
+    hold.rollback()
     assert attempt(host, one, prepare(one.directory, one.directory.read_spec())) == 5
     nothing_ran(one, "is gone: who committed it has ended or has withdrawn it")
 
@@ -139,7 +139,7 @@ def test_a_guard_waits_for_who_plans_before_it_takes_its_lease(host: Host, lease
     with leases.locked():
         guard = spawn(one.directory, nonce, host.environ(one))
         wait_until(lambda: guard_alive(one.directory), "the guard has the job")
-        hold.let_go()  # as if the committer had been killed
+        hold.release()  # as if the committer had been killed
         assert leases.read() == (), "so it is planned on"
     assert os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) == 5
     nothing_ran(one, "is gone: who committed it has ended")
@@ -201,7 +201,7 @@ def test_a_guard_never_gives_up_what_it_cannot_kill_and_keeps_the_lease(
         argv = [sys.executable, "-c", script, str(one.directory.path), nonce]
         guard = subprocess.Popen(argv, env=host.environ(one), stderr=log, start_new_session=True)
     pid = one.wait_running("actor.0")
-    hold.let_go()
+    hold.release()
     (freezer / "cgroup.procs").write_text(str(pid))
     (freezer / "freezer.state").write_text("FROZEN")
     wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
@@ -222,11 +222,11 @@ def test_an_attempt_that_was_called_off_is_never_started(host: Host, leases: Lea
     one, hold = ready(host, leases)
     nonce = prepare(one.directory, one.directory.read_spec())
     assert read_nonce(one.directory) == nonce
-    assert call_off(one.directory)
+    assert cancel_start(one.directory)
     assert attempt(host, one, nonce) == 5
     nothing_ran(one, "was called off")
     assert not has_begun(one.directory)
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_a_guard_without_a_nonce_starts_nothing_of_an_attempt_that_was_called_off(
@@ -234,11 +234,11 @@ def test_a_guard_without_a_nonce_starts_nothing_of_an_attempt_that_was_called_of
 ) -> None:
     one, hold = ready(host, leases)
     prepare(one.directory, one.directory.read_spec())
-    assert call_off(one.directory)
+    assert cancel_start(one.directory)
 
     assert attempt(host, one, read_nonce(one.directory)) == 5
     assert not has_begun(one.directory)
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_no_attempt_is_started_twice(host: Host, leases: LeaseDirectory) -> None:
@@ -248,23 +248,23 @@ def test_no_attempt_is_started_twice(host: Host, leases: LeaseDirectory) -> None
     assert attempt(host, one, nonce) == 0
     assert has_begun(one.directory)
     assert read_nonce(one.directory) == ""
-    hold.let_go()
+    hold.release()
     again = commit(leases, one)
     assert attempt(host, one, nonce) == 5
     assert one.output("actor.0").count("attempt 0") == 1
-    again.withdraw()
+    again.rollback()
 
 
 def test_a_job_that_runs_can_be_neither_started_nor_called_off(host: Host, leases: LeaseDirectory) -> None:
     one = leased(host, leases)
     assert guard_alive(one.directory)
-    assert not call_off(one.directory)
+    assert not cancel_start(one.directory)
     with pytest.raises(HostFault, match="still runs"):
         prepare(one.directory, one.directory.read_spec())
     assert held(leases) == HELD
     one.stop()
     wait_until(lambda: not guard_alive(one.directory), "the guard has ended")
-    assert call_off(one.directory)
+    assert cancel_start(one.directory)
     assert has_begun(one.directory), "calling off does not make it not have been"
 
 
@@ -275,14 +275,14 @@ def test_two_guards_of_one_attempt_start_it_once(host: Host, leases: LeaseDirect
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) for guard in guards)
     assert codes == [0, 5, 5, 5, 5]
     assert one.output("actor.0").count("attempt 0") == 1
-    hold.let_go()
+    hold.release()
 
 
 def test_a_next_attempt_begins_with_nothing_of_the_last_ones_status(host: Host, leases: LeaseDirectory) -> None:
     one, hold = ready(host, leases, ("false",))
     spec = one.directory.read_spec()
     await_supervisor(one.directory, spawn(one.directory, prepare(one.directory, spec), host.environ(one)), spec)
-    hold.let_go()
+    hold.release()
     assert one.wait_ended().state is JobState.FAILED
     wait_until(lambda: not guard_alive(one.directory), "the guard has ended")
     hold = commit(leases, one)
@@ -291,7 +291,7 @@ def test_a_next_attempt_begins_with_nothing_of_the_last_ones_status(host: Host, 
     assert one.status.state is JobState.QUEUED
     assert one.directory.tmp.exists()
     await_supervisor(one.directory, spawn(one.directory, nonce, host.environ(one)), again)
-    hold.let_go()
+    hold.release()
     ended = one.wait_ended()
     assert (ended.state, ended.attempt) == (JobState.FAILED, 1)
 
@@ -307,7 +307,7 @@ def test_an_environment_in_a_file_is_all_that_the_job_has_and_the_file_goes(
     assert one.directory.environ.stat().st_mode & 0o777 == 0o600
     command = [sys.executable, "-m", "gpusched.supervisor", "--environment", str(one.directory.path), nonce]
     subprocess.run(command, env={"ONLY_HERE": "1"}, check=True)
-    hold.let_go()
+    hold.release()
     got = dict(os.fsdecode(entry).split("=", 1) for entry in told.read_bytes().split(b"\0") if entry)
     assert {name: got[name] for name in ("ODD", "EMPTY", "MARKER")} == {
         name: mine[name] for name in ("ODD", "EMPTY", "MARKER")
@@ -320,9 +320,9 @@ def test_what_is_called_off_leaves_no_environment_behind(host: Host, leases: Lea
     one, hold = ready(host, leases)
     prepare(one.directory, one.directory.read_spec())
     write_environ(one.directory, {"SECRET": "1"})
-    assert call_off(one.directory)
+    assert cancel_start(one.directory)
     assert not one.directory.environ.exists()
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_who_waits_for_the_end_of_a_pipe_does_not_wait_for_the_job(host: Host, leases: LeaseDirectory) -> None:
@@ -330,7 +330,7 @@ def test_who_waits_for_the_end_of_a_pipe_does_not_wait_for_the_job(host: Host, l
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
-    hold.let_go()
+    hold.release()
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         assert file.read() == b""
@@ -343,7 +343,7 @@ def test_a_wrong_command_line_starts_nothing(host: Host, leases: LeaseDirectory)
         done = subprocess.run([sys.executable, "-m", "gpusched.supervisor", *words], capture_output=True, check=False)
         assert done.returncode == 2
     assert not has_begun(one.directory)
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_a_process_that_left_its_replica_uses_the_share_all_the_same(host: Host, leases: LeaseDirectory) -> None:

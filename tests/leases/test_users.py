@@ -15,7 +15,7 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.jobs.lease_usage import current_leases, with_processes
 from gpusched.jobs.start import start
-from gpusched.leases.directory import Hold, LeaseDirectory
+from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.leases.locks import COMMITTER, take_over
 from gpusched.linux import file_locks
 from gpusched.model.device import Device, DeviceProcess, Inventory
@@ -37,12 +37,12 @@ def shared() -> Iterator[LeaseDirectory]:
 
 
 @pytest.fixture
-def hold(shared: LeaseDirectory, tmp_path: Path) -> Iterator[Hold]:
+def hold(shared: LeaseDirectory, tmp_path: Path) -> Iterator[LeaseHandle]:
     """A lease of root's."""
     with shared.locked():
         found = shared.commit("snake-1", [share(1000)], tmp_path)
     yield found
-    found.withdraw()
+    found.rollback()
 
 
 def processes_on(*pids: int) -> Inventory:
@@ -95,10 +95,10 @@ def test_users_commit_in_turn_beside_each_other_whoever_came_first(shared: Lease
     for one in (first, second):
         one.end()
     assert held(shared) == [("actor.0", "GPU-a", 400)]
-    mine.withdraw()
+    mine.rollback()
 
 
-def test_another_user_can_break_no_lease(shared: LeaseDirectory, hold: Hold, tmp_path: Path) -> None:
+def test_another_user_can_break_no_lease(shared: LeaseDirectory, hold: LeaseHandle, tmp_path: Path) -> None:
     def refused(action: Callable[[], object]) -> str:
         return str(as_user(NOBODY, action)).partition(":")[0]
 
@@ -111,13 +111,15 @@ def test_another_user_can_break_no_lease(shared: LeaseDirectory, hold: Hold, tmp
     assert held(shared) == [("actor.0", "GPU-a", 1000)]
 
 
-def test_another_user_can_keep_no_guard_from_its_lease(shared: LeaseDirectory, hold: Hold, tmp_path: Path) -> None:
+def test_another_user_can_keep_no_guard_from_its_lease(
+    shared: LeaseDirectory, hold: LeaseHandle, tmp_path: Path
+) -> None:
     """Who may read a file may lock it for reading: that must be in nobody's way."""
     read_lock = struct.pack("hh4xqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 1, 1, 0)
     fork = Fork(NOBODY, lambda: fcntl.fcntl(os.open(hold.path, os.O_RDONLY), fcntl.F_OFD_SETLK, read_lock))
     assert fork.told == b"done"
     path, descriptor = take_over(str(tmp_path / "lease"), 1.0) or ("", -1)
-    hold.let_go()
+    hold.release()
     assert path == str(hold.path)
     assert held(shared) == [("actor.0", "GPU-a", 1000)]
     assert stat.S_IMODE(hold.path.stat().st_mode) == 0o644
@@ -241,7 +243,7 @@ def test_another_users_job_is_named_for_its_processes(host: Host, shared: LeaseD
     with shared.locked():
         hold = shared.commit(one.directory.path.name, [share(1450)], one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
-    hold.let_go()
+    hold.release()
     pid = one.wait_running("actor.0")
 
     def look() -> dict[int, tuple[str, str]]:
@@ -264,7 +266,7 @@ def test_what_another_user_leaves_lying_about_is_passed_over(shared: LeaseDirect
         hold = shared.commit("snake-1", [share(1000)], tmp_path)
         assert held(shared) == [("actor.0", "GPU-a", 1000)]
     assert as_user(SOMEBODY, lambda: len(shared.read())) == 1
-    hold.withdraw()
+    hold.rollback()
 
 
 def test_a_lock_that_another_user_has_is_told_with_who_it_is(shared: LeaseDirectory) -> None:

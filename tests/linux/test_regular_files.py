@@ -14,9 +14,9 @@ from gpusched.errors import GpuschedError, HostFault
 from gpusched.jobs.directory import JobDirectory, last_lines, last_progress, read_job
 from gpusched.jobs.guard_lock import has_begun, read_nonce
 from gpusched.jobs.hosts import with_joined
-from gpusched.jobs.nodes import with_nodes
+from gpusched.jobs.nodes import merge_node_status
 from gpusched.jobs.orders import StopOrder, give, read_new
-from gpusched.jobs.start import call_off, guard_alive, prepare, spawn
+from gpusched.jobs.start import cancel_start, guard_alive, prepare, spawn
 from gpusched.joining.invitation import INVITATION, read_invitation
 from gpusched.joining.keys import ALLOWED, SERVER, listed, new_key, read_join_key, read_server_key
 from gpusched.leases.directory import give_back
@@ -81,9 +81,9 @@ READERS: Final[dict[str, Callable[[Path], object]]] = {
     ).show(),
     "orders.jsonl": lambda job: read_new(job / "orders.jsonl", 0),
     "joined.json": lambda job: with_joined(status_of(job, listen="tcp://h:1")),
-    "nodes/0.json": lambda job: with_nodes(status_of(job, engine="slurm")),
-    "nodes": lambda job: with_nodes(status_of(job, engine="slurm")),
-    "engine.txt": lambda job: with_nodes(status_of(job, engine="slurm")),
+    "nodes/0.json": lambda job: merge_node_status(status_of(job, engine="slurm")),
+    "nodes": lambda job: merge_node_status(status_of(job, engine="slurm")),
+    "engine.txt": lambda job: merge_node_status(status_of(job, engine="slurm")),
     INVITATION: read_invitation,
     ALLOWED: listed,
     f"{ALLOWED}.lock": lambda job: new_key(job, "one"),
@@ -97,7 +97,7 @@ READERS: Final[dict[str, Callable[[Path], object]]] = {
 WRITERS: Final[dict[str, Callable[[Path], object]]] = {
     "events.jsonl": lambda job: JobDirectory(job).append_events([{"a": 1}]),
     "orders.jsonl": ordered,
-    "guard.lock": lambda job: call_off(JobDirectory(job)),
+    "guard.lock": lambda job: cancel_start(JobDirectory(job)),
     "guard.lock ": lambda job: prepare(JobDirectory(job), job_spec(replica("part.0"))),
     "status.json": lambda job: overwrite_file(job / "status.json", b"{}"),
     "logs/supervisor.log": lambda job: spawn(JobDirectory(job), "nonce", {}),
@@ -137,7 +137,7 @@ def test_a_link_out_of_the_directory_is_not_written_through(tmp_path: Path) -> N
     with pytest.raises(NotRegularError, match=r"events\.jsonl"):
         job.append_events([{"a": 1}])
     with pytest.raises(HostFault, match="a symbolic link"):
-        call_off(job)
+        cancel_start(job)
     job.write_status(status_of(job.path))
     assert mine.read_bytes() == b"dear"
     assert job.status.is_file()

@@ -11,7 +11,7 @@ from gpusched import contract
 from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, DeviceProcess, Inventory
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner import Rules
@@ -22,20 +22,20 @@ from tests.planner.building import host
 EXACT = Rules(context_mib=1, headroom=0)
 
 
-def planned(need: CommandNeed, inventory: Inventory, *leases: Lease, rules: Rules = EXACT) -> Plan:
+def planned(need: CommandRequest, inventory: Inventory, *leases: Lease, rules: Rules = EXACT) -> Plan:
     return plan_command(need, inventory, leases, rules, "run")
 
 
-def whole(number: int) -> CommandNeed:
-    return CommandNeed(devices=number)
+def whole(number: int) -> CommandRequest:
+    return CommandRequest(devices=number)
 
 
-def part(fraction: float) -> CommandNeed:
-    return CommandNeed(fraction=round(fraction * 10_000))
+def part(fraction: float) -> CommandRequest:
+    return CommandRequest(fraction=round(fraction * 10_000))
 
 
-def memory(mib: int) -> CommandNeed:
-    return CommandNeed(memory_mib=mib)
+def memory(mib: int) -> CommandRequest:
+    return CommandRequest(memory_mib=mib)
 
 
 def lease(device: int, share: int, job: str = "run-3", **fields: object) -> Lease:
@@ -119,7 +119,7 @@ def test_whole_devices_are_seen_by_the_command_and_planned_to_the_last_mib() -> 
     [(memory(60), 20, 63), (part(0.5), 15, 50), (part(0.52), 16, 52), (whole(1), 32, 100)],
 )
 def test_processes_that_keep_to_their_part_of_the_limit_fit_the_share_with_their_contexts(
-    need: CommandNeed, limit: int, share: int
+    need: CommandRequest, limit: int, share: int
 ) -> None:
     found = planned(replace(need, processes=3), host(100))
 
@@ -254,9 +254,9 @@ def test_devices_that_take_nothing_are_told_of() -> None:
 
 def test_a_need_says_exactly_one_thing() -> None:
     with pytest.raises(UsageError):
-        planned(CommandNeed(), host(100))
+        planned(CommandRequest(), host(100))
     with pytest.raises(UsageError):
-        planned(CommandNeed(devices=1, memory_mib=5), host(100))
+        planned(CommandRequest(devices=1, memory_mib=5), host(100))
 
 
 needs = st.builds(
@@ -264,7 +264,7 @@ needs = st.builds(
     st.one_of(
         st.integers(0, 4).map(whole),
         st.integers(1, 120).map(memory),
-        st.integers(1, 10_000).map(lambda share: CommandNeed(fraction=share)),
+        st.integers(1, 10_000).map(lambda share: CommandRequest(fraction=share)),
     ),
     st.sampled_from([1, 1, 2, 3]),
 )
@@ -272,7 +272,7 @@ hosts = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 60)), min_size=1,
 held_amounts = st.lists(st.integers(0, 60), max_size=4)
 
 
-def tried(need: CommandNeed, machine: Inventory, leases: list[Lease]) -> Plan | None:
+def tried(need: CommandRequest, machine: Inventory, leases: list[Lease]) -> Plan | None:
     try:
         return planned(need, machine, *leases)
     except DoesNotFit:
@@ -282,7 +282,7 @@ def tried(need: CommandNeed, machine: Inventory, leases: list[Lease]) -> Plan | 
 @settings(max_examples=300)
 @given(needs, hosts, held_amounts)
 def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
-    need: CommandNeed, devices: list[tuple[int, int]], amounts: list[int]
+    need: CommandRequest, devices: list[tuple[int, int]], amounts: list[int]
 ) -> None:
     machine = host(*(total for total, _ in devices), used=[used for _, used in devices])
     leases = [lease(i, mib) for i, mib in enumerate(amounts[: len(devices)]) if mib]
@@ -305,7 +305,7 @@ def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
 @settings(max_examples=200)
 @given(needs, hosts, held_amounts, st.integers(0, 3))
 def test_what_fits_still_fits_when_something_ends(
-    need: CommandNeed, devices: list[tuple[int, int]], amounts: list[int], ends: int
+    need: CommandRequest, devices: list[tuple[int, int]], amounts: list[int], ends: int
 ) -> None:
     totals, used = [total for total, _ in devices], [used for _, used in devices]
     leases = [lease(i, mib) for i, mib in enumerate(amounts[: len(devices)]) if mib]
@@ -329,7 +329,9 @@ def test_what_fits_still_fits_when_something_ends(
         (whole(0), 4, 32, 32),
     ],
 )
-def test_a_command_computes_with_its_part_of_the_cpus(need: CommandNeed, devices: int, cpus: int, threads: int) -> None:
+def test_a_command_computes_with_its_part_of_the_cpus(
+    need: CommandRequest, devices: int, cpus: int, threads: int
+) -> None:
     """Of the CPUs that are near the device, and near others as well; it may run on each of them."""
     (replica,) = planned(need, host(*[102] * devices, cpus=cpus)).replicas
     assert (replica.threads, len(replica.cpus)) == (threads, cpus)
@@ -340,7 +342,7 @@ def test_the_cpus_near_one_device_alone_are_that_ones() -> None:
     near = ((0, 1), tuple(range(2, 12)), tuple(range(2, 12)))
     rows = tuple(replace(device, cpus=cpus) for device, cpus in zip(inventory.devices, near, strict=True))
 
-    def threads(need: CommandNeed, device: int) -> int:
+    def threads(need: CommandRequest, device: int) -> int:
         rules = replace(EXACT, only=frozenset({f"GPU-{device}"}))
         return planned(need, replace(inventory, devices=rows), rules=rules).replicas[0].threads
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from gpusched.model.device import Inventory
-from gpusched.model.job import CommandNeed
+from gpusched.model.job import CommandRequest
 from gpusched.model.workload_file import parse_workload
 from gpusched.planner import Rules, document, plan, replica_specs, request_for
 from gpusched.planner.command import plan_command
@@ -67,7 +67,7 @@ def test_document_has_exactly_the_fields_of_the_contract() -> None:
 
 
 def test_a_command_on_several_devices_tells_its_further_ones_so_that_the_sums_hold() -> None:
-    told = document(plan_command(CommandNeed(devices=2), host(16_160, 12_345, 8_000), (), Rules(), "run"), XLA)
+    told = document(plan_command(CommandRequest(devices=2), host(16_160, 12_345, 8_000), (), Rules(), "run"), XLA)
     devices, replicas = told["devices"], told["replicas"]
     assert isinstance(devices, list)
     assert isinstance(replicas, list)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gpusched.errors import DoesNotFit, NeverFits
 from gpusched.model.plan import Plan, Request
 from gpusched.planner import Rules, plan
-from gpusched.planner.solve import deal
+from gpusched.planner.solve import apportion
 from tests.planner.building import ask, assert_sound, host, worst_limit
 
 POLICIES = ("balanced", "pack", "spread", "exclusive")
@@ -89,6 +89,6 @@ def test_max_is_one_less_than_the_first_number_that_does_not_fit(memory: list[in
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=20), st.data())
 def test_deal_gives_everything_away_and_nobody_too_much(capacities: list[int], data: st.DataObject) -> None:
     number = data.draw(st.integers(0, sum(capacities)))
-    dealt = deal(capacities, number)
+    dealt = apportion(capacities, number)
     assert sum(dealt) == number
     assert all(0 <= part <= capacity for part, capacity in zip(dealt, capacities, strict=True))

@@ -7,7 +7,7 @@ import pytest
 
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, Inventory
-from gpusched.planner.capacity import left_out
+from gpusched.planner.capacity import excluded_devices
 from gpusched.probe.drained import Drained, lift, mark, read_drained, write_drained
 
 NOW = time.time()
@@ -82,5 +82,5 @@ def test_a_lifted_drain_is_none_and_remembers_the_errors_that_were_accepted() ->
 
 def test_the_planner_leaves_a_drained_device_and_says_why() -> None:
     whole = device(0, memory_total_mib=16160, memory_used_mib=0)
-    (reason,) = left_out(mark(host(whole), {"GPU-0": XID}), None)
+    (reason,) = excluded_devices(mark(host(whole), {"GPU-0": XID}), None)
     assert "Xid 79" in reason

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gpusched.leases.directory import Hold, LeaseDirectory
+from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from tests.soak.gpus import COUNT, Gpus
 from tests.soak.journal import Journal
 from tests.soak.leases import read_held
@@ -13,7 +13,7 @@ from tests.supervisor.leasing import NOBODY, Fork, share
 __all__ = ["Neighbour"]
 
 JOB = "theirs-1"
-_holds: list[Hold] = []  # of the fork, for as long as it lives
+_holds: list[LeaseHandle] = []  # of the fork, for as long as it lives
 
 
 class Neighbour:

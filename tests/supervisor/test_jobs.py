@@ -360,7 +360,7 @@ def test_a_replica_that_has_ended_for_good_gives_its_share_back_while_the_others
     with directory.locked():
         hold = directory.commit(one.status.id, shares, one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
-    hold.let_go()
+    hold.release()
     wait_until(lambda: [each.replica for each in directory.read()] == ["part.1"], "only part.1 holds its share")
     one.stop()
     one.wait_ended()

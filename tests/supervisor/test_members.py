@@ -19,7 +19,7 @@ from gpusched.jobs.hosts import addresses, key_directory
 from gpusched.jobs.network import prepare_network
 from gpusched.jobs.start import start
 from gpusched.joining.keys import make_server_key, new_key
-from gpusched.model.job import Listening, Member, Network
+from gpusched.model.job import Listening, Network, NodeActors
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
 from tests.patience import PATIENCE_S
@@ -58,13 +58,13 @@ def learner(first_node: Path) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def member(learner: "subprocess.Popen[str]", first_node: Path, patience_s: int) -> Member:
+def member(learner: "subprocess.Popen[str]", first_node: Path, patience_s: int) -> NodeActors:
     assert learner.stdout is not None
     endpoint, key = learner.stdout.readline().strip(), str(key_directory(first_node, HERE) / "join.key")
-    return Member(endpoint=endpoint, job="snake-1", incarnation=1, key=key, patience_s=patience_s)
+    return NodeActors(endpoint=endpoint, job="snake-1", incarnation=1, key=key, patience_s=patience_s)
 
 
-def other_node(host: Host, network: Member) -> Job:
+def other_node(host: Host, network: NodeActors) -> Job:
     """Return a node of which one actor is well, one hangs, and one is deaf; if they gave up meanwhile, it is over."""
     deaf = python("ignore_term.py")
     replicas = (replica("actor.8", ACTOR), replica("actor.9", (*ACTOR, "hang")), replica("actor.10", deaf))

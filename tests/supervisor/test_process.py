@@ -83,12 +83,12 @@ def test_while_a_job_stops_no_other_process_of_the_host_is_looked_at() -> None:
     def look() -> list[list[int]]:
         children = Children()
         pid = start(children, python("grandchildren.py", "leave"))
-        wait_until(lambda: children.deaths() != [], "the first process has ended")
+        wait_until(lambda: children.reap() != [], "the first process has ended")
         left = below(os.getpid())
         opened = Opened()
         for _ in range(3):
             children.ask(pid, alone=False)
-            children.deaths()
+            children.reap()
             children.ask_strays()
         return [sorted(opened.pids), sorted({os.getpid(), *(one.pid for one in left)})]
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpusched.daemon.starter import starter
 from gpusched.errors import HostFault
-from gpusched.jobs.start import call_off, prepare, spawn
+from gpusched.jobs.start import cancel_start, prepare, spawn
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.specs import replica
 
@@ -88,7 +88,7 @@ def test_a_guard_that_a_slow_manager_starts_after_the_attempt_was_called_off_sta
     start = starter(with_manager(tmp_path, f"{late}\necho $! >{tmp_path}/pid; exit 1"))
     with pytest.raises(HostFault):
         start(one.directory, nonce, host.environ(one))
-    assert call_off(one.directory)
+    assert cancel_start(one.directory)
     (tmp_path / "go").touch()
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the late guard has ended")

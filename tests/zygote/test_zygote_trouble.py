@@ -11,7 +11,7 @@ from gpusched.jobs.directory import JobDirectory
 from gpusched.jobs.spec import Start
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.zygote import client
-from gpusched.zygote.client import Preload, ZygoteState
+from gpusched.zygote.client import ZygoteClient, ZygoteState
 from gpusched.zygote.protocol import Forked
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.zygotes import Preloading, steps, wait_step, zygote
@@ -173,7 +173,7 @@ def test_a_zygote_that_never_finishes_is_given_up(
 ) -> None:
     monkeypatch.setattr(client, "_LOAD_PATIENCE_S", 0.0)
     place.write("slow", SLOW)
-    one = Preload(("slow",))
+    one = ZygoteClient(("slow",))
     one.start(os.environ, tmp_path, str(place.directory), tmp_path / "log")
     pid = one.pid
     assert pid is not None
@@ -187,7 +187,7 @@ def test_a_zygote_that_never_finishes_is_given_up(
 
 
 def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading, tmp_path: Path) -> None:
-    one = Preload(("preloaded",))
+    one = ZygoteClient(("preloaded",))
     one.start(os.environ, tmp_path, str(place.directory), tmp_path / "log")
     wait_until(lambda: one.hear() is None and one.state is ZygoteState.READY, "it is ready")  # type: ignore[func-returns-value]
     spec, nothing = place.python("part.0", "-m", "wait"), os.open(os.devnull, os.O_RDWR)

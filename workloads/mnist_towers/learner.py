@@ -104,7 +104,7 @@ def main() -> None:
     except (ChannelError, UnusableWeights, ValueError) as error:
         sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
-    contract.tell_ready()
+    contract.report_ready()
     try:
         while not training.done:
             training.step()

@@ -100,12 +100,12 @@ def run(training: Training, source: Sent | Central | Breeding) -> None:
 def source_of(training: Training, channel: Learner, settings: Settings, attempt: int) -> Sent | Central | Breeding:
     """Return where what is learnt from comes from."""
     if isinstance(training.algorithm, Genetic):
-        contract.tell_ready()
+        contract.report_ready()
         return Breeding(channel, training.algorithm)
     if settings.inference == "actor":
         return Sent(channel, training.model, rollout_from if settings.algo == "a2c" else explored_from)
     random = chance_of("answers", settings.seed, attempt)
-    contract.tell_ready()
+    contract.report_ready()
     return Central(channel, partial(judge, training.model), settings.rollout, random)
 
 

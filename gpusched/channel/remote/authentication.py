@@ -17,11 +17,11 @@ import zmq
 from zmq.utils import z85
 
 from gpusched.channel.remote.connections import Connections
-from gpusched.channel.transport import Link, Wake, log, start_thread
+from gpusched.channel.transport import Transport, Wake, log, start_thread
 from gpusched.channel.values import Limits
 from gpusched.joining.keys import AllowList
 
-__all__ = ["Gate"]
+__all__ = ["ZapAuthenticator"]
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _CURVE: Final = b"CURVE"
@@ -43,13 +43,13 @@ _MANY: Final = 4096  # more than may wait: all that happened before a question i
 _OTHERS_KEY: Final = 0x11000001  # zmq.h, ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
 
-class Gate:
+class ZapAuthenticator:
     """From construction on it can be bound behind; open() lets in. `changed` is called when somebody was put out.
 
     `revoked`: users whose key was good and is not any more, for the learner to take from it.
     """
 
-    def __init__(self, link: Link, server_key: Path, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(self, link: Transport, server_key: Path, limits: Limits, changed: Callable[[], None]) -> None:
         self.revoked: deque[str] = deque()
         self._link = link
         self._changed = changed

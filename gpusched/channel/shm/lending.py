@@ -19,7 +19,7 @@ from gpusched.channel.shm.segment import ReusableSegment, map_segment
 from gpusched.channel.values import Array
 from gpusched.errors import ProtocolError
 
-__all__ = ["Borrowed", "Lent", "Owner"]
+__all__ = ["Owner", "SegmentMap", "SegmentPool"]
 
 _MOST_SEGMENTS: Final = 16
 _MOST_BYTES: Final = 256 << 20
@@ -36,7 +36,7 @@ def _rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-class Lent:
+class SegmentPool:
     """An actor's segments: the free ones, and those that go with a batch.
 
     One that was taken is its taker's: if that loses it, as by an error in a signal's handler, it counts no more.
@@ -109,7 +109,7 @@ class _Mapping(msgspec.Struct, eq=False):
     used: weakref.ref[Array] | None = None
 
 
-class Borrowed:
+class SegmentMap:
     """The actors' segments that the learner has mapped. Memory and number are bounded for each and for all together."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from gpusched.channel.shm.lending import Owner
 from gpusched.channel.shm.segment import WeightsSegment, map_segment
 from gpusched.channel.values import Array
 
-__all__ = ["Shelf", "Views", "most_offers"]
+__all__ = ["Views", "WeightsSegmentPool", "most_offers"]
 
 _MOST_OFFERS: Final = 8
 _MOST_OFFERED: Final = 32 << 20
@@ -45,7 +45,7 @@ def _most_kept(size: int) -> int:
     return max(_FEWEST_KEPT, min(_MOST_KEPT, _LARGEST_KEPT // size)) if size <= _LARGEST_KEPT else 0
 
 
-class Shelf:
+class WeightsSegmentPool:
     """The learner's segments of one size, the newest weights among them, and who may look at which."""
 
     def __init__(self) -> None:

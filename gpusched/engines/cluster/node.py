@@ -21,9 +21,9 @@ import msgspec
 from gpusched.contract import LEARNER_LOST
 from gpusched.control.place import private_directory
 from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
-from gpusched.engines.cluster.wait import Requests, attend
+from gpusched.engines.cluster.wait import Requests, wait_for_engine
 from gpusched.engines.local import Asked, Local
-from gpusched.engines.plan_options import Wish
+from gpusched.engines.plan_options import PlanOptions
 from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
 from gpusched.jobs.directory import JobDirectory, complete, read_job
 from gpusched.jobs.hosts import join_key, key_directory, remove_former_keys
@@ -32,8 +32,8 @@ from gpusched.jobs.start import guard_alive
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file
 from gpusched.linux.regular_files import next_data, open_regular
-from gpusched.model.group import LogPart, NodeOrder, NodeStatus, ProgressLine, Refused, Told
-from gpusched.model.job import Listening, Member, Part
+from gpusched.model.group import LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
+from gpusched.model.job import JobShard, Listening, NodeActors
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
@@ -58,7 +58,7 @@ def main() -> int:
     except msgspec.MsgspecError as error:
         print(f"this is no order to a node: {error}", file=sys.stderr)
         return HostFault.exit_code
-    mouth = _Mouth()
+    mouth = MessageWriter()
     threading.Thread(target=_hear, args=(words, requests), daemon=True).start()
     threading.Thread(target=mouth.beat, daemon=True).start()
     try:
@@ -83,12 +83,12 @@ def workload_of(order: NodeOrder) -> Workload:
 def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
     """Return the part as a job of this host in `directory`; `handed` names its devices."""
     group = order.group
-    network: Listening | Member
+    network: Listening | NodeActors
     if order.number == 0:
         everywhere = Tcp("0.0.0.0", Tcp.parse(order.learner, "the learner").port)  # noqa: S104 (by CURVE keys only)
         network = Listening(endpoint=everywhere.endpoint, incarnation=order.incarnation)
     else:
-        network = Member(
+        network = NodeActors(
             endpoint=order.learner,
             job=order.job,
             key=str(join_key(directory)),
@@ -98,7 +98,7 @@ def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
     return Asked(
         workload=workload_of(order),
         options=group.options.encode(),
-        wish=Wish(
+        wish=PlanOptions(
             machine=None if group.gpus else "cpu",
             gpus=handed if group.gpus else None,
             learner_memory=group.learner_memory,
@@ -107,7 +107,7 @@ def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
             fixed=True,
         ),
         network=network,
-        part=Part(
+        part=JobShard(
             job=order.job,
             first=group.nodes[order.number].first,
             counts=group.counts,
@@ -116,7 +116,7 @@ def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
     )
 
 
-def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mouth") -> int:
+def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "MessageWriter") -> int:
     os.chdir(order.group.cwd)
     private_directory(settings.runtime_dir)
     keep_from_ageing(settings.runtime_dir)
@@ -130,11 +130,11 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "_Mout
     for name, held in order.keys.items():
         replace_file(keys / name, held.encode())
     engine = Local(directory, asked, settings)
-    news = _News(directory)
+    news = ChangeTracker(directory)
     try:
         _submit(engine, requests, order.group.workload.stop_grace_s)
         remove_former_keys(directory.path, order.incarnation - 1)
-        seen = attend(engine, requests, lambda _: mouth.say(news.since(engine.status())))
+        seen = wait_for_engine(engine, requests, lambda _: mouth.say(news.since(engine.status())))
         mouth.say(news.since(engine.status(), last=True))
         return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
     finally:
@@ -204,14 +204,14 @@ def _hear(words: RawIOBase, requests: Requests) -> None:
     requests.ask()
 
 
-class _Mouth:
+class MessageWriter:
     """The standard output. Who tells nobody any more belongs to no job."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._heard = True
 
-    def say(self, told: Iterable[Told]) -> bool:
+    def say(self, told: Iterable[NodeMessage]) -> bool:
         """Write lines; return whether anybody can read them."""
         for one in told:
             self._write(msgspec.json.encode(one) + b"\n")
@@ -232,7 +232,7 @@ class _Mouth:
                 self._heard = False
 
 
-class _News:
+class ChangeTracker:
     """What is new since it was asked last: the status if it changed, and what was added to logs and progress file."""
 
     def __init__(self, directory: JobDirectory) -> None:
@@ -241,7 +241,7 @@ class _News:
         before = (*directory.logs.glob("*.log"), directory.progress)  # of an attempt that told of them itself
         self._read = {path: path.stat().st_size for path in before if path.exists()}
 
-    def since(self, status: JobStatus, *, last: bool = False) -> Iterator[Told]:
+    def since(self, status: JobStatus, *, last: bool = False) -> Iterator[NodeMessage]:
         """Yield it. The `last` time, lines that have no end yet come, too."""
         for path in sorted(self._directory.logs.glob("*.log")):
             own = path.stem in ("supervisor", "zygote")

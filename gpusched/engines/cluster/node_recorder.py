@@ -13,24 +13,24 @@ from typing import Final, Self
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory, lost
+from gpusched.jobs.directory import JobDirectory, as_lost
 from gpusched.jobs.hosts import remove_former_keys
 from gpusched.jobs.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
 from gpusched.linux.files import make_private, replace_file
 from gpusched.linux.regular_files import append_regular
-from gpusched.model.group import Group, LogPart, NodeStatus, ProgressLine, Refused, Told
+from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
 
-__all__ = ["Ledger", "announce"]
+__all__ = ["NodeRecorder", "announce"]
 
 _MOST_LINE: Final = 1 << 24
 _CHUNK: Final = 1 << 16
 
 
-_decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+_decoder: msgspec.json.Decoder[NodeMessage] = msgspec.json.Decoder(NodeMessage)
 
 
-class Ledger:
+class NodeRecorder:
     """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost.
 
     One of a node that was cut off may end late: what a later `incarnation` has written stays.
@@ -90,7 +90,7 @@ class Ledger:
                 self.take(_decoder.decode(line))
         self._rest = rest if len(rest) < _MOST_LINE else b""
 
-    def take(self, told: Told) -> None:
+    def take(self, told: NodeMessage) -> None:
         """Write one thing down. What cannot be is left out: a full disk costs what was to be seen of the job."""
         with contextlib.suppress(OSError):
             match told:
@@ -124,7 +124,7 @@ class Ledger:
     def _lose(self, what: str) -> None:
         if self._last is not None and self._last.status.state is not JobState.QUEUED:
             with contextlib.suppress(OSError):
-                self._write(msgspec.structs.replace(self._last, status=lost(self._last.status, f"its node {what}")))
+                self._write(msgspec.structs.replace(self._last, status=as_lost(self._last.status, f"its node {what}")))
 
 
 def _as_if_it_ran(status: JobStatus) -> JobStatus:
@@ -132,7 +132,7 @@ def _as_if_it_ran(status: JobStatus) -> JobStatus:
     return msgspec.structs.replace(status, state=JobState.RUNNING, replicas=replicas)
 
 
-def announce(job: JobDirectory, group: Group) -> None:
+def announce(job: JobDirectory, group: ClusterJob) -> None:
     """Write down what is to run on the nodes, before any of them tells something. Raises OSError."""
     forget_end(job.path)
     make_private(node_file(job.path, 0).parent)

@@ -19,12 +19,12 @@ import msgspec
 
 from gpusched import contract
 from gpusched.engines.cluster.keyring import order_of
-from gpusched.engines.cluster.node_recorder import Ledger
+from gpusched.engines.cluster.node_recorder import NodeRecorder
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.interpreter import module_options
 from gpusched.jobs.nodes import read_node, read_nodes, role_that_failed
 from gpusched.linux.files import make_private, replace_file
-from gpusched.model.group import Group, NodeOrder
+from gpusched.model.group import ClusterJob, NodeOrder
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart, Role, Workload
 
@@ -44,7 +44,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     order: str
 
 
-def steps_workload(group: Group, job: str, module: str) -> Workload:
+def steps_workload(group: ClusterJob, job: str, module: str) -> Workload:
     """Return what runs `module` once for each node of the group."""
     command = ("{python}", *module_options(group.cwd), module)
     first = Role(name=_FIRST, command=command, restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN), light=True)
@@ -87,7 +87,7 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
     whatever started it there says nothing: srun's is 0 after a failure of the node.
     """
     learner = _learner_attempt(order)
-    with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
+    with NodeRecorder(Path(order.directory), order.number, order.incarnation) as ledger:
         heard = ledger.hear(node, order.group.patience_s)
         state, failed = ledger.state, ledger.failed
     if not heard:

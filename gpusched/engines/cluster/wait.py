@@ -10,7 +10,7 @@ from typing import Final
 from gpusched.engines.base import Engine, Seen
 from gpusched.jobs.nodes import tell_engine
 
-__all__ = ["Requests", "attend", "say_last", "telling"]
+__all__ = ["Requests", "say_last", "telling", "wait_for_engine"]
 
 LOOK_EVERY_S: Final = 0.2
 
@@ -31,7 +31,7 @@ class Requests:
         self.count += 1
 
 
-def attend(
+def wait_for_engine(
     engine: Engine, requests: Requests, wanted: Callable[[Seen], bool], *, every_s: float = LOOK_EVERY_S
 ) -> Seen:
     """Return how the job ended. Looked at each time, `wanted` says whether it is to go on; once it is not, it stays so.

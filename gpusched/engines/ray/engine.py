@@ -1,6 +1,6 @@
 """`python -m gpusched.engines.ray.engine`: the engine `ray`, the one process of such a job on the submitting host.
 
-It is a driver of Ray's: it reserves a bundle of resources on as many nodes as the group has, has a Keeper
+It is a driver of Ray's: it reserves a bundle of resources on as many nodes as the group has, has a NodeActor
 (node_actor.py) started in each, which runs that node's part as a child process, and hears what the parts tell
 (node.py). Ray ends all of them when this process is gone, and whoever kills it is answered with another one, which
 begins a new attempt. The host must be a node of the cluster, as all drivers are on; it may be one without resources.
@@ -20,17 +20,17 @@ from gpusched.engines.base import Seen
 from gpusched.engines.cluster.keyring import fresh_keys, order_of
 from gpusched.engines.cluster.node_recorder import announce
 from gpusched.engines.cluster.node_tasks import PER_ATTEMPT
-from gpusched.engines.cluster.wait import Requests, attend, say_last, telling
+from gpusched.engines.cluster.wait import Requests, say_last, telling, wait_for_engine
 from gpusched.engines.ray import node_actor
-from gpusched.engines.ray.group_state import Course
+from gpusched.engines.ray.group_state import RayGroupState
 from gpusched.engines.ray.requirements import needs_of, needs_words, require_nodes
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.jobs.directory import JobDirectory
-from gpusched.model.group import Group, NodeOrder
+from gpusched.model.group import ClusterJob, NodeOrder
 
 __all__ = ["Ray", "main", "require_answer"]
 
-_AT_THE_SAME_TIME: Final = 4  # a Keeper is heard for long at a time, and must be told things meanwhile
+_AT_THE_SAME_TIME: Final = 4  # a NodeActor is heard for long at a time, and must be told things meanwhile
 _KILLED_AFTER_S: Final = 15.0  # beyond the workload's own grace: a supervisor may have to kill, and tells of it
 _GONE_WITHIN_S: Final = 5.0
 _ANSWERS_WITHIN_S: Final = 10.0
@@ -41,9 +41,9 @@ _PAUSE_S: Final = 5.0
 class Ray:
     """What runs the `group` for the job in `directory` on Ray, in its attempt number `attempt`; see Engine."""
 
-    def __init__(self, directory: JobDirectory, group: Group, attempt: int) -> None:
+    def __init__(self, directory: JobDirectory, group: ClusterJob, attempt: int) -> None:
         self._directory, self._group, self._attempt = directory, group, attempt
-        self._course = Course(group.only_elsewhere)
+        self._course = RayGroupState(group.only_elsewhere)
         self._nodes: list[Any] = []
 
     def submit(self) -> None:
@@ -125,9 +125,9 @@ class Ray:
             raise HostFault(f"Ray at {address}: {told}", hint) from None
 
     def _reserve(self) -> Callable[[int], Any]:
-        """Reserve a bundle a node, each on another; return what starts a Keeper in one of them, once there is room.
+        """Reserve a bundle a node, each on another; return what starts a NodeActor in one of them, once there is room.
 
-        The Keeper has all of its bundle, and Ray never starts it again by itself: a new one is another incarnation.
+        The NodeActor has all of its bundle, and Ray never starts it again by itself: a new one is another incarnation.
         """
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -135,7 +135,7 @@ class Ray:
         ray.cloudpickle.register_pickle_by_value(node_actor)
         needs = needs_of(self._group)
         bundles = ray.util.placement_group([needs] * len(self._group.nodes), strategy="STRICT_SPREAD")
-        kept = ray.remote(node_actor.Keeper)
+        kept = ray.remote(node_actor.NodeActor)
 
         def make_keeper(number: int) -> Any:
             return kept.options(
@@ -165,10 +165,10 @@ def main() -> int:
     me = contract.replica()
     directory = JobDirectory(me.run_dir)
     try:
-        engine = Ray(directory, contract.settings(Group), me.attempt)
+        engine = Ray(directory, contract.settings(ClusterJob), me.attempt)
         engine.submit()
         requests = Requests()  # after Ray has put a handler of its own in its place
-        ended = attend(engine, requests, telling(directory.path))
+        ended = wait_for_engine(engine, requests, telling(directory.path))
     except (GpuschedError, OSError) as error:
         say_last(directory.path, str(error))
         return exit_code_of(error)

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpusched.engines.base import Seen
 
-__all__ = ["Course"]
+__all__ = ["RayGroupState"]
 
 Tell = Callable[[bytes], None]
 """Says a line to one node, STOP or KILL: to end its part in order, or at once."""
@@ -17,7 +17,7 @@ STOP: Final = b"stop\n"
 KILL: Final = b"kill\n"
 
 
-class Course:
+class RayGroupState:
     """Where the learner is, who is to be told when that changes, and how the group ended.
 
     All its methods may be called from any thread, and none of them waits for the cluster.

@@ -13,8 +13,8 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from gpusched.engines.base import Seen
 from gpusched.engines.cluster.node_environment import submitters
-from gpusched.engines.cluster.node_recorder import Ledger
-from gpusched.engines.ray.group_state import Course
+from gpusched.engines.cluster.node_recorder import NodeRecorder
+from gpusched.engines.ray.group_state import RayGroupState
 from gpusched.engines.ray.node_actor import file_mark
 from gpusched.engines.ray.requirements import require_secret
 from gpusched.errors import GpuschedError, HostFault
@@ -43,7 +43,7 @@ Ending = Literal["succeeded", "failed", "lost"]
 
 
 class Place(NamedTuple):
-    """Where a part is to run; see Keeper.place."""
+    """Where a part is to run; see NodeActor.place."""
 
     host: str
     address: str
@@ -55,12 +55,12 @@ class Place(NamedTuple):
 class RayNode(threading.Thread):
     """Has node `order.number` do its part until that has ended by itself, or the group has.
 
-    `make_keeper` has Ray start a Keeper in the node's bundle. The order's incarnation is that before the first. The end
+    `make_keeper` starts a NodeActor in the node's bundle. The order's incarnation is that before the first. The end
     of the first node's part is that of the group. Any other is started again if it was lost; one that has ended by
     itself, because its learner did or its replicas have used up their restarts, waits for another learner.
     """
 
-    def __init__(self, order: NodeOrder, course: Course, make_keeper: "Callable[[], Any]") -> None:
+    def __init__(self, order: NodeOrder, course: RayGroupState, make_keeper: "Callable[[], Any]") -> None:
         super().__init__(name=f"node {order.number}", daemon=True)
         self._order, self._course, self._make_keeper = order, course, make_keeper
         self._keeper: Any = None
@@ -143,7 +143,7 @@ class RayNode(threading.Thread):
     def _run_part(self, keeper: Any, place: Place, order: NodeOrder) -> tuple[Ending, str]:
         words = [order.group.python, *module_options(order.group.cwd), _NODE]
         environ = {name: value for name, value in submitters(os.environ).items() if not name.startswith(_RAYS)}
-        with Ledger(Path(order.directory), order.number, order.incarnation) as ledger:
+        with NodeRecorder(Path(order.directory), order.number, order.incarnation) as ledger:
             try:
                 told = msgspec.json.encode(order) + b"\n"
                 patience_s = float(order.group.patience_s)
@@ -168,7 +168,7 @@ class RayNode(threading.Thread):
         why = complaints.rpartition("\n")[2] or f"exit code {code}"
         return ("lost" if order.number else "failed"), why  # one that cannot say why it ends will not fare better
 
-    def _hear(self, keeper: Any, ledger: Ledger) -> None:
+    def _hear(self, keeper: Any, ledger: NodeRecorder) -> None:
         """Write down what the node tells until it ends. Raises RayError, too for a node that falls silent.
 
         Ray may take longer to give up a node than the node to give up the learner.

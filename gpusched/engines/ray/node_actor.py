@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["Keeper", "file_mark", "node_environment"]
+__all__ = ["NodeActor", "file_mark", "node_environment"]
 
 _HEARS_FOR_S: Final = 5.0
 _ENDS_WITHIN_S: Final = 10.0
@@ -25,7 +25,7 @@ _OF_THE_NODE: Final = ("HOME", "HOSTNAME", "LOGNAME", "SHELL", "TMPDIR", "USER",
 _KINDS_OF_THE_NODE: Final = ("GPUSCHED_", "XDG_")
 
 
-class Keeper:
+class NodeActor:
     """Keeps one process. Several of its methods run at the same time, each in a thread of Ray's.
 
     `leave` ends the process in which the keeper is, with an exit code: `os._exit` where Ray made that process for it.

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpusched.errors import HostFault, NeverFits
-from gpusched.model.group import Group
+from gpusched.model.group import ClusterJob
 
 __all__ = ["needs_of", "needs_words", "require_nodes", "require_secret"]
 
 
-def needs_of(group: Group) -> dict[str, float]:
+def needs_of(group: ClusterJob) -> dict[str, float]:
     """Return the resources of one bundle: what a node of the group takes. To Ray they are numbers that it counts."""
     gpus = {"GPU": float(group.gpus)} if group.gpus else {}
     return {"CPU": float(group.cpus or 1), **gpus}
 
 
-def needs_words(group: Group) -> str:
+def needs_words(group: ClusterJob) -> str:
     """Return what the group needs: `3 nodes, each with 1 CPU and 2 GPUs of Ray`."""
     cpus = group.cpus or 1
     each = f"{cpus} CPU{'s' if cpus > 1 else ''}"
@@ -24,7 +24,7 @@ def needs_words(group: Group) -> str:
     return f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}, each with {each} of Ray"
 
 
-def require_nodes(group: Group, nodes: Sequence[Mapping[str, Any]]) -> None:
+def require_nodes(group: ClusterJob, nodes: Sequence[Mapping[str, Any]]) -> None:
     """Raise NeverFits if too few of `nodes`, as ray.nodes() has them, could do a part, even with nobody else there.
 
     Ray would let the group wait for ever, as a node could still be added.

@@ -21,9 +21,9 @@ from gpusched.engines.cluster.keyring import fresh_keys
 from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
 from gpusched.engines.cluster.node_recorder import announce
 from gpusched.engines.cluster.node_tasks import PER_ATTEMPT, StepSettings, steps_workload, write_order
-from gpusched.engines.cluster.wait import Requests, attend
+from gpusched.engines.cluster.wait import Requests, wait_for_engine
 from gpusched.engines.local import Asked, Local
-from gpusched.engines.plan_options import Wish
+from gpusched.engines.plan_options import PlanOptions
 from gpusched.engines.slurm.commands import (
     address_of,
     clear_extras,
@@ -126,7 +126,7 @@ def _attend(
     """Run the nodes until the first has ended, or the job that this one is for is over: it may have been killed."""
     workload = steps_workload(told.group, head.path.name, _STEP)
     options = msgspec.json.encode(StepSettings(order=order))
-    engine = Local(head, Asked(workload=workload, options=options, wish=Wish(machine="cpu")), settings)
+    engine = Local(head, Asked(workload=workload, options=options, wish=PlanOptions(machine="cpu")), settings)
     engine.submit()
     beat = beat_file(job.path)
 
@@ -134,7 +134,7 @@ def _attend(
         _touch(beat)
         return not _is_over(job, told)
 
-    return attend(engine, requests, goes_on, every_s=1.0)
+    return wait_for_engine(engine, requests, goes_on, every_s=1.0)
 
 
 def _is_over(job: JobDirectory, told: HeadOrder) -> bool:

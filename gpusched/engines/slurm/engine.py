@@ -21,7 +21,7 @@ from gpusched import contract
 from gpusched.engines.base import Seen, Stage
 from gpusched.engines.cluster.node_environment import submitters
 from gpusched.engines.cluster.node_recorder import announce
-from gpusched.engines.cluster.wait import Requests, attend, say_last, telling
+from gpusched.engines.cluster.wait import Requests, say_last, telling, wait_for_engine
 from gpusched.engines.slurm.commands import (
     Unanswered,
     clear_extras,
@@ -40,7 +40,7 @@ from gpusched.jobs.nodes import beat_file, call_silent, read_node
 from gpusched.jobs.orders import StopOrder, give
 from gpusched.linux.files import replace_file
 from gpusched.linux.regular_files import read_regular
-from gpusched.model.group import Group
+from gpusched.model.group import ClusterJob
 from gpusched.model.status import JobState
 
 __all__ = ["Slurm", "main"]
@@ -67,7 +67,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 class Slurm:
     """The job of Slurm that runs the `group` for the job in `directory`; see Engine."""
 
-    def __init__(self, directory: JobDirectory, group: Group, environ: Mapping[str, str]) -> None:
+    def __init__(self, directory: JobDirectory, group: ClusterJob, environ: Mapping[str, str]) -> None:
         self._directory, self._group = directory, group
         given = without_slurm(environ) if "SLURM_JOB_ID" in environ else environ
         self._environ = submitters(given)
@@ -210,9 +210,9 @@ def main() -> int:
     requests = Requests()
     directory = JobDirectory(contract.replica().run_dir)
     try:
-        engine = Slurm(directory, contract.settings(Group), os.environ)
+        engine = Slurm(directory, contract.settings(ClusterJob), os.environ)
         engine.submit()
-        ended = attend(engine, requests, telling(directory.path), every_s=_LOOK_EVERY_S)
+        ended = wait_for_engine(engine, requests, telling(directory.path), every_s=_LOOK_EVERY_S)
         engine.clear_up()
     except (GpuschedError, OSError) as error:
         say_last(directory.path, str(error))

@@ -13,7 +13,7 @@ import msgspec
 
 from gpusched.engines.base import Seen, Stage
 from gpusched.interpreter import module_options
-from gpusched.model.group import Group
+from gpusched.model.group import ClusterJob
 from gpusched.model.job import Text
 
 __all__ = [
@@ -79,7 +79,7 @@ class HeadOrder(msgspec.Struct, frozen=True, kw_only=True):
     `kept`: a job that is lost, with the host that submitted it, is found again: a daemon keeps it.
     """
 
-    group: Group
+    group: ClusterJob
     job: Text | None = None
     directory: Text | None = None
     kept: bool = False
@@ -128,12 +128,12 @@ def batch_script(order: HeadOrder, name: str, output: str) -> str:
     )
 
 
-def inside(group: Group, job_id: str, node: str) -> list[str]:
+def inside(group: ClusterJob, job_id: str, node: str) -> list[str]:
     """Return what starts a node's part on `node` of the job's own."""
     return ["srun", f"--jobid={job_id}", f"--nodelist={node}", "--overlap", *_one_task(group)]
 
 
-def outside(group: Group, job_id: str) -> list[str]:
+def outside(group: ClusterJob, job_id: str) -> list[str]:
     """Return what starts a node's part on any node, once there is one: a job of its own.
 
     Of the site's words it has those that say where a job may run, and for whose account. srun refuses some of sbatch's,
@@ -198,7 +198,7 @@ def _gpus(word: str) -> int:
     return int(count) if kind.strip() == "gpu" and count.isdecimal() else 0
 
 
-def _one_task(group: Group) -> list[str]:
+def _one_task(group: ClusterJob) -> list[str]:
     """`--no-kill` and the next two: what happens to one node is nothing to the others."""
     return [
         "--nodes=1",
@@ -216,7 +216,7 @@ def _one_task(group: Group) -> list[str]:
     ]
 
 
-def _resources(group: Group) -> list[str]:
+def _resources(group: ClusterJob) -> list[str]:
     gpus = [f"--gres=gpu:{group.gpus}"] if group.gpus else []
     return [*gpus, *([f"--cpus-per-task={group.cpus}"] if group.cpus else [])]
 
