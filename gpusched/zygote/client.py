@@ -154,8 +154,10 @@ class ZygoteClient:
         None where there is none, so that another way must be taken. It takes milliseconds for each; a zygote that is
         halted is ended after 2 s, and any after 20 s.
         """
-        gates = [os.pipe2(os.O_CLOEXEC) for _ in starts]
+        gates: list[tuple[int, int]] = []
         try:
+            if not self._open_gates(gates, len(starts)):
+                return [None] * len(starts)
             answer = self._ask(starts, [theirs for theirs, _ in gates])
             if not isinstance(answer, Forked):
                 return [None] * len(starts)
@@ -169,6 +171,16 @@ class ZygoteClient:
             for gate in gates:
                 for end in gate:
                     os.close(end)
+
+    def _open_gates(self, gates: list[tuple[int, int]], number: int) -> bool:
+        """Fill `gates` with a pipe for each replica; return False where fewer files may be open."""
+        try:
+            while len(gates) < number:
+                gates.append(os.pipe2(os.O_CLOEXEC))
+        except OSError as error:
+            self._say("busy", f"{number} replicas are executed, not forked: {error.strerror} (ulimit -n)")
+            return False
+        return True
 
     def _request(self, start: Start) -> ForkRequest:
         return ForkRequest(

@@ -179,6 +179,25 @@ def test_where_too_few_files_may_be_open_what_json_was_asked_of_prints_json(
     assert told.stderr == ""
 
 
+def test_replicas_that_are_too_many_to_be_forked_at_once_are_executed(command: Command) -> None:
+    (command.home / "toy.py").write_text("pass\n")
+    (command.home / "toy.toml").write_text("""
+        name = "toy"
+        [roles.actor]
+        count = 8
+        command = ["{python}", "toy.py"]
+        [job]
+        leader = "actor"
+        preload = ["decimal"]
+    """)
+    few = Command(command.home, within=("sh", "-c", 'ulimit -n 30; exec "$@"', "sh"))
+
+    told = few.run("launch", "toy.toml", cwd=command.home)
+
+    log = (command.state / "jobs" / "toy-1" / "logs" / "supervisor.log").read_text()
+    assert (told.returncode, "8 replicas are executed, not forked: Too many open files" in log) == (0, True), log
+
+
 def test_doctor_finds_that_too_few_files_may_be_open(command: Command) -> None:
     assert command.run("run", "--num-gpus", "0", "--", "true").returncode == 0
     few = Command(command.home, within=("sh", "-c", 'ulimit -n 8; exec "$@"', "sh"))
