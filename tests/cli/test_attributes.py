@@ -2,7 +2,10 @@
 
 import os
 import resource
+import shutil
 import subprocess
+
+import pytest
 
 from tests.cli.command import Command
 from tests.cli.queue import GPUSCHED, queue, until_state
@@ -35,3 +38,16 @@ def test_a_submitter_that_started_the_daemon_leaves_nothing_of_it_to_the_next_on
     os.umask(umask)
     wanted = [f"{umask:04o}", str(resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
     assert last_lines(command, "run-2", 2) == wanted
+
+
+def test_a_nice_value_that_the_daemon_may_not_set_is_the_nearest_one_and_is_named_in_the_log(command: Command) -> None:
+    """The daemon is of a root that lacks CAP_SYS_NICE, as in containers."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None or os.nice(0) > 0:
+        pytest.skip("a lower nice value takes root, and its lack setpriv")
+    confined = ["setpriv", "--bounding-set", "-sys_nice", *GPUSCHED, "daemon", "start"]
+    subprocess.run(confined, env=command.env, check=True, capture_output=True)
+    words = [*GPUSCHED, "run", "-d", "--num-gpus", "0", "--", "nice"]
+    subprocess.run(["nice", "-n", "-10", *words], env=command.env, check=True, capture_output=True)
+
+    assert last_lines(command, "run-1", 1) == ["0"]
+    assert "the nice value -10 is not allowed here, it is 0" in command.run("logs", "run-1").stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpusched.linux import attributes as allowed
 from gpusched.linux.attributes import cpus_of_replica, current_attributes, what_is_not_allowed
 from gpusched.model.job import ProcessAttributes
 from tests.supervisor.host import Host, wait_until
@@ -84,3 +85,18 @@ def test_what_a_user_may_not_have_is_named() -> None:
 
 def test_nothing_is_missing_where_all_is_as_it_was() -> None:
     assert what_is_not_allowed(current_attributes()) == what_is_not_allowed(None) == []
+
+
+@pytest.mark.parametrize(("limit", "nearest"), [(25, -5), (resource.RLIM_INFINITY, None), (0, 0)])
+def test_of_a_nice_value_that_is_not_allowed_the_nearest_is_taken(
+    limit: int, nearest: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RLIMIT_NICE allows down to 20 less itself (getrlimit(2)); where it may not be raised a test can only claim it."""
+    if os.nice(0) != 0:
+        pytest.skip("the tests run at another nice value")
+    monkeypatch.setattr(allowed, "_has_capability", lambda _: False)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+
+    found = what_is_not_allowed(attributes(nice=-10, limits={}))
+
+    assert found == ([] if nearest is None else [f"the nice value -10 is not allowed here, it is {nearest}"])
