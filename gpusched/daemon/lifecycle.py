@@ -164,8 +164,7 @@ def order_stop(parts: DaemonState, job: Job, message: str, *, kill: bool) -> str
         return f"{job.id} has just ended"
     except HostFault:  # such as a full disk: a signal says the same, but for who sends it
         with suppress(NotFound, HostFault):
-            for _ in range(1 + kill):
-                stop(status)
+            stop(status, kill=kill)
     return f"{job.id} is stopping"
 
 

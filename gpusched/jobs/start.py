@@ -154,16 +154,18 @@ def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
             file.write(content)
 
 
-def stop(job: JobStatus) -> None:
+def stop(job: JobStatus, *, kill: bool = False) -> None:
     """Ask a job to stop: SIGTERM to its replicas, SIGKILL after its grace. A second request kills them at once.
 
+    `kill` is both requests, by signals of two kinds: two of one kind that wait for a process are one.
     It returns at once; the job's status tells when it is over. Raises NotFound if the job is over or nobody runs it.
     """
     pid = job.supervisor_pid
     if pid is None or job.state in JOB_TERMINAL or not is_alive(job):
         raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
     try:
-        os.kill(pid, signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT)[: 1 + kill]:
+            os.kill(pid, number)
         wake(pid)
     except ProcessLookupError:
         raise NotFound(f"{job.id} has just ended", "see `gpusched status`") from None

@@ -123,6 +123,18 @@ def test_every_command_answers_whatever_a_job_puts_in_the_place_of_its_files(som
     assert somebody.job(jobs[NONE])["replicas"][0]["pid"] == beside, "its neighbours are nothing to it"
 
 
+def test_a_job_whose_orders_cannot_be_written_is_killed_at_once(daemon: Daemon) -> None:
+    daemon.start()
+    for _ in range(5):  # two signals of one kind may become one, or not
+        job = daemon.shell("trap '' TERM; echo deaf; while :; do sleep 1; done", stop_grace_s=600.0)
+        until(lambda: daemon.command.run("logs", job).stdout.endswith("deaf\n"), "it ignores SIGTERM")  # noqa: B023
+        put("directory", daemon.state / "jobs" / job / "orders.jsonl")
+        daemon.command.run("stop", "--kill", job)
+        over = daemon.wait(job)
+        assert over.state is JobState.CANCELLED
+        assert "its supervisor did not obey" not in str(over.message), "it was asked twice, and killed the job itself"
+
+
 def test_what_is_odd_is_said_where_the_jobs_message_is_and_the_supervisor_writes_its_status_again(
     daemon: Daemon,
 ) -> None:
