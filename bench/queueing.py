@@ -10,15 +10,15 @@ import msgspec
 import zmq
 
 from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon
-from gpusched.cli.command_options import CommandWish
-from gpusched.cli.queue_options import QueueWish
-from gpusched.cli.submit import command_submission
 from gpusched.control.client import control_socket
 from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.store import Store
+from gpusched.jobs.command_options import CommandOptions
 from gpusched.jobs.directory import JobDirectory, complete, reserve
+from gpusched.jobs.queue_options import QueueOptions
 from gpusched.jobs.spec import JobSpec
+from gpusched.jobs.submission import command_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.settings import load_settings
@@ -30,7 +30,7 @@ Result = tuple[str, float, str, str]
 
 def submission() -> Submission:
     """Return a job that wants one of four devices for an hour."""
-    return command_submission(["sleep", "3600"], CommandWish(num_gpus="1", machine=MACHINE), QueueWish(), None)
+    return command_submission(["sleep", "3600"], CommandOptions(num_gpus="1", machine=MACHINE), QueueOptions(), None)
 
 
 def submit_many(daemon: Daemon, jobs: int) -> list[Result]:

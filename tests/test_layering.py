@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "units", "settings", "interpreter"},
+    {"errors", "units", "times", "settings", "interpreter"},
     {"model"},
     {"linux"},
     {"contract", "joining"},
@@ -18,15 +18,18 @@ LAYERS = [
     {"zygote"},
     {"supervisor"},
     {"engines", "daemon", "doctor", "export"},
+    {"render"},
     {"cli"},
     {"template"},
 ]
-WITHIN_BOTTOM = {("units", "errors"), ("settings", "errors"), ("settings", "units")}
+WITHIN_BOTTOM = {("units", "errors"), ("times", "errors"), ("settings", "errors"), ("settings", "units")}
 FOR_WORKLOADS = {"contract", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
 LIGHT_ROOMS = {
     "errors",
     "units",
+    "times",
+    "render",
     "settings",
     "model",
     "linux",

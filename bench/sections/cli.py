@@ -16,10 +16,10 @@ from typing import Final
 from bench.fresh import ROOT
 from bench.host import Daemon, running_daemon, until
 from bench.section import Figure, Goal, Missing, Row, Section
-from gpusched.cli.command_options import CommandWish
-from gpusched.cli.queue_options import QueueWish
-from gpusched.cli.submit import command_submission
 from gpusched.control.messages import Submit
+from gpusched.jobs.command_options import CommandOptions
+from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.submission import command_submission
 from tests.stand_in.library import FOUR_V100, StandIn
 
 __all__ = ["SECTION"]
@@ -89,7 +89,7 @@ def _submit(daemon: Daemon) -> None:
         daemon.client.ask(
             Submit(
                 job=command_submission(
-                    ["sleep", "3600"], CommandWish(num_gpus="1", machine=_MACHINE), QueueWish(), None
+                    ["sleep", "3600"], CommandOptions(num_gpus="1", machine=_MACHINE), QueueOptions(), None
                 )
             )
         )

@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from gpusched.engines.base import LOCAL
-from gpusched.engines.plan_options import PlanOptions
 from gpusched.errors import HostFault, UsageError
 from gpusched.interpreter import module_options
+from gpusched.jobs.plan_options import PlanOptions
 from gpusched.model.group import ClusterJob, NodeShare
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import ENGINES, Settings
@@ -285,7 +285,7 @@ def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterWish) -> N
 
 
 def _patience_s(text: str) -> int:
-    from gpusched.cli.times import parse_seconds
+    from gpusched.times import parse_seconds
 
     return max(1, min(round(parse_seconds(text, "--patience")), _DAY_S))
 

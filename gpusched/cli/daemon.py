@@ -11,8 +11,8 @@ from typing import Annotated, Final, Literal
 import typer
 
 import gpusched
-from gpusched.cli.text import printable
 from gpusched.errors import HostFault, NoDaemon, ProtocolError, UsageError
+from gpusched.render.text import printable
 from gpusched.settings import Settings, load_settings
 
 __all__ = ["daemon"]

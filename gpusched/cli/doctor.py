@@ -31,7 +31,7 @@ def doctor(
     if as_json:
         _print_json(findings)
     else:
-        from gpusched.cli.render_doctor import print_findings
+        from gpusched.render.doctor import print_findings
 
         print_findings(findings, sys.stdout)
     if any(finding.state == "error" for finding in findings):

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 
-from gpusched.cli.text import printable
-from gpusched.engines.plan_options import PlanOptions, xla_variable
+from gpusched.jobs.plan_options import PlanOptions, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.planner import document, replica_specs
+from gpusched.render.text import printable
 from gpusched.settings import Settings
 
 __all__ = ["show_dry_run"]
@@ -40,8 +40,8 @@ def show_dry_run(wish: PlanOptions, workload: Workload, settings: Settings, *, a
         }
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
         return
-    from gpusched.cli.render_plan import show_plan
     from gpusched.planner.plan_format import number
+    from gpusched.render.plan import show_plan
 
     show_plan(plan, sys.stdout)
     print(f"\nwould start now: {number(len(specs), 'process')}")

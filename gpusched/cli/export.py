@@ -10,10 +10,10 @@ import typer
 
 from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPerNode, Nodes, Site
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
-from gpusched.cli.workload_options import configured
-from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.plan_options import PlanOptions, visible_here, xla_variable
 from gpusched.errors import HostFault, UsageError
+from gpusched.jobs.plan_options import PlanOptions, visible_here, xla_variable
+from gpusched.jobs.workload_options import configured
+from gpusched.jobs.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings, machine_typed
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gpusched.cli.job_format import host_words, ready_count, ready_words
-from gpusched.cli.text import printable
 from gpusched.jobs.directory import JobDirectory, parse_report, read_job
 from gpusched.linux.regular_files import open_regular, read_tail
 from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.render.job_format import host_words, ready_count, ready_words
+from gpusched.render.text import printable
 
 __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 
@@ -86,9 +86,9 @@ def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: Stop
     from rich.console import Console
     from rich.live import Live
 
-    from gpusched.cli.chart import Curve
-    from gpusched.cli.job_format import number
-    from gpusched.cli.render_launch import Scene, draw_job
+    from gpusched.render.chart import Curve
+    from gpusched.render.job_format import number
+    from gpusched.render.launch import Scene, draw_job
 
     console = Console(highlight=False)
     unicode = console.encoding.lower().startswith("utf")
@@ -133,7 +133,7 @@ def _frame(path: Path) -> str:
 
 
 def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatus:
-    from gpusched.cli.job_format import plain_progress
+    from gpusched.render.job_format import plain_progress
     from gpusched.supervisor.restart import exit_text
 
     seen: dict[str, tuple[object, int]] = {}

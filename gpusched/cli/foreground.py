@@ -14,18 +14,18 @@ import msgspec
 import typer
 
 from gpusched import contract
-from gpusched.cli.active_python import active_python
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.cli.queue_options import QueueWish
-from gpusched.cli.screen import can_redraw
-from gpusched.cli.text import printable
 from gpusched.engines.local import Asked, commit, start_committed, stop_gently
 from gpusched.errors import HostFault, JobFailed, UsageError
+from gpusched.jobs.active_python import active_python
 from gpusched.jobs.directory import JobDirectory, last_lines
 from gpusched.jobs.nodes import learner_directory
+from gpusched.jobs.queue_options import QueueOptions
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
+from gpusched.render.screen import can_redraw
+from gpusched.render.text import printable
 from gpusched.settings import Settings
 
 __all__ = ["Words", "require_modules", "require_no_queue", "require_programs", "run_here"]
@@ -77,7 +77,7 @@ def run_here(
         raise typer.Exit(JobFailed.exit_code)
 
 
-def require_no_queue(queue: QueueWish, what: str) -> None:
+def require_no_queue(queue: QueueOptions, what: str) -> None:
     """Raise UsageError for options of the queue, which a job in the foreground does not stand in."""
     if queue.given():
         hint = f"add -d to put the job into the queue, or leave it out: without -d {what} starts now or not at all"
@@ -170,7 +170,7 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
 
         print(json.dumps(msgspec.to_builtins(status)))
         return
-    from gpusched.cli.job_format import plain_progress, span
+    from gpusched.render.job_format import plain_progress, span
     from gpusched.supervisor.restart import exit_text
 
     took = f" after {span((status.ended or time.time()) - status.created)}" if status.created else ""

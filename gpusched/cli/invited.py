@@ -9,15 +9,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.cli.active_python import with_active_python
-from gpusched.cli.text import printable
-from gpusched.cli.workload_options import Configured, configured_as
-from gpusched.cli.workloads import load_named_workload, load_workload
 from gpusched.errors import HostFault
+from gpusched.jobs.active_python import with_active_python
 from gpusched.jobs.network import require_open
+from gpusched.jobs.workload_options import Configured, configured_as
+from gpusched.jobs.workloads import load_named_workload, load_workload
 from gpusched.joining.invitation import Invitation, differences, invitation
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
+from gpusched.render.text import printable
 
 __all__ = ["workload_for"]
 

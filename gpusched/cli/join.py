@@ -12,13 +12,14 @@ import typer
 from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
 from gpusched.cli.options import Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
-from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
-from gpusched.cli.text import printable
-from gpusched.cli.workloads import complete_workload
+from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
 from gpusched.engines.local import Asked
-from gpusched.engines.plan_options import PlanOptions, visible_here
 from gpusched.errors import UsageError
+from gpusched.jobs.plan_options import PlanOptions, visible_here
+from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.workloads import complete_workload
 from gpusched.model.job import Joining
+from gpusched.render.text import printable
 from gpusched.settings import Settings, load_settings, machine_typed
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def join(
 
     Example: gpusched join tcp://10.0.0.1:5555 --key join.key --procs 16
     """
-    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
+    queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     if not detach:
         require_no_queue(queue, "a join")
     patience_s = _whole_seconds(patience)
@@ -152,15 +153,16 @@ def _run(asked: Asked, network: Joining, settings: Settings, *, as_json: bool) -
 
 
 def _queue(
-    asked: Asked, network: Joining, key: "JoinKey | None", queue: QueueWish, settings: Settings, *, as_json: bool
+    asked: Asked, network: Joining, key: "JoinKey | None", queue: QueueOptions, settings: Settings, *, as_json: bool
 ) -> None:
     """Put the actors into the queue, with a key of which the daemon will find a copy whenever their turn comes."""
     import sys
 
     from msgspec.structs import replace
 
-    from gpusched.cli.submit import submit_detached, workload_submission
+    from gpusched.cli.submitted import submit_detached
     from gpusched.jobs.network import keep_key
+    from gpusched.jobs.submission import workload_submission
 
     if key is not None:
         network = replace(network, key=str(keep_key(settings.state_dir, key)))
@@ -178,6 +180,6 @@ def _host_name() -> str:
 
 
 def _whole_seconds(patience: str) -> int:
-    from gpusched.cli.times import parse_seconds
+    from gpusched.times import parse_seconds
 
     return max(1, round(parse_seconds(patience, "--patience")))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusched.cli.active_python import with_active_python
 from gpusched.cli.cluster import (
     Address,
     ClusterWish,
@@ -25,13 +24,15 @@ from gpusched.cli.cluster import (
 )
 from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
-from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, QueueWish, Requeue, TimeLimit
-from gpusched.cli.workload_options import configured
-from gpusched.cli.workloads import complete_workload, load_workload
+from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
-from gpusched.engines.plan_options import PlanOptions, machine_meant, visible_here
 from gpusched.errors import UsageError
+from gpusched.jobs.active_python import with_active_python
+from gpusched.jobs.plan_options import PlanOptions, machine_meant, visible_here
+from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.workload_options import configured
+from gpusched.jobs.workloads import complete_workload, load_workload
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def launch(
     """
     from gpusched.jobs.expand import require_short_socket
 
-    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
+    queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     picked = with_active_python(load_workload(workload), os.environ)
     named = picked.workload
@@ -150,7 +151,7 @@ def launch(
 
 
 def _on_cluster(
-    group: "ClusterJob", queue: QueueWish, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
+    group: "ClusterJob", queue: QueueOptions, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
 ) -> None:
     from gpusched.cli.cluster import layout_words, seen_to_here, show_group
     from gpusched.model.job import ClusterJobRef
@@ -162,7 +163,8 @@ def _on_cluster(
 
     here, options, network = seen_to_here(group), msgspec.json.encode(group), ClusterJobRef(engine=group.engine)
     if detach:
-        from gpusched.cli.submit import submit_detached, workload_submission
+        from gpusched.cli.submitted import submit_detached
+        from gpusched.jobs.submission import workload_submission
 
         submit_detached(workload_submission(here, options, PlanOptions(), queue, network), settings, as_json=as_json)
         return
@@ -177,7 +179,7 @@ def _require_no_network(engine: str, *, listen: str | None, insecure: bool, watc
             raise UsageError(f"{option} is for a launch on this host, not on {engine}", f"leave {option} out")
 
 
-def _require_one_way(queue: QueueWish, *, detach: bool, dry_run: bool, watch: bool) -> None:
+def _require_one_way(queue: QueueOptions, *, detach: bool, dry_run: bool, watch: bool) -> None:
     """Raises UsageError for options that belong to another way of launching."""
     if detach and (dry_run or watch):
         raise UsageError(f"-d and {'--dry-run' if dry_run else '--watch'} exclude each other", "leave one of them out")
@@ -205,8 +207,11 @@ def _run(asked: Asked, network: "Listening | None", settings: Settings, *, watch
     run_here(asked, settings, watch=watch, as_json=as_json, words=words)
 
 
-def _queue(asked: Asked, network: "Listening | None", queue: QueueWish, settings: Settings, *, as_json: bool) -> None:
-    from gpusched.cli.submit import submit_detached, workload_submission
+def _queue(
+    asked: Asked, network: "Listening | None", queue: QueueOptions, settings: Settings, *, as_json: bool
+) -> None:
+    from gpusched.cli.submitted import submit_detached
+    from gpusched.jobs.submission import workload_submission
 
     submission = workload_submission(asked.workload, asked.options, asked.wish, queue, network)
     job = submit_detached(submission, settings, as_json=as_json)

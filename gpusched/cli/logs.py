@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.daemon_link import Link, complete_job, find_jobs
+from gpusched.cli.absent import noted
 from gpusched.cli.log_tail import LogTail, Writer
 from gpusched.errors import NotFound
+from gpusched.jobs.daemon_link import Link, complete_job, find_jobs
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def logs(
     Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
     """
     settings = load_settings(os.environ)
-    (found,) = find_jobs(settings, [job])
+    (found,) = noted(find_jobs(settings, [job]))
     if follow:
         found = _until_begun(settings, found)
     tails = _tails(found, replica, lines, as_json=as_json, final=not follow)
@@ -51,15 +52,15 @@ def logs(
             tail.show(last=True)
         return
     found = _until_over(settings, found, tails)
-    from gpusched.cli.job_format import end_line
+    from gpusched.render.job_format import end_line
 
     print(end_line(found), file=sys.stderr)
 
 
 def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
     """Return the job when it no longer waits; tell on stderr what it waits for, each time that changes."""
-    from gpusched.cli.text import printable
     from gpusched.model.status import JOB_TERMINAL, JobState
+    from gpusched.render.text import printable
 
     told = None
     while not job.replicas and job.state not in JOB_TERMINAL:
@@ -68,7 +69,7 @@ def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
             print(f"{job.id} waits: {printable(why)}", file=sys.stderr)
             told = why
         time.sleep(_QUEUE_LOOK_S)
-        (job,) = find_jobs(settings, [job.id], quiet=True)
+        (job,) = find_jobs(settings, [job.id]).jobs
     return job
 
 

@@ -15,9 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from gpusched.cli.interrupt import keep_interrupts
 from gpusched.cli.options import read_plainly
 from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.linux.interrupt import keep_interrupts
 
 __all__ = ["COMMANDS", "main"]
 
@@ -165,7 +165,7 @@ def _tell(error: GpuschedError, *, as_json: bool) -> None:
 
         print(json.dumps({"error": {"code": error.code, "message": error.message, "hint": hint}}))
     else:
-        from gpusched.cli.text import printable
+        from gpusched.render.text import printable
 
         print(f"gpusched: {printable(error.message)}", file=sys.stderr)
         if hint:

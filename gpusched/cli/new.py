@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import typer
 
 import gpusched
-from gpusched.cli.workloads import complete_workload
 from gpusched.errors import HostFault, UsageError
+from gpusched.jobs.workloads import complete_workload
 
 __all__ = ["new"]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 from gpusched.cli.options import Context, Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
-from gpusched.cli.workload_options import configured_to_plan
-from gpusched.cli.workloads import complete_workload, load_workload
-from gpusched.engines.plan_options import PlanOptions, machine_meant, visible_here, xla_variable
+from gpusched.jobs.plan_options import PlanOptions, machine_meant, visible_here, xla_variable
+from gpusched.jobs.workload_options import configured_to_plan
+from gpusched.jobs.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]
@@ -55,6 +55,6 @@ def plan(
 
         print(msgspec.json.format(msgspec.json.encode(document(found, xla_variable()))).decode())
         return
-    from gpusched.cli.render_plan import show_plan
+    from gpusched.render.plan import show_plan
 
     show_plan(found, sys.stdout)

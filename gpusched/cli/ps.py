@@ -4,9 +4,10 @@ import os
 import sys
 from typing import Annotated, Final
 
-from gpusched.cli.daemon_link import complete_job, find_jobs
+from gpusched.cli.absent import noted
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
+from gpusched.jobs.daemon_link import complete_job, find_jobs
 from gpusched.settings import load_settings
 
 __all__ = ["ps"]
@@ -34,12 +35,12 @@ def ps(
     if everything and last is not None:
         raise UsageError("--all and --last exclude each other", "give one of them")
     ended = _MOST if everything else 20 if last is None else last
-    found = find_jobs(load_settings(os.environ), jobs or (), ended)
+    found = noted(find_jobs(load_settings(os.environ), jobs or (), ended))
     if as_json:
         from gpusched.cli.queue_change import print_jobs
 
         print_jobs(found)
         return
-    from gpusched.cli.render_ps import print_table
+    from gpusched.render.ps import print_table
 
     print_table(found, sys.stdout, why=why)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from gpusched.cli.daemon_link import complete_job
 from gpusched.cli.queue_change import change
+from gpusched.jobs.daemon_link import complete_job
 
 __all__ = ["release"]
 

@@ -13,26 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.command_options import CommandWish, Fraction, Gpus, Machine, MemoryLimit, NumGpus, Processes
-from gpusched.cli.daemon_link import Link
+from gpusched.cli.command_options import Fraction, Gpus, Machine, MemoryLimit, NumGpus, Processes
 from gpusched.cli.planning import ExcludeGpus
-from gpusched.cli.queue_options import (
-    After,
-    AfterAny,
-    At,
-    Detach,
-    Grace,
-    Hold,
-    Name,
-    Priority,
-    QueueWish,
-    Requeue,
-    TimeLimit,
-    parse_grace,
-)
-from gpusched.cli.text import printable
-from gpusched.engines.plan_options import machine_meant
+from gpusched.cli.queue_options import After, AfterAny, At, Detach, Grace, Hold, Name, Priority, Requeue, TimeLimit
 from gpusched.errors import GpuschedError, HostFault, JobFailed, NoProgram, NotExecutable, UsageError
+from gpusched.jobs.command_options import CommandOptions
+from gpusched.jobs.daemon_link import Link
+from gpusched.jobs.plan_options import machine_meant
+from gpusched.jobs.queue_options import QueueOptions, parse_grace
+from gpusched.render.text import printable
 from gpusched.settings import load_settings, machine_typed, places
 
 if TYPE_CHECKING:
@@ -78,15 +67,16 @@ def run(
 
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
-    from gpusched.cli.submit import command_submission, submit_detached
+    from gpusched.cli.submitted import submit_detached
     from gpusched.jobs.start import this_process
+    from gpusched.jobs.submission import command_submission
 
-    queue = QueueWish(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
+    queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     if not detach and (as_json or requeue):
         option = "--json" if as_json else "--requeue"
         raise UsageError(f"{option} belongs to a command in the background", "add -d, or leave it out")
     settings = load_settings(os.environ)
-    wish = CommandWish(num_gpus, memory, fraction, gpus, exclude_gpus, machine_typed(machine), processes)
+    wish = CommandOptions(num_gpus, memory, fraction, gpus, exclude_gpus, machine_typed(machine), processes)
     if wish.need().devices != 0:
         wish = wish._replace(machine=machine_meant(machine, settings))
     submission = command_submission(command, wish, queue, None if detach else this_process(), parse_grace(grace))
@@ -239,14 +229,14 @@ class _Notice:
     """One line on stderr: always the latest one in a terminal, only the first one elsewhere."""
 
     def __init__(self) -> None:
-        from gpusched.cli.ansi import is_plain
+        from gpusched.render.ansi import is_plain
 
         self._live = not is_plain(sys.stderr)
         self._shown = ""
 
     def show(self, text: str) -> None:
         """Show the line."""
-        from gpusched.cli.text import cut
+        from gpusched.render.text import cut
 
         line = printable(text)
         with suppress(OSError):  # a full disk under stderr is no reason to lose one's place

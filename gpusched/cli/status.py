@@ -5,11 +5,11 @@ import sys
 from typing import Annotated, Final
 
 from gpusched.cli.options import Option
-from gpusched.cli.snapshot import Snapshot, document, reader_of
-from gpusched.cli.text import printable
 from gpusched.errors import UsageError
+from gpusched.jobs.snapshot import Snapshot, document, reader_of
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+from gpusched.render.text import printable
 from gpusched.settings import load_settings, machine_typed
 
 __all__ = ["oneline", "status"]
@@ -49,7 +49,7 @@ def status(
 
         watch_status(read, 1.0 if interval is None else interval, unicode=_unicode())
     else:
-        from gpusched.cli.render_status import print_status
+        from gpusched.render.status import print_status
 
         print_status(read(), unicode=_unicode())
 

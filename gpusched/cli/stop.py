@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gpusched.cli.daemon_link import Link, complete_job, link_to_change
-from gpusched.cli.job_files import has_jobs
 from gpusched.cli.wait import ends
 from gpusched.errors import UsageError
+from gpusched.jobs.daemon_link import Link, complete_job, link_to_change
+from gpusched.jobs.listing import has_jobs
 from gpusched.settings import load_settings
 
 __all__ = ["stop"]
@@ -56,7 +56,7 @@ def stop(
 
 def _wait(link: Link, ids: Sequence[str], over: Collection[str], *, as_json: bool) -> None:
     """Wait until the jobs have ended, and tell each; `over` had ended before. Ctrl-C is KeyboardInterrupt."""
-    from gpusched.cli.job_format import end_line
+    from gpusched.render.job_format import end_line
 
     left = set(ids)
     try:

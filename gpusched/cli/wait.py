@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.daemon_link import Link, complete_job, link_to_change
 from gpusched.errors import GpuschedError, JobFailed
+from gpusched.jobs.daemon_link import Link, complete_job, link_to_change
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def wait(
 
     Example: gpusched wait snake-4 && gpusched plan
     """
-    from gpusched.cli.job_format import end_line
     from gpusched.model.status import JobState
+    from gpusched.render.job_format import end_line
 
     deadline = None if timeout is None else time.monotonic() + _seconds(timeout)
     found = []
@@ -72,7 +72,7 @@ def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Itera
 
 
 def _seconds(text: str) -> float:
-    from gpusched.cli.times import parse_seconds
+    from gpusched.times import parse_seconds
 
     is_zero = re.fullmatch(r"0+(\.0*)?", text.strip()) is not None
     return 0.0 if is_zero else parse_seconds(text, "--timeout")

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpusched.cli.screen import Screen, can_redraw
-from gpusched.cli.snapshot import Snapshot
 from gpusched.errors import UsageError
+from gpusched.jobs.snapshot import Snapshot
 from gpusched.probe.reading import Reading
+from gpusched.render.screen import Screen, can_redraw
 
 __all__ = ["watch_status"]
 
@@ -84,7 +84,7 @@ class _View:
         if self._snapshot is None:
             body = ["reading the devices ..."]
         else:
-            from gpusched.cli.render_status import status_lines
+            from gpusched.render.status import status_lines
 
             # one column stays free: erasing the rest of a full line would take its last character
             body = status_lines(self._snapshot, max(columns - 1, 1), unicode=self._unicode)

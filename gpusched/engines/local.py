@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gpusched.engines.base import Seen, Stage
-from gpusched.engines.plan_options import PlanOptions, xla_variable
 from gpusched.errors import HostFault, NotFound
 from gpusched.jobs.directory import JobDirectory, create, read_job
+from gpusched.jobs.plan_options import PlanOptions, xla_variable
 from gpusched.jobs.spec import JobSpec
 from gpusched.linux.files import remove_tree
 from gpusched.model.job import JobShard, Network

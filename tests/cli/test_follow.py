@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.cli.chart import Curve, draw_chart
+from gpusched.render.chart import Curve, draw_chart
 from tests.cli.command import Command, until
 from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_S

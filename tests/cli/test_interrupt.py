@@ -8,7 +8,7 @@ from tests.patience import PATIENCE_S
 
 CALLBACK = """
 import os, signal
-from gpusched.cli.interrupt import keep_interrupts, raise_if_interrupted
+from gpusched.linux.interrupt import keep_interrupts, raise_if_interrupted
 
 class Callback:
     def __del__(self):

@@ -230,13 +230,13 @@ SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
 @pytest.mark.parametrize(
     ("words", "unwanted"),
     [
-        (("plan", *P3, "--json"), {*SLOW, "pynvml", "zmq", "gpusched.supervisor", "gpusched.cli.render_plan"}),
+        (("plan", *P3, "--json"), {*SLOW, "pynvml", "zmq", "gpusched.supervisor", "gpusched.render.plan"}),
         (("plan", *P3), {*SLOW, "pynvml", "zmq", "gpusched.supervisor"}),
         (("plan", "--json"), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "shutil"}),
         (("status", "--json"), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "tomllib"}),
         (("status",), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "json"}),
-        (("status", "--oneline"), {*SLOW, "pynvml", "zmq", "gpusched.cli.render_status"}),
-        (("ps", "--json"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.cli.render_ps"}),
+        (("status", "--oneline"), {*SLOW, "pynvml", "zmq", "gpusched.render.status"}),
+        (("ps", "--json"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.render.ps"}),
         (("ps", "--why", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor"}),
         (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
         (("new", "snake"), {"rich", "pynvml", "zmq", "numpy", "psutil", "hashlib"}),

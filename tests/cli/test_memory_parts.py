@@ -4,12 +4,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.cli.memory_parts import cell_widths, memory_parts
-from gpusched.cli.snapshot import Snapshot
+from gpusched.jobs.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.render.memory_parts import cell_widths, memory_parts
 
 
 def snapshot(device: Device, replicas: list[ReplicaStatus], holders: dict[int, Lease]) -> Snapshot:

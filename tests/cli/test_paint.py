@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from gpusched.cli.ansi import Text, colours_of, painted, width_of
+from gpusched.render.ansi import Text, colours_of, painted, width_of
 
 
 class Screen(io.StringIO):

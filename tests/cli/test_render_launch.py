@@ -6,9 +6,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_format import plain_progress
-from gpusched.cli.render_launch import Scene, draw_job
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import (
     ExitReason,
@@ -19,6 +16,9 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from gpusched.render.chart import draw_chart
+from gpusched.render.job_format import plain_progress
+from gpusched.render.launch import Scene, draw_job
 
 
 def replica(name: str, **known: Any) -> ReplicaStatus:

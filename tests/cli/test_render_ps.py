@@ -6,9 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpusched.cli.job_format import end_line, host_words, span, state_words
-from gpusched.cli.render_ps import draw_table
-from gpusched.cli.text import cell_width, cut
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import (
     ExitReason,
@@ -19,6 +16,9 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from gpusched.render.job_format import end_line, host_words, span, state_words
+from gpusched.render.ps import draw_table
+from gpusched.render.text import cell_width, cut
 
 NOW = 1_800_000_000.0
 

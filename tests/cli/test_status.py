@@ -415,4 +415,4 @@ def test_reading_real_devices_imports_nvml_and_nothing_else_that_is_slow(
     imported = set(result.stderr.split())
     assert "pynvml" in imported
     assert not imported & {"typer", "rich", "psutil", "zmq", "numpy", "hashlib", "gpusched.planner"}
-    assert ("gpusched.cli.render_status" in imported) is (options == [])
+    assert ("gpusched.render.status" in imported) is (options == [])

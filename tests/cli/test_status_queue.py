@@ -8,10 +8,10 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from gpusched.cli.render_status import status_lines
-from gpusched.cli.snapshot import Snapshot
+from gpusched.jobs.snapshot import Snapshot
 from gpusched.model.device import Inventory
 from gpusched.model.status import JobState, JobStatus
+from gpusched.render.status import status_lines
 from tests.cli.command import Command
 from tests.cli.queue import ONE_GPU, SLEEP, queue, until_state
 

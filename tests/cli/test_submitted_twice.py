@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.cli.command_options import CommandWish
-from gpusched.cli.daemon_link import Link
-from gpusched.cli.queue_options import QueueWish
-from gpusched.cli.submit import command_submission
 from gpusched.control.client import Client, Unanswered, control_socket, listener
 from gpusched.errors import GpuschedError, HostFault, NoDaemon
+from gpusched.jobs.command_options import CommandOptions
+from gpusched.jobs.daemon_link import Link
+from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.submission import command_submission
 from gpusched.settings import load_settings
 from tests.cli.command import Command, until
 from tests.cli.queue import jobs
@@ -98,7 +98,7 @@ def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
 
     monkeypatch.setattr(Client, "connect", lambda *_: None)
     monkeypatch.setattr(Client, "ask", answer)
-    job = command_submission(["true"], CommandWish(num_gpus="0"), QueueWish(), None)
+    job = command_submission(["true"], CommandOptions(num_gpus="0"), QueueOptions(), None)
 
     with pytest.raises(type(error), match="may have queued the job all the same"):
         Link(load_settings(command.env)).submit(job)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.cli.times import parse_moment, parse_seconds, parse_span
 from gpusched.errors import UsageError
+from gpusched.times import parse_moment, parse_seconds, parse_span
 
 NOW = dt.datetime(2026, 11, 21, 14, 30, 10).astimezone()
 

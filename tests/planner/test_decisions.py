@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from gpusched.cli.workloads import load_workload
 from gpusched.errors import UsageError
+from gpusched.jobs.workloads import load_workload
 from gpusched.model.device import Inventory
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner import Rules, plan, request_for

@@ -23,11 +23,11 @@ from gpusched.control.place import private_directory
 from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
 from gpusched.engines.local import Asked, Local
-from gpusched.engines.plan_options import PlanOptions
 from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
 from gpusched.jobs.directory import JobDirectory, complete, read_job
 from gpusched.jobs.hosts import join_key, key_directory, remove_former_keys
 from gpusched.jobs.nodes import learner_directory
+from gpusched.jobs.plan_options import PlanOptions
 from gpusched.jobs.start import guard_alive
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file

@@ -23,7 +23,6 @@ from gpusched.engines.cluster.node_recorder import announce
 from gpusched.engines.cluster.node_tasks import PER_ATTEMPT, StepSettings, steps_workload, write_order
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
 from gpusched.engines.local import Asked, Local
-from gpusched.engines.plan_options import PlanOptions
 from gpusched.engines.slurm.commands import (
     address_of,
     clear_extras,
@@ -44,6 +43,7 @@ from gpusched.engines.slurm.script import (
 from gpusched.errors import GpuschedError, HostFault, UsageError, exit_code_of
 from gpusched.jobs.directory import JobDirectory, complete, last_lines
 from gpusched.jobs.nodes import beat_file, read_node
+from gpusched.jobs.plan_options import PlanOptions
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private
 from gpusched.model.group import NodeOrder

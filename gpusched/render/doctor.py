@@ -7,9 +7,9 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from gpusched.cli.ansi import is_plain
-from gpusched.cli.text import printable
 from gpusched.doctor.facts import Finding
+from gpusched.render.ansi import is_plain
+from gpusched.render.text import printable
 
 __all__ = ["print_findings"]
 

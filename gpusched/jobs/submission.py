@@ -2,31 +2,30 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.cli.command_options import CommandWish
-from gpusched.cli.daemon_link import Link
-from gpusched.cli.queue_options import GRACE_S, QueueWish
 from gpusched.contract import outside_environment
-from gpusched.engines.plan_options import PlanOptions, visible_here, xla_variable
 from gpusched.errors import HostFault
+from gpusched.jobs.command_options import CommandOptions
+from gpusched.jobs.plan_options import PlanOptions, visible_here, xla_variable
+from gpusched.jobs.queue_options import GRACE_S, QueueOptions
 from gpusched.linux.attributes import current_attributes
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
-from gpusched.settings import Settings, places
+from gpusched.settings import places
 
-__all__ = ["command_submission", "submit_detached", "workload_submission"]
+__all__ = ["command_submission", "unencodable", "workload_submission"]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
 
 
 def workload_submission(
-    workload: Workload, options: bytes, wish: PlanOptions, queue: QueueWish, network: Network | None = None
+    workload: Workload, options: bytes, wish: PlanOptions, queue: QueueOptions, network: Network | None = None
 ) -> Submission:
     """Return the submission of a workload with its `options` (JSON), and its part in a `network`.
 
@@ -55,8 +54,8 @@ def workload_submission(
 
 def command_submission(
     command: Sequence[str],
-    wish: CommandWish,
-    queue: QueueWish,
+    wish: CommandOptions,
+    queue: QueueOptions,
     launcher: ProcessIdentity | None,
     grace_s: float = GRACE_S,
 ) -> Submission:
@@ -84,38 +83,7 @@ def command_submission(
     return _queued(submission, queue)
 
 
-def submit_detached(submission: Submission, settings: Settings, *, as_json: bool) -> str:
-    """Put a job into the queue of the daemon, which is started if there is none; print its id, or it as JSON.
-
-    Return the id.
-    """
-    with Link(settings, starts=True) as link:
-        job = link.submit(submission)
-    name = job.id
-    if as_json:
-        import msgspec
-
-        _print_taken(msgspec.json.encode(job).decode(), name)
-    else:
-        _print_taken(name, name)
-        print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
-    if submission.visible is not None:
-        print(f"gpusched: {submission.visible.variable}: no other device is taken", file=sys.stderr)
-    return name
-
-
-def _print_taken(text: str, name: str) -> None:
-    """Print what tells of a job that is in the queue. Raises HostFault, with its id, where that cannot be written."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        message = f"{name} is in the queue, and its id cannot be written: {error.strerror}"
-        raise HostFault(message, f"follow it: gpusched logs -f {name}; stop it: gpusched stop {name}") from None
-
-
-def _queued(submission: Submission, queue: QueueWish) -> Submission:
+def _queued(submission: Submission, queue: QueueOptions) -> Submission:
     return replace(
         submission,
         attributes=current_attributes() if submission.launcher is None else None,
@@ -145,18 +113,23 @@ def _from_anywhere(machine: str | None) -> str | None:
         return machine
 
 
+def unencodable(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that no message can hold, as they are no UTF-8: a submission leaves them out."""
+    return [name for name, value in environ.items() if not _is_utf8(name + value)]
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _environment() -> dict[str, str]:
     """Return this process's environment for a process that may run later, and in another directory.
 
-    What belongs to a job that this process is part of is left out, and what no message could hold: bytes that are no
-    UTF-8.
+    What belongs to a job that this process is part of is left out, and what is `unencodable`.
     """
-    whole = {}
-    for name, value in (outside_environment(os.environ) | places(os.environ)).items():
-        try:
-            (name + value).encode()
-        except UnicodeEncodeError:
-            print(f"gpusched: warning: the variable {name!a} is no UTF-8 and is left out", file=sys.stderr)
-        else:
-            whole[name] = value
-    return whole
+    whole = outside_environment(os.environ) | places(os.environ)
+    return {name: value for name, value in whole.items() if _is_utf8(name + value)}

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
-from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, JoinedHost, ReplicaState, ReplicaStatus
+from gpusched.render.text import printable
 from gpusched.units import format_seconds
 
 __all__ = [

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from gpusched.cli.ansi import Text, colours_of, painted, width_of
-from gpusched.cli.memory_parts import Part, cell_widths, memory_parts
-from gpusched.cli.snapshot import Snapshot
-from gpusched.cli.status_tables import JOB_COLOURS, job_table, process_table, wrapped
+from gpusched.jobs.snapshot import Snapshot
 from gpusched.model.device import Device
+from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.memory_parts import Part, cell_widths, memory_parts
+from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table, wrapped
 from gpusched.units import format_mib
 
 __all__ = ["print_status", "status_lines"]

@@ -10,10 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gpusched.cli.chart import draw_chart
-from gpusched.cli.job_format import decimal, network_lines, ready_words, span, whole
-from gpusched.cli.text import printable
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.render.chart import draw_chart
+from gpusched.render.job_format import decimal, network_lines, ready_words, span, whole
+from gpusched.render.text import printable
 from gpusched.supervisor.restart import exit_text
 
 __all__ = ["Scene", "draw_job"]

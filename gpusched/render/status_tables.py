@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
-from gpusched.cli.ansi import Text
-from gpusched.cli.job_format import network_lines, plain_progress, ready_words, span
-from gpusched.cli.snapshot import Snapshot
-from gpusched.cli.text import printable
+from gpusched.jobs.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+from gpusched.render.ansi import Text
+from gpusched.render.job_format import network_lines, plain_progress, ready_words, span
+from gpusched.render.text import printable
 
 __all__ = ["JOB_COLOURS", "job_table", "process_table", "wrapped"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, Self, TextIO
 
-from gpusched.cli.text import cell_width, crop, printable
+from gpusched.render.text import cell_width, crop, printable
 
 __all__ = ["Text", "colours_of", "is_plain", "painted", "width_of"]
 

@@ -4,16 +4,15 @@ Where none answers, the job directories do for what only reads; what changes a j
 """
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
-from gpusched.cli.interrupt import raise_if_interrupted
-from gpusched.cli.job_files import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, UsageError
+from gpusched.jobs.listing import has_jobs, has_queue, job_names, jobs_on_disk
+from gpusched.linux.interrupt import raise_if_interrupted
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
@@ -22,7 +21,7 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
 
-__all__ = ["Link", "complete_job", "find_jobs", "link_to_change"]
+__all__ = ["FoundJobs", "Link", "complete_job", "find_jobs", "link_to_change"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
@@ -163,23 +162,24 @@ class Link:
         return self._client
 
 
-def find_jobs(
-    settings: Settings, ids: Sequence[str] = (), ended: int = 0, *, quiet: bool = False
-) -> "tuple[JobStatus, ...]":
+class FoundJobs(NamedTuple):
+    """Jobs, and why no daemon answered where they are what the job directories show of a queue."""
+
+    jobs: "tuple[JobStatus, ...]"
+    problem: NoDaemon | None = None
+
+
+def find_jobs(settings: Settings, ids: Sequence[str] = (), ended: int = 0) -> FoundJobs:
     """Return the jobs as `Link.jobs` does; where no daemon answers, as their directories show them.
 
-    That is noted on stderr where there is a queue, of which this shows little, unless `quiet`. Raises NotFound for an
-    id that there is not, and HostFault where the state directory cannot be read.
+    Raises NotFound for an id that there is not, and HostFault where the state directory cannot be read.
     """
     try:
         with Link(settings) as link:
-            return link.jobs(ids, ended)
+            return FoundJobs(link.jobs(ids, ended))
     except NoDaemon as error:
         found = jobs_on_disk(settings, ids, ended)
-        if has_queue(settings) and not quiet:
-            print(f"gpusched: {error.message}: this is what the job directories show", file=sys.stderr)
-            print(f"  hint: {error.hint}", file=sys.stderr)
-        return found
+        return FoundJobs(found, error if has_queue(settings) else None)
 
 
 def link_to_change(settings: Settings, ids: Sequence[str]) -> Link:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from gpusched.cli.ansi import is_plain
+from gpusched.render.ansi import is_plain
 
 __all__ = ["Screen", "can_redraw"]
 

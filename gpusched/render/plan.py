@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TextIO
 
-from gpusched.cli.ansi import colours_of, painted, width_of
 from gpusched.model.plan import DevicePlan, Plan, Replica
 from gpusched.planner.plan_format import number
+from gpusched.render.ansi import colours_of, painted, width_of
 from gpusched.units import FRACTION_ONE
 
 __all__ = ["Piece", "draw_plan", "show_plan"]

@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final, TextIO
 
-from gpusched.cli.ansi import colours_of, width_of
-from gpusched.cli.job_format import span, state_words, what
-from gpusched.cli.text import cell_width, cut, printable
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+from gpusched.render.ansi import colours_of, width_of
+from gpusched.render.job_format import span, state_words, what
+from gpusched.render.text import cell_width, cut, printable
 
 __all__ = ["draw_table", "print_table"]
 
