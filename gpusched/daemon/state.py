@@ -15,9 +15,12 @@ from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.settings import Settings
 
-__all__ = ["A_FLOOD", "DaemonState"]
+__all__ = ["A_FLOOD", "MOST_FAULTS_LOGGED", "DaemonState"]
 
 _LOG: Final = logging.getLogger(__name__)
+MOST_FAULTS_LOGGED: Final = 5
+"""Most internal errors in one step of one job that are logged, each with its traceback."""
+
 A_FLOOD: Final = 4
 """Of so many submissions the times are kept, to tell a flood of them."""
 
@@ -30,8 +33,8 @@ class DaemonState:
     spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
     the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait, `hindrances` what kept
     them from it when their turn had come. `arrivals` are the times of the latest submissions. `faults`:
-    internal errors, by job and step. `kill_by`: until when a supervisor may take to kill its job; `forced`: jobs whose
-    supervisor was killed for that, with pid and start of the guard.
+    internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a supervisor may
+    take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the guard.
     """
 
     settings: Settings
@@ -52,6 +55,7 @@ class DaemonState:
     not_before: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
+    faults_logged: dict[tuple[str, str], int] = field(default_factory=dict)
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=A_FLOOD))
     kill_by: dict[str, float] = field(default_factory=dict)
     forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
@@ -73,11 +77,17 @@ class DaemonState:
         return True
 
     def note_fault(self, job_id: str, step: str, error: Exception) -> str:
-        """Log an internal error at a job once, show it until the step succeeds or the job is over; return its text."""
+        """Log an internal error at a job, show it until the step succeeds or the job is over; return its text.
+
+        It is logged where it is another one than the last, but a few times only: its text may change each time.
+        """
         text = f"internal error in {step} of {job_id}: {type(error).__name__}: {error}; see daemon.log"
         if self.faults.get((job_id, step)) != text:
             self.faults[job_id, step] = text
-            _LOG.error("%s", text, exc_info=error)
+            count = self.faults_logged[job_id, step] = self.faults_logged.get((job_id, step), 0) + 1
+            if count <= MOST_FAULTS_LOGGED:
+                last = " (further ones are not logged)" if count == MOST_FAULTS_LOGGED else ""
+                _LOG.error("%s%s", text, last, exc_info=error)
         return text
 
     def forget(self, job_id: str) -> None:
@@ -87,6 +97,7 @@ class DaemonState:
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):
             one.pop(job_id, None)
-        for fault in [key for key in self.faults if key[0] == job_id]:
-            del self.faults[fault]
+        for fault in [key for key in self.faults_logged if key[0] == job_id]:
+            del self.faults_logged[fault]
+            self.faults.pop(fault, None)
         self.changed()

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from gpusched.control.messages import Stop
+from gpusched.daemon.state import MOST_FAULTS_LOGGED, DaemonState
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 from tests.stand_in.library import ROOT
@@ -80,3 +83,20 @@ def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Dae
     daemon.ask(Stop(ids=(faulty, other)))
 
     assert {job.state for job in daemon.ended(faulty, other)} == {JobState.CANCELLED}
+
+
+def test_an_error_whose_text_changes_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    nothing = cast("Any", None)
+    state = DaemonState(settings=nothing, book=nothing, devices=nothing, starts=nothing, leases=nothing)
+
+    def fail(number: int) -> None:
+        raise ValueError(number)
+
+    for number in range(1000):
+        assert not state.contain("run-1", "the end", partial(fail, number))
+
+    assert len(caplog.records) == MOST_FAULTS_LOGGED
+    assert "further ones are not logged" in caplog.text
+    assert "ValueError: 999" in str(state.faults), "the latest is shown all the same"
+    state.forget("run-1")
+    assert (state.faults, state.faults_logged) == ({}, {})
