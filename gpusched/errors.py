@@ -16,6 +16,7 @@ It owns what an error *is*; it must not know where errors come from. Every other
     ├── HostFault                 5   driver, permissions, a missing package
     │   └── StillRuns             5   an earlier attempt of a job has not ended yet
     ├── JobFailed                 1
+    ├── TimedOut                  1   the time that was given is over; also a TimeoutError
     └── ChannelError              1
         ├── NotLaunched           1   a replica's API was used outside a launch
         ├── LearnerGone           1   the learner has ended the job
@@ -40,6 +41,7 @@ __all__ = [
     "NotNow",
     "ProtocolError",
     "StillRuns",
+    "TimedOut",
     "UsageError",
     "WorkloadError",
     "exit_code_of",
@@ -138,6 +140,12 @@ class JobFailed(GpuschedError):
     """A job ended without success."""
 
     code = "job-failed"
+
+
+class TimedOut(GpuschedError, TimeoutError):
+    """The time that was given is over; what was waited for goes on."""
+
+    code = "timed-out"
 
 
 class ChannelError(GpuschedError):

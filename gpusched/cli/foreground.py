@@ -1,26 +1,22 @@
 """A job that starts now or not at all, followed to its end in this terminal: what `launch` and `join` share."""
 
 import os
-import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import typer
 
-from gpusched import contract
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.engines.local import Asked, commit, start_committed, stop_gently
-from gpusched.errors import HostFault, JobFailed, UsageError
-from gpusched.jobs.active_python import active_python
+from gpusched.errors import JobFailed, UsageError
 from gpusched.jobs.directory import JobDirectory, last_lines
 from gpusched.jobs.nodes import learner_directory
 from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.requirements import launch_warnings
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
@@ -28,7 +24,7 @@ from gpusched.render.screen import can_redraw
 from gpusched.render.text import printable
 from gpusched.settings import Settings
 
-__all__ = ["Words", "require_modules", "require_no_queue", "require_programs", "run_here"]
+__all__ = ["Words", "require_no_queue", "run_here"]
 
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
@@ -84,45 +80,6 @@ def require_no_queue(queue: QueueOptions, what: str) -> None:
         raise UsageError(f"{' and '.join(queue.given())} belongs to a job in the queue", hint)
 
 
-def require_modules(workload: Workload) -> None:
-    """Say what to install before 33 processes say it in their logs, if they run by gpusched's own interpreter.
-
-    Raises HostFault.
-    """
-    active = active_python(os.environ)
-    if active is not None and any(active in role.command for role in workload.roles):
-        return
-    for wanted in contract.modules_to_preload(workload.preload, os.environ):
-        if not _is_installed(wanted):
-            hint = f"install what provides the module {wanted}"
-            if wanted == "tensorflow":
-                hint = "in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'"
-            raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
-
-
-def require_programs(workload: Workload) -> None:
-    """Refuse a workload whose command is no program here, before its processes fail to start. Raises HostFault."""
-    from gpusched.planner import filled_in
-
-    for role in workload.roles:
-        program = filled_in(role.command[0], sys.executable)
-        if role.count and shutil.which(program) is None:
-            there = "/" in program and Path(program).exists()
-            what = "is no program that can be executed" if there else "is no program of this host"
-            where = "" if "/" in program else ", on the PATH of this shell"
-            raise HostFault(
-                f"the workload {workload.name}: {program!r}, the command of its role {role.name}, {what}{where}",
-                f"install it, or correct the command in {workload.path or 'its workload.toml'}",
-            )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ImportError:  # the package that `module` lies in is missing
-        return False
-
-
 def _wait_for_guard(directory: JobDirectory) -> None:
     """Wait for the guard, which goes last: when launch returns, no process is left, unless one cannot be killed.
 
@@ -143,25 +100,9 @@ def _introduce(
     print(f"{directory.path.name}: {first_line or f'{count}, {where}'}")
     for line in words:
         print(line)
-    for warning in (*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)):
+    for warning in launch_warnings(plan, workload):
         print(f"warning: {printable(warning)}")
     print(f"logs: {directory.logs}", flush=True)
-
-
-def _without_hook(plan: Plan, workload: Workload) -> list[str]:
-    return [
-        f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
-        "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
-        for role in workload.roles
-        if plan.devices and role.count and (role.memory or role.devices) and contract.skips_hook(role.command)
-    ]
-
-
-def _crowded(plan: Plan) -> list[str]:
-    """A simulated machine has as many CPUs as it likes; the processes have those of this host."""
-    here = len(os.sched_getaffinity(0))
-    crowded = plan.inventory.simulated and len(plan.inventory.cpus) != here and len(plan.replicas) > here
-    return [f"{len(plan.replicas)} processes share the {here} CPUs of this host; fewer: --procs"] if crowded else []
 
 
 def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> None:

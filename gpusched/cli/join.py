@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
+from gpusched.cli.foreground import require_no_queue, run_here
 from gpusched.cli.options import Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
 from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
@@ -17,6 +17,7 @@ from gpusched.engines.local import Asked
 from gpusched.errors import UsageError
 from gpusched.jobs.plan_options import PlanOptions, visible_here
 from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.requirements import require_modules, require_programs
 from gpusched.jobs.workloads import complete_workload
 from gpusched.model.job import Joining
 from gpusched.render.text import printable

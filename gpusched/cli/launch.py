@@ -22,7 +22,7 @@ from gpusched.cli.cluster import (
     fitted_if_there,
     group_of,
 )
-from gpusched.cli.foreground import require_modules, require_no_queue, require_programs, run_here
+from gpusched.cli.foreground import require_no_queue, run_here
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
 from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
 from gpusched.engines.base import LOCAL
@@ -31,6 +31,7 @@ from gpusched.errors import UsageError
 from gpusched.jobs.active_python import with_active_python
 from gpusched.jobs.plan_options import PlanOptions, machine_meant, visible_here
 from gpusched.jobs.queue_options import QueueOptions
+from gpusched.jobs.requirements import require_modules, require_programs
 from gpusched.jobs.workload_options import configured
 from gpusched.jobs.workloads import complete_workload, load_workload
 from gpusched.settings import Settings, load_settings

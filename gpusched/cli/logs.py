@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from gpusched.cli.absent import noted
-from gpusched.cli.log_tail import LogTail, Writer
+from gpusched.cli.log_writer import Writer
 from gpusched.errors import NotFound
 from gpusched.jobs.daemon_link import Link, complete_job, find_jobs
+from gpusched.jobs.log_tail import LogTail
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gpusched.cli.wait import ends
 from gpusched.errors import UsageError
-from gpusched.jobs.daemon_link import Link, complete_job, link_to_change
+from gpusched.jobs.daemon_link import Link, complete_job, ends, link_to_change
 from gpusched.jobs.listing import has_jobs
 from gpusched.settings import load_settings
 

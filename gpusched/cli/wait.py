@@ -3,21 +3,18 @@
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusched.errors import GpuschedError, JobFailed
-from gpusched.jobs.daemon_link import Link, complete_job, link_to_change
+from gpusched.errors import JobFailed
+from gpusched.jobs.daemon_link import complete_job, ends, link_to_change
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
-    from gpusched.model.status import JobStatus
+    pass
 
-__all__ = ["ends", "wait"]
-
-_LOOK_S: Final = 2.0
+__all__ = ["wait"]
 
 
 def wait(
@@ -47,28 +44,6 @@ def wait(
         print_jobs(found)
     if any(job.state is not JobState.SUCCEEDED for job in found):
         raise typer.Exit(JobFailed.exit_code)
-
-
-def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Iterator["JobStatus"]:
-    """Yield each of the jobs when it has ended. Raises GpuschedError when `deadline` (monotonic) has passed."""
-    from gpusched.model.status import JOB_TERMINAL
-
-    left = list(dict.fromkeys(ids))
-    found = link.jobs(left)
-    while True:
-        for job in found:
-            if job.state in JOB_TERMINAL and job.id in left:
-                left.remove(job.id)
-                yield job
-        if not left:
-            return
-        rest = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
-        if rest <= 0:
-            goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
-            raise GpuschedError(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
-        found = link.ended(left[:1], rest)  # one by one, so that each end is told when it comes
-        if len(left) > 1:
-            found = link.jobs(left)
 
 
 def _seconds(text: str) -> float:

@@ -5,12 +5,12 @@ Where none answers, the job directories do for what only reads; what changes a j
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
-from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, UsageError
+from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, TimedOut, UsageError
 from gpusched.jobs.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.linux.interrupt import raise_if_interrupted
 from gpusched.settings import Settings, load_settings
@@ -21,12 +21,13 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
 
-__all__ = ["FoundJobs", "Link", "complete_job", "find_jobs", "link_to_change"]
+__all__ = ["FoundJobs", "Link", "complete_job", "ends", "find_jobs", "link_to_change"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _SUBMITTED_AGAIN_S: Final = 5.0
 _COMPLETION_S: Final = 0.4
+_ANSWER_S: Final = 2.0
 _LONGEST_ID: Final = 128
 
 SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
@@ -191,6 +192,28 @@ def link_to_change(settings: Settings, ids: Sequence[str]) -> Link:
     if ids and not known:
         raise NotFound(f"there is no job {ids[0]}", "see `gpusched ps --all`")
     return Link(settings, starts=known, lasting=True)
+
+
+def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Iterator["JobStatus"]:
+    """Yield each of the jobs when it has ended. Raises TimedOut when `deadline` (monotonic) has passed."""
+    from gpusched.model.status import JOB_TERMINAL
+
+    left = list(dict.fromkeys(ids))
+    found = link.jobs(left)
+    while True:
+        for job in found:
+            if job.state in JOB_TERMINAL and job.id in left:
+                left.remove(job.id)
+                yield job
+        if not left:
+            return
+        rest = _ANSWER_S if deadline is None else min(_ANSWER_S, deadline - time.monotonic())
+        if rest <= 0:
+            goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
+            raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
+        found = link.ended(left[:1], rest)  # one by one, so that each end is told when it comes
+        if len(left) > 1:
+            found = link.jobs(left)
 
 
 def _perhaps_queued(error: GpuschedError) -> GpuschedError:

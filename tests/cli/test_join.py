@@ -341,7 +341,7 @@ def test_a_learner_whose_workload_here_takes_no_actors_of_other_hosts_is_not_joi
         (("tcp://127.0.0.1:5555", "--key", "no.key"), 4, "there is no key file no.key"),
         (("tcp://127.0.0.1:5555", "--key", "open.key"), 2, "chmod 600 open.key"),
         (("tcp://127.0.0.1:5555", "--key", "odd.key"), 2, "no key file of gpusched"),
-        (("tcp://127.0.0.1:5555", "--key", "odd.key", "--patience", "7"), 2, "--patience"),
+        (("tcp://127.0.0.1:5555", "--key", "odd.key", "--patience", "7x"), 2, "--patience"),
         (("tcp://127.0.0.1:5555", "--key", "odd.key", "--hold"), 2, "add -d"),
     ],
 )

@@ -22,9 +22,9 @@ def failing(honest: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 for module, function in (
-    (queue, "is_forsaken"),
+    (queue, "launcher_exited"),
     (scheduler, "plan_for"),
-    (lifecycle, "is_worked_on"),
+    (lifecycle, "has_live_processes"),
     (recovery, "known_status"),
 ):
     setattr(module, function, failing(getattr(module, function), function))

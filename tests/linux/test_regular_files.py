@@ -9,11 +9,12 @@ from typing import Any, Final
 import pytest
 
 from gpusched.cli.follow import _frame, _new_reports
-from gpusched.cli.log_tail import LogTail, Writer
+from gpusched.cli.log_writer import Writer
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.jobs.directory import JobDirectory, last_lines, last_progress, read_job
 from gpusched.jobs.guard_lock import has_begun, read_nonce
 from gpusched.jobs.hosts import with_joined
+from gpusched.jobs.log_tail import LogTail
 from gpusched.jobs.nodes import merge_node_status
 from gpusched.jobs.orders import StopOrder, give, read_new
 from gpusched.jobs.start import cancel_start, guard_alive, prepare, spawn

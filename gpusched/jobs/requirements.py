@@ -1,0 +1,75 @@
+"""What a workload needs of this host, checked before 33 processes fail without it."""
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpusched import contract
+from gpusched.errors import HostFault
+from gpusched.jobs.active_python import active_python
+from gpusched.model.plan import Plan
+from gpusched.model.workload import Workload
+
+__all__ = ["launch_warnings", "require_modules", "require_programs"]
+
+
+def launch_warnings(plan: Plan, workload: Workload) -> list[str]:
+    """Return what a person should know of a launch of this plan."""
+    return [*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)]
+
+
+def require_modules(workload: Workload) -> None:
+    """Say what to install before 33 processes say it in their logs, if they run by gpusched's own interpreter.
+
+    Raises HostFault.
+    """
+    active = active_python(os.environ)
+    if active is not None and any(active in role.command for role in workload.roles):
+        return
+    for wanted in contract.modules_to_preload(workload.preload, os.environ):
+        if not _is_installed(wanted):
+            hint = f"install what provides the module {wanted}"
+            if wanted == "tensorflow":
+                hint = "in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'"
+            raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
+
+
+def require_programs(workload: Workload) -> None:
+    """Refuse a workload whose command is no program here, before its processes fail to start. Raises HostFault."""
+    from gpusched.planner import filled_in
+
+    for role in workload.roles:
+        program = filled_in(role.command[0], sys.executable)
+        if role.count and shutil.which(program) is None:
+            there = "/" in program and Path(program).exists()
+            what = "is no program that can be executed" if there else "is no program of this host"
+            where = "" if "/" in program else ", on the PATH of this shell"
+            raise HostFault(
+                f"the workload {workload.name}: {program!r}, the command of its role {role.name}, {what}{where}",
+                f"install it, or correct the command in {workload.path or 'its workload.toml'}",
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # the package that `module` lies in is missing
+        return False
+
+
+def _without_hook(plan: Plan, workload: Workload) -> list[str]:
+    return [
+        f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
+        "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
+        for role in workload.roles
+        if plan.devices and role.count and (role.memory or role.devices) and contract.skips_hook(role.command)
+    ]
+
+
+def _crowded(plan: Plan) -> list[str]:
+    """A simulated machine has as many CPUs as it likes; the processes have those of this host."""
+    here = len(os.sched_getaffinity(0))
+    crowded = plan.inventory.simulated and len(plan.inventory.cpus) != here and len(plan.replicas) > here
+    return [f"{len(plan.replicas)} processes share the {here} CPUs of this host; fewer: --procs"] if crowded else []
