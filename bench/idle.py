@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.host import Daemon, arguments, cpu_s, memory_mb, print_results, running_daemon, until
-from gpusched.jobs.directory import JobDirectory
+from gpusched.execution.directory import JobDirectory
 from gpusched.linux.processes import parent
 from gpusched.model.status import JobState, ReplicaState
 from tests.stand_in.library import FOUR_V100, StandIn

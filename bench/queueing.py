@@ -14,11 +14,11 @@ from gpusched.control.client import control_socket
 from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
 from gpusched.daemon.job import Attempt, Job
 from gpusched.daemon.store import Store
-from gpusched.jobs.command_options import CommandOptions
-from gpusched.jobs.directory import JobDirectory, complete, reserve
-from gpusched.jobs.queue_options import QueueOptions
-from gpusched.jobs.spec import JobSpec
-from gpusched.jobs.submission import command_submission
+from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.directory import JobDirectory, complete, reserve
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.spec import JobSpec
+from gpusched.execution.submission import command_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.settings import load_settings

@@ -17,9 +17,9 @@ from bench.fresh import ROOT
 from bench.host import Daemon, running_daemon, until
 from bench.section import Figure, Goal, Missing, Row, Section
 from gpusched.control.messages import Submit
-from gpusched.jobs.command_options import CommandOptions
-from gpusched.jobs.queue_options import QueueOptions
-from gpusched.jobs.submission import command_submission
+from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.submission import command_submission
 from tests.stand_in.library import FOUR_V100, StandIn
 
 __all__ = ["SECTION"]

@@ -15,11 +15,11 @@ from typing import Final
 
 from gpusched.cli.group_witness import GroupWitness
 from gpusched.errors import GpuschedError
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.guard_lock import has_begun
-from gpusched.jobs.orders import Order, PassedOnOrder, StopOrder, give
-from gpusched.jobs.relatives import is_supervisor_above
-from gpusched.jobs.start import guard_alive
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.guard_lock import has_begun
+from gpusched.execution.orders import Order, PassedOnOrder, StopOrder, give
+from gpusched.execution.relatives import is_supervisor_above
+from gpusched.execution.start import guard_alive
 from gpusched.linux.processes import descendants, halted, inherited, start_time
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 

@@ -11,8 +11,8 @@ import typer
 
 from gpusched.engines.base import LOCAL
 from gpusched.errors import HostFault, UsageError
+from gpusched.execution.plan_options import PlanOptions
 from gpusched.interpreter import module_options
-from gpusched.jobs.plan_options import PlanOptions
 from gpusched.model.group import ClusterJob, NodeShare
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import ENGINES, Settings
@@ -145,7 +145,7 @@ def group_of(
 ) -> ClusterJob:
     """Return the workload spread over the cluster's nodes. Raises UsageError, NeverFits, HostFault."""
     from gpusched.engines.cluster.layout import lay_out
-    from gpusched.jobs.hosts import learner_role
+    from gpusched.execution.hosts import learner_role
     from gpusched.planner import Rules
     from gpusched.units import parse_mib
 

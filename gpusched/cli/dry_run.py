@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 
-from gpusched.jobs.plan_options import PlanOptions, xla_variable
+from gpusched.execution.plan_options import PlanOptions, xla_variable
 from gpusched.model.plan import Plan, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.planner import document, replica_specs
@@ -52,8 +52,8 @@ def show_dry_run(wish: PlanOptions, workload: Workload, settings: Settings, *, a
 
 def _plan(wish: PlanOptions, workload: Workload, settings: Settings) -> Plan:
     """Return the plan that a launch would follow, beside what others hold: also of a machine that is not here."""
-    from gpusched.jobs.known_leases import running_leases
-    from gpusched.jobs.lease_usage import current_leases
+    from gpusched.execution.known_leases import running_leases
+    from gpusched.execution.lease_usage import current_leases
     from gpusched.leases.directory import lease_directory
 
     inventory, saved = wish.look(settings)

@@ -11,9 +11,9 @@ import typer
 from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPerNode, Nodes, Site
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
 from gpusched.errors import HostFault, UsageError
-from gpusched.jobs.plan_options import PlanOptions, visible_here, xla_variable
-from gpusched.jobs.workload_options import configured
-from gpusched.jobs.workloads import complete_workload, load_workload
+from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
+from gpusched.execution.workload_options import configured
+from gpusched.execution.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings, machine_typed
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _manifests(kind: Kind, what: "Exported", share: "ShareResource", keys: str |
         return compose(what)
     written = kubernetes(what, share, keys)
     if keys is not None:
-        from gpusched.jobs.network import make_keys
+        from gpusched.execution.network import make_keys
 
         make_keys(Path(keys), what.name)
     return written

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gpusched.jobs.directory import JobDirectory, parse_report, read_job
+from gpusched.execution.directory import JobDirectory, parse_report, read_job
 from gpusched.linux.regular_files import open_regular, read_tail
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.render.job_format import host_words, ready_count, ready_words

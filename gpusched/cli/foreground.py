@@ -13,10 +13,10 @@ import typer
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.engines.local import Asked, commit, start_committed, stop_gently
 from gpusched.errors import JobFailed, UsageError
-from gpusched.jobs.directory import JobDirectory, last_lines
-from gpusched.jobs.nodes import learner_directory
-from gpusched.jobs.queue_options import QueueOptions
-from gpusched.jobs.requirements import launch_warnings
+from gpusched.execution.directory import JobDirectory, last_lines
+from gpusched.execution.nodes import learner_directory
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.requirements import launch_warnings
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus
 from gpusched.model.workload import Workload
@@ -49,8 +49,8 @@ def run_here(
 
     `first_line`: what is started, where the plan for this host does not tell.
     """
-    from gpusched.jobs.expand import job_socket
-    from gpusched.jobs.learner_socket import remove_socket
+    from gpusched.execution.expand import job_socket
+    from gpusched.execution.learner_socket import remove_socket
 
     with ExitStack() as until_the_end:
         job = commit(asked, settings)

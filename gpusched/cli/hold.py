@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gpusched.cli.queue_change import change
-from gpusched.jobs.daemon_link import complete_job
+from gpusched.execution.daemon_link import complete_job
 
 __all__ = ["hold"]
 

@@ -10,10 +10,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.errors import HostFault
-from gpusched.jobs.active_python import with_active_python
-from gpusched.jobs.network import require_open
-from gpusched.jobs.workload_options import Configured, configured_as
-from gpusched.jobs.workloads import load_named_workload, load_workload
+from gpusched.execution.active_python import with_active_python
+from gpusched.execution.network import require_open
+from gpusched.execution.workload_options import Configured, configured_as
+from gpusched.execution.workloads import load_named_workload, load_workload
 from gpusched.joining.invitation import Invitation, differences, invitation
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role

@@ -15,16 +15,16 @@ from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
 from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
 from gpusched.engines.local import Asked
 from gpusched.errors import UsageError
-from gpusched.jobs.plan_options import PlanOptions, visible_here
-from gpusched.jobs.queue_options import QueueOptions
-from gpusched.jobs.requirements import require_modules, require_programs
-from gpusched.jobs.workloads import complete_workload
+from gpusched.execution.plan_options import PlanOptions, visible_here
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.requirements import require_modules, require_programs
+from gpusched.execution.workloads import complete_workload
 from gpusched.model.job import Joining
 from gpusched.render.text import printable
 from gpusched.settings import Settings, load_settings, machine_typed
 
 if TYPE_CHECKING:
-    from gpusched.jobs.directory import JobDirectory
+    from gpusched.execution.directory import JobDirectory
     from gpusched.joining.invitation import Invited
     from gpusched.joining.keys import JoinKey
     from gpusched.model.plan import Plan
@@ -115,7 +115,7 @@ def join(
 
 def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":
     """Return the key to ask with, None to ask without one. Raises UsageError, NotFound, HostFault."""
-    from gpusched.jobs.network import require_keys_or_loopback
+    from gpusched.execution.network import require_keys_or_loopback
     from gpusched.joining.keys import read_join_key
     from gpusched.joining.tcp import Tcp
 
@@ -162,8 +162,8 @@ def _queue(
     from msgspec.structs import replace
 
     from gpusched.cli.submitted import submit_detached
-    from gpusched.jobs.network import keep_key
-    from gpusched.jobs.submission import workload_submission
+    from gpusched.execution.network import keep_key
+    from gpusched.execution.submission import workload_submission
 
     if key is not None:
         network = replace(network, key=str(keep_key(settings.state_dir, key)))

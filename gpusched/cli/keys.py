@@ -146,7 +146,7 @@ def _row(directory: Path, key: "Listed") -> _Row:
 
 def _all(settings: Settings) -> list[Path]:
     """Return the directories of the jobs that have keys, those that came first before the others."""
-    from gpusched.jobs.hosts import KEYS
+    from gpusched.execution.hosts import KEYS
     from gpusched.joining.keys import SERVER
 
     found = (settings.state_dir / "jobs").glob(f"*/{KEYS}/{SERVER}")
@@ -155,7 +155,7 @@ def _all(settings: Settings) -> list[Path]:
 
 def _directory(settings: Settings, job: str) -> Path:
     """Return the directory of a job's keys. Raises NotFound, with what to do, for a job that has none."""
-    from gpusched.jobs.hosts import KEYS
+    from gpusched.execution.hosts import KEYS
     from gpusched.joining.keys import SERVER
 
     directory = settings.state_dir / "jobs" / job

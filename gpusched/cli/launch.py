@@ -28,12 +28,12 @@ from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, 
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
 from gpusched.errors import UsageError
-from gpusched.jobs.active_python import with_active_python
-from gpusched.jobs.plan_options import PlanOptions, machine_meant, visible_here
-from gpusched.jobs.queue_options import QueueOptions
-from gpusched.jobs.requirements import require_modules, require_programs
-from gpusched.jobs.workload_options import configured
-from gpusched.jobs.workloads import complete_workload, load_workload
+from gpusched.execution.active_python import with_active_python
+from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.requirements import require_modules, require_programs
+from gpusched.execution.workload_options import configured
+from gpusched.execution.workloads import complete_workload, load_workload
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def launch(
 
     Example: gpusched launch snake --procs 4 --network small
     """
-    from gpusched.jobs.expand import require_short_socket
+    from gpusched.execution.expand import require_short_socket
 
     queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
@@ -165,7 +165,7 @@ def _on_cluster(
     here, options, network = seen_to_here(group), msgspec.json.encode(group), ClusterJobRef(engine=group.engine)
     if detach:
         from gpusched.cli.submitted import submit_detached
-        from gpusched.jobs.submission import workload_submission
+        from gpusched.execution.submission import workload_submission
 
         submit_detached(workload_submission(here, options, PlanOptions(), queue, network), settings, as_json=as_json)
         return
@@ -212,7 +212,7 @@ def _queue(
     asked: Asked, network: "Listening | None", queue: QueueOptions, settings: Settings, *, as_json: bool
 ) -> None:
     from gpusched.cli.submitted import submit_detached
-    from gpusched.jobs.submission import workload_submission
+    from gpusched.execution.submission import workload_submission
 
     submission = workload_submission(asked.workload, asked.options, asked.wish, queue, network)
     job = submit_detached(submission, settings, as_json=as_json)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault, UsageError
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.hosts import join_key, learner_role
-from gpusched.jobs.network import require_keys_or_loopback, require_open
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.hosts import join_key, learner_role
+from gpusched.execution.network import require_keys_or_loopback, require_open
 from gpusched.joining.tcp import Tcp, reachable
 from gpusched.model.job import Listening
 from gpusched.model.plan import Plan

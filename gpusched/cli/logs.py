@@ -12,8 +12,8 @@ import typer
 from gpusched.cli.absent import noted
 from gpusched.cli.log_writer import Writer
 from gpusched.errors import NotFound
-from gpusched.jobs.daemon_link import Link, complete_job, find_jobs
-from gpusched.jobs.log_tail import LogTail
+from gpusched.execution.daemon_link import Link, complete_job, find_jobs
+from gpusched.execution.log_tail import LogTail
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
 
 def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) -> "JobStatus":
     """Show what is written until the job has ended, as its own directory tells; the daemon may come and go."""
-    from gpusched.jobs.directory import read_job
+    from gpusched.execution.directory import read_job
     from gpusched.model.status import JOB_TERMINAL
 
     while True:

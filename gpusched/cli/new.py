@@ -13,7 +13,7 @@ import typer
 
 import gpusched
 from gpusched.errors import HostFault, UsageError
-from gpusched.jobs.workloads import complete_workload
+from gpusched.execution.workloads import complete_workload
 
 __all__ = ["new"]
 

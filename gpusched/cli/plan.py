@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 from gpusched.cli.options import Context, Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
-from gpusched.jobs.plan_options import PlanOptions, machine_meant, visible_here, xla_variable
-from gpusched.jobs.workload_options import configured_to_plan
-from gpusched.jobs.workloads import complete_workload, load_workload
+from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here, xla_variable
+from gpusched.execution.workload_options import configured_to_plan
+from gpusched.execution.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings
 
 __all__ = ["plan"]

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from gpusched.cli.absent import noted
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
-from gpusched.jobs.daemon_link import complete_job, find_jobs
+from gpusched.execution.daemon_link import complete_job, find_jobs
 from gpusched.settings import load_settings
 
 __all__ = ["ps"]

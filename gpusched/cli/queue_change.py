@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpusched.jobs.daemon_link import link_to_change
+from gpusched.execution.daemon_link import link_to_change
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:

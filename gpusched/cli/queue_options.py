@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpusched.jobs.daemon_link import complete_job
+from gpusched.execution.daemon_link import complete_job
 
 __all__ = [
     "After",

@@ -17,10 +17,10 @@ from gpusched.cli.command_options import Fraction, Gpus, Machine, MemoryLimit, N
 from gpusched.cli.planning import ExcludeGpus
 from gpusched.cli.queue_options import After, AfterAny, At, Detach, Grace, Hold, Name, Priority, Requeue, TimeLimit
 from gpusched.errors import GpuschedError, HostFault, JobFailed, NoProgram, NotExecutable, UsageError
-from gpusched.jobs.command_options import CommandOptions
-from gpusched.jobs.daemon_link import Link
-from gpusched.jobs.plan_options import machine_meant
-from gpusched.jobs.queue_options import QueueOptions, parse_grace
+from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.plan_options import machine_meant
+from gpusched.execution.queue_options import QueueOptions, parse_grace
 from gpusched.render.text import printable
 from gpusched.settings import load_settings, machine_typed, places
 
@@ -68,8 +68,8 @@ def run(
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
     from gpusched.cli.submitted import submit_detached
-    from gpusched.jobs.start import this_process
-    from gpusched.jobs.submission import command_submission
+    from gpusched.execution.start import this_process
+    from gpusched.execution.submission import command_submission
 
     queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
     if not detach and (as_json or requeue):
@@ -133,9 +133,9 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
     job another turn, unless somebody asked us to end meanwhile.
     """
     from gpusched.cli.attached import Attached, exit_code, signals_kept
-    from gpusched.jobs.directory import JobDirectory, as_lost, last_lines
-    from gpusched.jobs.guard_lock import has_begun, read_nonce
-    from gpusched.jobs.start import spawn
+    from gpusched.execution.directory import JobDirectory, as_lost, last_lines
+    from gpusched.execution.guard_lock import has_begun, read_nonce
+    from gpusched.execution.start import spawn
     from gpusched.model.status import JOB_TERMINAL
 
     directory = JobDirectory(Path(job.run_dir))

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
-from gpusched.jobs.snapshot import Snapshot, document, reader_of
+from gpusched.execution.snapshot import Snapshot, document, reader_of
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.text import printable

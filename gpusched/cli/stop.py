@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from gpusched.errors import UsageError
-from gpusched.jobs.daemon_link import Link, complete_job, ends, link_to_change
-from gpusched.jobs.listing import has_jobs
+from gpusched.execution.daemon_link import Link, complete_job, ends, link_to_change
+from gpusched.execution.listing import has_jobs
 from gpusched.settings import load_settings
 
 __all__ = ["stop"]

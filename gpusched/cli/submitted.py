@@ -4,8 +4,8 @@ import os
 import sys
 
 from gpusched.errors import HostFault
-from gpusched.jobs.daemon_link import Link
-from gpusched.jobs.submission import unencodable
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.submission import unencodable
 from gpusched.model.job import Submission
 from gpusched.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusched.errors import JobFailed
-from gpusched.jobs.daemon_link import complete_job, ends, link_to_change
+from gpusched.execution.daemon_link import complete_job, ends, link_to_change
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gpusched.errors import UsageError
-from gpusched.jobs.snapshot import Snapshot
+from gpusched.execution.snapshot import Snapshot
 from gpusched.probe.reading import Reading
 from gpusched.render.screen import Screen, can_redraw
 

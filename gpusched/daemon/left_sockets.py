@@ -4,8 +4,8 @@ from contextlib import suppress
 from typing import Final
 
 from gpusched.daemon.state import DaemonState
-from gpusched.jobs.expand import job_socket
-from gpusched.jobs.learner_socket import remove_socket
+from gpusched.execution.expand import job_socket
+from gpusched.execution.learner_socket import remove_socket
 
 __all__ = ["remove_left_sockets"]
 

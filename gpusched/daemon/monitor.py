@@ -9,8 +9,8 @@ from gpusched.daemon.job_status import current_status
 from gpusched.daemon.overrun import Overruns
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
-from gpusched.jobs.lease_usage import current_leases
-from gpusched.jobs.orders import give
+from gpusched.execution.lease_usage import current_leases
+from gpusched.execution.orders import give
 from gpusched.model.device import Inventory
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.probe.nvml_events import NvmlEvents

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from gpusched.daemon.starter import Spawn
-from gpusched.jobs.directory import JobDirectory
+from gpusched.execution.directory import JobDirectory
 
 __all__ = ["raise_limit", "under_limit"]
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gpusched.jobs.orders import OverrunOrder
+from gpusched.execution.orders import OverrunOrder
 from gpusched.model.device import Device, Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JobStatus, ReplicaState

@@ -16,8 +16,8 @@ from gpusched.daemon.plans import needs_devices
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.jobs.known_leases import with_known
-from gpusched.jobs.lease_usage import current_leases
+from gpusched.execution.known_leases import with_known
+from gpusched.execution.lease_usage import current_leases
 from gpusched.leases.directory import LeaseDirectory, leases_of_plan
 from gpusched.linux.processes import start_time
 from gpusched.model.device import Inventory

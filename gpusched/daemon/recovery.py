@@ -24,10 +24,10 @@ from gpusched.daemon.lifecycle import (
     queue_again,
 )
 from gpusched.daemon.state import DaemonState
-from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, read_job
-from gpusched.jobs.guard_lock import has_begun
-from gpusched.jobs.known_leases import leases_of_spec
-from gpusched.jobs.start import guard_alive
+from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, read_job
+from gpusched.execution.guard_lock import has_begun
+from gpusched.execution.known_leases import leases_of_spec
+from gpusched.execution.start import guard_alive
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Adoption", "reconcile"]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gpusched.errors import HostFault
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.start import spawn, write_environ
 from gpusched.interpreter import own_command
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.start import spawn, write_environ
 
 __all__ = ["Spawn", "starter"]
 

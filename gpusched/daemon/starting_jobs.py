@@ -19,10 +19,10 @@ import msgspec
 
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
-from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, complete
-from gpusched.jobs.expand import job_spec
-from gpusched.jobs.network import prepare_network
-from gpusched.jobs.start import cancel_start, prepare
+from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, complete
+from gpusched.execution.expand import job_spec
+from gpusched.execution.network import prepare_network
+from gpusched.execution.start import cancel_start, prepare
 from gpusched.leases.directory import LeaseDirectory, LeaseHandle, leases_of_plan
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings

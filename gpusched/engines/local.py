@@ -17,9 +17,9 @@ import msgspec
 
 from gpusched.engines.base import Seen, Stage
 from gpusched.errors import HostFault, NotFound
-from gpusched.jobs.directory import JobDirectory, create, read_job
-from gpusched.jobs.plan_options import PlanOptions, xla_variable
-from gpusched.jobs.spec import JobSpec
+from gpusched.execution.directory import JobDirectory, create, read_job
+from gpusched.execution.plan_options import PlanOptions, xla_variable
+from gpusched.execution.spec import JobSpec
 from gpusched.linux.files import remove_tree
 from gpusched.model.job import JobShard, Network
 from gpusched.model.plan import Plan
@@ -84,7 +84,7 @@ class Local:
 
     def cancel(self, *, kill: bool) -> bool:
         """Ask its supervisor to end it."""
-        from gpusched.jobs.orders import StopOrder, give
+        from gpusched.execution.orders import StopOrder, give
 
         try:
             give(self.status(), StopOrder(kill=kill))
@@ -102,8 +102,8 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
     and HostFault. The devices are read before: a driver that hangs holds up nobody else.
     """
     from gpusched.control.place import private_directory
-    from gpusched.jobs.known_leases import running_leases
-    from gpusched.jobs.lease_usage import current_leases
+    from gpusched.execution.known_leases import running_leases
+    from gpusched.execution.lease_usage import current_leases
     from gpusched.leases.directory import lease_directory, leases_of_plan
     from gpusched.planner import numbered_from
 
@@ -131,12 +131,12 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
 
     A directory in which that could not be left, as on a full disk, is removed.
     """
-    from gpusched.jobs.start import start
+    from gpusched.execution.start import start
 
     directory, plan, hold, made = job
     try:
         if asked.network is not None:
-            from gpusched.jobs.network import prepare_network
+            from gpusched.execution.network import prepare_network
 
             prepare_network(directory, asked.workload.name, asked.options, asked.network)
         start(directory, _spec(directory, asked, plan, settings), os.environ | places(os.environ))
@@ -151,7 +151,7 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
 
 
 def _called_off(directory: JobDirectory) -> bool:
-    from gpusched.jobs.start import cancel_start
+    from gpusched.execution.start import cancel_start
 
     try:
         return cancel_start(directory)
@@ -161,8 +161,8 @@ def _called_off(directory: JobDirectory) -> bool:
 
 def stop_gently(directory: JobDirectory) -> None:
     """Ask a job's supervisor to stop it; a second request kills. Raises HostFault."""
-    from gpusched.jobs.orders import StopOrder, give
-    from gpusched.jobs.start import stop
+    from gpusched.execution.orders import StopOrder, give
+    from gpusched.execution.start import stop
 
     status = read_job(directory.path)
     with suppress(NotFound):  # it has just ended by itself
@@ -173,8 +173,8 @@ def stop_gently(directory: JobDirectory) -> None:
 
 
 def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings) -> JobSpec:
-    from gpusched.jobs.expand import job_spec
-    from gpusched.jobs.start import this_process
+    from gpusched.execution.expand import job_spec
+    from gpusched.execution.start import this_process
 
     return job_spec(
         directory,

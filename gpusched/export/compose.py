@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from gpusched import contract
+from gpusched.execution.hosts import learner_role
 from gpusched.export.manifest import (
     RUN_DIR,
     Exported,
@@ -18,7 +19,6 @@ from gpusched.export.manifest import (
     specs,
     word,
 )
-from gpusched.jobs.hosts import learner_role
 from gpusched.model.plan import Replica, ReplicaSpec
 
 __all__ = ["compose"]

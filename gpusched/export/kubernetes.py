@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gpusched import contract
 from gpusched.errors import UsageError
+from gpusched.execution.hosts import FIRST_KEY, learner_role
 from gpusched.export.manifest import (
     RUN_DIR,
     Exported,
@@ -26,7 +27,6 @@ from gpusched.export.manifest import (
     specs,
     word,
 )
-from gpusched.jobs.hosts import FIRST_KEY, learner_role
 from gpusched.joining.keys import ALLOWED, SERVER
 from gpusched.model.plan import Replica
 from gpusched.units import fraction_of

@@ -6,7 +6,7 @@ Numbers only: it must not know terminals or colours.
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
-from gpusched.jobs.snapshot import Snapshot, is_of
+from gpusched.execution.snapshot import Snapshot, is_of
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.jobs.snapshot import Snapshot
+from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.memory_parts import Part, cell_widths, memory_parts

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.jobs.snapshot import Snapshot
+from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState

@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 
-from gpusched.jobs.guard_lock import BEGUN
-from gpusched.jobs.relatives import outliving
+from gpusched.execution.guard_lock import BEGUN
+from gpusched.execution.relatives import outliving
 from gpusched.leases.locks import GrantError, LockHeldError, take_over
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import (
@@ -209,8 +209,8 @@ def _remove_socket(path: str) -> None:
     """Remove what a killed learner left; a supervisor that ended by itself has done so."""
     from pathlib import Path
 
-    from gpusched.jobs.directory import JobDirectory
-    from gpusched.jobs.learner_socket import remove_own_socket
+    from gpusched.execution.directory import JobDirectory
+    from gpusched.execution.learner_socket import remove_own_socket
 
     remove_own_socket(JobDirectory(Path(path)))
 
@@ -221,7 +221,7 @@ def _last_word(path: str, supervisor: int, status: int) -> None:
     from pathlib import Path
 
     from gpusched.errors import HostFault
-    from gpusched.jobs.directory import JobDirectory, as_lost
+    from gpusched.execution.directory import JobDirectory, as_lost
     from gpusched.model.status import JOB_TERMINAL
 
     code = os.waitstatus_to_exitcode(status)

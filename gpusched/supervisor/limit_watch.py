@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.contract import HOOK_DIRECTORY, skips_hook
+from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
-from gpusched.jobs.spec import JobSpec
 from gpusched.linux.processes import below
 from gpusched.supervisor.events import Overrun
 from gpusched.supervisor.machine import ReplicaRun

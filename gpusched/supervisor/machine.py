@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.jobs.spec import JobSpec
+from gpusched.execution.spec import JobSpec
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (

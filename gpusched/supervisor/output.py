@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.spec import Streams
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.spec import Streams
 from gpusched.linux.regular_files import open_regular, read_tail
 
 __all__ = ["AttachedStreams", "Logs", "Output", "last_line"]

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gpusched.jobs.spec import Start
+from gpusched.execution.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
 from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, inherited, scan_below
 from gpusched.zygote.client import ZygoteClient, ZygoteState

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory, initial_status
-from gpusched.jobs.spec import JobSpec
+from gpusched.execution.directory import JobDirectory, initial_status
+from gpusched.execution.spec import JobSpec
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus

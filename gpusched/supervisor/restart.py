@@ -3,7 +3,7 @@
 import signal
 from typing import Final
 
-from gpusched.jobs.spec import Backoff
+from gpusched.execution.spec import Backoff
 from gpusched.model.status import ExitReason
 from gpusched.model.workload import Restart
 

@@ -19,13 +19,13 @@ from gpusched.contract import (
     child_environment,
     ready_name,
 )
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.hosts import remove_keys_of_start
-from gpusched.jobs.learner_socket import remove_own_socket
-from gpusched.jobs.missing_module import missing_module
-from gpusched.jobs.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
-from gpusched.jobs.relatives import outliving
-from gpusched.jobs.spec import JobSpec, Start, Streams
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.hosts import remove_keys_of_start
+from gpusched.execution.learner_socket import remove_own_socket
+from gpusched.execution.missing_module import missing_module
+from gpusched.execution.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
+from gpusched.execution.relatives import outliving
+from gpusched.execution.spec import JobSpec, Start, Streams
 from gpusched.linux.attributes import what_is_not_allowed
 from gpusched.linux.oom import OomKills, memory_that_ran_out
 from gpusched.linux.processes import kill_descendants

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpusched.contract import modules_to_preload
 from gpusched.errors import HostFault
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.relatives import outliving
-from gpusched.jobs.spec import JobSpec, Streams
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.relatives import outliving
+from gpusched.execution.spec import JobSpec, Streams
 from gpusched.leases.directory import give_back
 from gpusched.linux.oom import OomKills, find_counter, read_counter
 from gpusched.linux.processes import Process, become_subreaper

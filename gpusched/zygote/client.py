@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from gpusched.contract import child_environment, threads
-from gpusched.jobs.spec import Start
+from gpusched.execution.spec import Start
 from gpusched.linux.attributes import cpus_of_replica
 from gpusched.linux.processes import die_with, halted
 from gpusched.linux.regular_files import open_regular

@@ -11,8 +11,8 @@ import time
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.start import prepare, spawn, this_process
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.start import prepare, spawn, this_process
 from gpusched.model.status import JOB_TERMINAL, ReplicaState
 
 signal.signal(signal.SIGINT, lambda *_: None)

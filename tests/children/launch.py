@@ -7,8 +7,8 @@ import time
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.start import start, this_process
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.start import start, this_process
 
 if len(sys.argv) > 2:
     pathlib.Path(sys.argv[2], "cgroup.procs").write_text(str(os.getpid()))

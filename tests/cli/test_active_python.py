@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpusched.jobs.active_python import active_python, with_active_python
-from gpusched.jobs.workloads import load_workload
+from gpusched.execution.active_python import active_python, with_active_python
+from gpusched.execution.workloads import load_workload
 from tests.cli.command import Command
 from tests.cli.queue import state, until_state
 

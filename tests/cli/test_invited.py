@@ -40,7 +40,7 @@ def test_what_differs_is_told_up_to_five_and_harmless_to_a_terminal() -> None:
 
 
 def test_of_the_same_workload_only_the_actors_are_run_and_they_end_by_themselves() -> None:
-    from gpusched.jobs.workloads import load_workload
+    from gpusched.execution.workloads import load_workload
 
     snake = load_workload("snake")
     found, options = workload_for(

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.jobs import directory as module
-from gpusched.jobs.directory import JobDirectory, create, initial_status
-from gpusched.jobs.listing import jobs_on_disk
+from gpusched.execution import directory as module
+from gpusched.execution.directory import JobDirectory, create, initial_status
+from gpusched.execution.listing import jobs_on_disk
 from gpusched.linux.processes import boot_id, start_time
 from gpusched.model.status import JobState, JobStatus
 from gpusched.settings import Settings, load_settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpusched.cli.log_writer import Writer
-from gpusched.jobs.log_tail import LogTail
+from gpusched.execution.log_tail import LogTail
 from tests.cli.command import Command, until
 from tests.cli.queue import GPUSCHED, ONE_GPU, queue, until_state
 from tests.patience import PATIENCE_S

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.jobs.snapshot import Snapshot
+from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare

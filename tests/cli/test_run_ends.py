@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gpusched.cli.attached import Attached, signals_kept
-from gpusched.jobs.directory import create
-from gpusched.jobs.start import spawn
+from gpusched.execution.directory import create
+from gpusched.execution.start import spawn
 from gpusched.linux.processes import parent
 from tests.cli.command import Command, until
 from tests.cli.foreground import FREE, line, python, running, shell
@@ -249,7 +249,7 @@ def _catches(pid: int, number: int) -> bool:
 
 LATE = """
 import subprocess, sys
-import gpusched.jobs.start as start
+import gpusched.execution.start as start
 from gpusched.cli.main import main
 
 def late(*words, **options):

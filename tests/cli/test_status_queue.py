@@ -8,7 +8,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from gpusched.jobs.snapshot import Snapshot
+from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Inventory
 from gpusched.model.status import JobState, JobStatus
 from gpusched.render.status import status_lines

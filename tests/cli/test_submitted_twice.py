@@ -16,10 +16,10 @@ import pytest
 
 from gpusched.control.client import Client, Unanswered, control_socket, listener
 from gpusched.errors import GpuschedError, HostFault, NoDaemon
-from gpusched.jobs.command_options import CommandOptions
-from gpusched.jobs.daemon_link import Link
-from gpusched.jobs.queue_options import QueueOptions
-from gpusched.jobs.submission import command_submission
+from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.submission import command_submission
 from gpusched.settings import load_settings
 from tests.cli.command import Command, until
 from tests.cli.queue import jobs

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from gpusched.jobs.directory import JobDirectory
+from gpusched.execution.directory import JobDirectory
 from gpusched.linux.processes import parent
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until

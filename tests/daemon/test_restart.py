@@ -13,7 +13,7 @@ from gpusched.control.messages import ListJobs, Stop
 from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
-from gpusched.jobs.directory import JobDirectory
+from gpusched.execution.directory import JobDirectory
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 from tests.patience import PATIENCE_S

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from gpusched.engines.cluster.keyring import fresh_keys, order_of
-from gpusched.jobs.nodes import learner_directory
+from gpusched.execution.nodes import learner_directory
 from gpusched.model.group import LogPart, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, JobStatus
 from tests.engines.groups import a_group

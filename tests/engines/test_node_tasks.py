@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
-from gpusched.jobs.directory import JobDirectory, complete
+from gpusched.execution.directory import JobDirectory, complete
 from gpusched.model.group import ClusterJob, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, ReplicaState
 from tests.engines.groups import a_group

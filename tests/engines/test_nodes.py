@@ -7,8 +7,15 @@ import msgspec
 import pytest
 
 from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
-from gpusched.jobs.directory import JobDirectory, complete
-from gpusched.jobs.nodes import call_silent, learner_directory, merge_node_status, node_file, read_nodes, tell_engine
+from gpusched.execution.directory import JobDirectory, complete
+from gpusched.execution.nodes import (
+    call_silent,
+    learner_directory,
+    merge_node_status,
+    node_file,
+    read_nodes,
+    tell_engine,
+)
 from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.group import LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus

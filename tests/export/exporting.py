@@ -8,10 +8,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.workload_options import configured
+from gpusched.execution.workloads import load_workload
 from gpusched.export import Exported
-from gpusched.jobs.plan_options import PlanOptions
-from gpusched.jobs.workload_options import configured
-from gpusched.jobs.workloads import load_workload
 from gpusched.settings import load_settings
 
 SCHEMAS = Path(__file__).parent / "schemas"

@@ -8,9 +8,9 @@ import pytest
 
 from gpusched.channel.remote import hosts
 from gpusched.errors import UsageError
+from gpusched.execution.network import make_keys
 from gpusched.export import Exported, ShareResource, kubernetes, manifest_name
 from gpusched.export.kubernetes import MOST_ACTORS
-from gpusched.jobs.network import make_keys
 from gpusched.joining.keys import read_join_key, read_server_key
 from gpusched.model.workload import Role, Workload
 from gpusched.probe.base import read_inventory

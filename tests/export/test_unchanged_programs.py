@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from gpusched.execution.network import make_keys
 from gpusched.export import compose, kubernetes
-from gpusched.jobs.network import make_keys
 from tests.export.exporting import exported, literal, only
 from tests.patience import PATIENCE_S
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault
-from gpusched.jobs.guard_lock import has_begun, read_nonce
-from gpusched.jobs.lease_usage import current_leases
-from gpusched.jobs.start import (
+from gpusched.execution.guard_lock import has_begun, read_nonce
+from gpusched.execution.lease_usage import current_leases
+from gpusched.execution.start import (
     await_supervisor,
     cancel_start,
     guard_alive,

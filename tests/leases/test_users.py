@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault
-from gpusched.jobs.lease_usage import current_leases, with_processes
-from gpusched.jobs.start import start
+from gpusched.execution.lease_usage import current_leases, with_processes
+from gpusched.execution.start import start
 from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.leases.locks import COMMITTER, take_over
 from gpusched.linux import file_locks

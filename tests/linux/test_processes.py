@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpusched.jobs.start import this_process
+from gpusched.execution.start import this_process
 from gpusched.linux.processes import boot_id, descendants, start_time
 from tests.supervisor.host import wait_until
 

@@ -11,13 +11,13 @@ import pytest
 from gpusched.cli.follow import _frame, _new_reports
 from gpusched.cli.log_writer import Writer
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.jobs.directory import JobDirectory, last_lines, last_progress, read_job
-from gpusched.jobs.guard_lock import has_begun, read_nonce
-from gpusched.jobs.hosts import with_joined
-from gpusched.jobs.log_tail import LogTail
-from gpusched.jobs.nodes import merge_node_status
-from gpusched.jobs.orders import StopOrder, give, read_new
-from gpusched.jobs.start import cancel_start, guard_alive, prepare, spawn
+from gpusched.execution.directory import JobDirectory, last_lines, last_progress, read_job
+from gpusched.execution.guard_lock import has_begun, read_nonce
+from gpusched.execution.hosts import with_joined
+from gpusched.execution.log_tail import LogTail
+from gpusched.execution.nodes import merge_node_status
+from gpusched.execution.orders import StopOrder, give, read_new
+from gpusched.execution.start import cancel_start, guard_alive, prepare, spawn
 from gpusched.joining.invitation import INVITATION, read_invitation
 from gpusched.joining.keys import ALLOWED, SERVER, listed, new_key, read_join_key, read_server_key
 from gpusched.leases.directory import give_back

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpusched.errors import UsageError
-from gpusched.jobs.workloads import load_workload
+from gpusched.execution.workloads import load_workload
 from gpusched.model.device import Inventory
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner import Rules, plan, request_for

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory, create, read_job
-from gpusched.jobs.start import start, stop
+from gpusched.execution.directory import JobDirectory, create, read_job
+from gpusched.execution.start import start, stop
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from tests.patience import PATIENCE_S

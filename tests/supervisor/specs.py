@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpusched.jobs.spec import Backoff, JobSpec
+from gpusched.execution.spec import Backoff, JobSpec
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.workload import Restart
 

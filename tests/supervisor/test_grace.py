@@ -183,7 +183,7 @@ def test_a_time_limit_leaves_a_program_behind_a_wrapper_its_grace_and_a_line_in_
 
 
 def test_an_overrun_leaves_a_program_behind_a_wrapper_its_grace(host: Host, savers: Savers) -> None:
-    from gpusched.jobs.orders import OverrunOrder, give
+    from gpusched.execution.orders import OverrunOrder, give
 
     argv, _ = bash(savers)
     one = host.start(command(argv), stop_grace_s=LONG)

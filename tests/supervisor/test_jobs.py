@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.jobs.start import start, stop
+from gpusched.execution.start import start, stop
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare, ReplicaSpec

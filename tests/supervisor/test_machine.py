@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpusched.jobs.spec import JobSpec
+from gpusched.execution.spec import JobSpec
 from gpusched.model.job import Joining
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart

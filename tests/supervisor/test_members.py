@@ -15,9 +15,9 @@ import pytest
 
 from gpusched.channel import Actor
 from gpusched.contract import identity_environment, ready_name
-from gpusched.jobs.hosts import addresses, key_directory
-from gpusched.jobs.network import prepare_network
-from gpusched.jobs.start import start
+from gpusched.execution.hosts import addresses, key_directory
+from gpusched.execution.network import prepare_network
+from gpusched.execution.start import start
 from gpusched.joining.keys import make_server_key, new_key
 from gpusched.model.job import Listening, Network, NodeActors
 from gpusched.model.plan import ReplicaSpec

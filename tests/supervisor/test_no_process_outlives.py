@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.jobs.start import start
+from gpusched.execution.start import start
 from gpusched.linux.oom import find_counter
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from tests.supervisor.host import Host, Job, wait_until

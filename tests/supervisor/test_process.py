@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpusched.jobs.spec import Start
+from gpusched.execution.spec import Start
 from gpusched.linux import processes
 from gpusched.linux.processes import become_subreaper, below, kill_descendants, scan_below
 from gpusched.supervisor.process import Children

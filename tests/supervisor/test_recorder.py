@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpusched.jobs.directory import create
+from gpusched.execution.directory import create
 from gpusched.model.status import JobState
 from gpusched.supervisor.events import Record, Tick
 from gpusched.supervisor.machine import Machine

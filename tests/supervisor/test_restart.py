@@ -1,6 +1,6 @@
 import pytest
 
-from gpusched.jobs.spec import Backoff
+from gpusched.execution.spec import Backoff
 from gpusched.model.status import ExitReason
 from gpusched.model.workload import Restart
 from gpusched.supervisor.restart import delay_s, exit_text, memory_advice, row_after, starts_again

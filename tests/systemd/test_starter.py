@@ -6,7 +6,7 @@ import pytest
 
 from gpusched.daemon.starter import starter
 from gpusched.errors import HostFault
-from gpusched.jobs.start import cancel_start, prepare, spawn
+from gpusched.execution.start import cancel_start, prepare, spawn
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.specs import replica
 

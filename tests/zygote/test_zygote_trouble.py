@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.spec import Start
 from gpusched.frameworks.forking import obstacle_to_fork
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.spec import Start
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.zygote import client
 from gpusched.zygote.client import ZygoteClient, ZygoteState

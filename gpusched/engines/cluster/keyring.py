@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpusched.jobs.hosts import FIRST_KEY
+from gpusched.execution.hosts import FIRST_KEY
 from gpusched.joining.keys import ALLOWED, SERVER, make_server_key, new_key
 from gpusched.model.group import NodeOrder
 

@@ -13,9 +13,9 @@ from typing import Final, Self
 
 import msgspec
 
-from gpusched.jobs.directory import JobDirectory, as_lost
-from gpusched.jobs.hosts import remove_former_keys
-from gpusched.jobs.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
+from gpusched.execution.directory import JobDirectory, as_lost
+from gpusched.execution.hosts import remove_former_keys
+from gpusched.execution.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
 from gpusched.linux.files import make_private, replace_file
 from gpusched.linux.regular_files import append_regular
 from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeStatus, ProgressLine, Refused

@@ -21,8 +21,8 @@ from gpusched import contract
 from gpusched.engines.cluster.keyring import order_of
 from gpusched.engines.cluster.node_recorder import NodeRecorder
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.execution.nodes import read_node, read_nodes, role_that_failed
 from gpusched.interpreter import module_options
-from gpusched.jobs.nodes import read_node, read_nodes, role_that_failed
 from gpusched.linux.files import make_private, replace_file
 from gpusched.model.group import ClusterJob, NodeOrder
 from gpusched.model.status import JobState

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.engines.base import Engine, Seen
-from gpusched.jobs.nodes import tell_engine
+from gpusched.execution.nodes import tell_engine
 
 __all__ = ["Requests", "say_last", "telling", "wait_for_engine"]
 

@@ -25,7 +25,7 @@ from gpusched.engines.ray import node_actor
 from gpusched.engines.ray.group_state import RayGroupState
 from gpusched.engines.ray.requirements import needs_of, needs_words, require_nodes
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
-from gpusched.jobs.directory import JobDirectory
+from gpusched.execution.directory import JobDirectory
 from gpusched.model.group import ClusterJob, NodeOrder
 
 __all__ = ["Ray", "main", "require_answer"]

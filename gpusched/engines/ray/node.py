@@ -18,8 +18,8 @@ from gpusched.engines.ray.group_state import RayGroupState
 from gpusched.engines.ray.node_actor import file_mark
 from gpusched.engines.ray.requirements import require_secret
 from gpusched.errors import GpuschedError, HostFault
+from gpusched.execution.spec import Backoff
 from gpusched.interpreter import module_options
-from gpusched.jobs.spec import Backoff
 from gpusched.joining.tcp import Tcp
 from gpusched.model.group import NodeOrder
 from gpusched.model.status import JobState

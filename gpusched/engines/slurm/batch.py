@@ -41,9 +41,9 @@ from gpusched.engines.slurm.script import (
     is_there,
 )
 from gpusched.errors import GpuschedError, HostFault, UsageError, exit_code_of
-from gpusched.jobs.directory import JobDirectory, complete, last_lines
-from gpusched.jobs.nodes import beat_file, read_node
-from gpusched.jobs.plan_options import PlanOptions
+from gpusched.execution.directory import JobDirectory, complete, last_lines
+from gpusched.execution.nodes import beat_file, read_node
+from gpusched.execution.plan_options import PlanOptions
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private
 from gpusched.model.group import NodeOrder

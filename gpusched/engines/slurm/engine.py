@@ -35,9 +35,9 @@ from gpusched.engines.slurm.commands import (
 )
 from gpusched.engines.slurm.script import FORMAT, STOP_ASKED, HeadOrder, batch_script, job_name, places, seen
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
-from gpusched.jobs.directory import JobDirectory, last_lines, read_job
-from gpusched.jobs.nodes import beat_file, call_silent, read_node
-from gpusched.jobs.orders import StopOrder, give
+from gpusched.execution.directory import JobDirectory, last_lines, read_job
+from gpusched.execution.nodes import beat_file, call_silent, read_node
+from gpusched.execution.orders import StopOrder, give
 from gpusched.linux.files import replace_file
 from gpusched.linux.regular_files import read_regular
 from gpusched.model.group import ClusterJob

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, TimedOut, UsageError
-from gpusched.jobs.listing import has_jobs, has_queue, job_names, jobs_on_disk
+from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.linux.interrupt import raise_if_interrupted
 from gpusched.settings import Settings, load_settings
 

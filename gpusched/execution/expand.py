@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from gpusched import contract
 from gpusched.errors import UsageError
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.hosts import addresses, learner_role
-from gpusched.jobs.learner_socket import socket_name
-from gpusched.jobs.spec import JobSpec
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.hosts import addresses, learner_role
+from gpusched.execution.learner_socket import socket_name
+from gpusched.execution.spec import JobSpec
 from gpusched.model.job import JobShard, Listening, Network, ProcessAttributes, ProcessIdentity
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload

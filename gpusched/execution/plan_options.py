@@ -42,8 +42,8 @@ class PlanOptions(NamedTuple):
         """
         inventory, leases = self.look(settings)
         if self.machine is None:
-            from gpusched.jobs.known_leases import running_leases
-            from gpusched.jobs.lease_usage import current_leases
+            from gpusched.execution.known_leases import running_leases
+            from gpusched.execution.lease_usage import current_leases
             from gpusched.leases.directory import lease_directory
 
             directory = lease_directory(settings, simulated=False)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from gpusched.contract import outside_environment
 from gpusched.errors import HostFault
-from gpusched.jobs.command_options import CommandOptions
-from gpusched.jobs.plan_options import PlanOptions, visible_here, xla_variable
-from gpusched.jobs.queue_options import GRACE_S, QueueOptions
+from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
+from gpusched.execution.queue_options import GRACE_S, QueueOptions
 from gpusched.linux.attributes import current_attributes
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpusched import contract
 from gpusched.errors import HostFault
-from gpusched.jobs.active_python import active_python
+from gpusched.execution.active_python import active_python
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault
-from gpusched.jobs.directory import JobDirectory
+from gpusched.execution.directory import JobDirectory
 
 __all__ = ["remove_own_socket", "remove_socket", "socket_name"]
 

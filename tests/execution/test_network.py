@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from gpusched.errors import NotFound, UsageError
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.hosts import addresses, join_key, learner_role, remove_former_keys, with_joined, with_network
-from gpusched.jobs.network import check_network, keep_key, prepare_network
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.hosts import addresses, join_key, learner_role, remove_former_keys, with_joined, with_network
+from gpusched.execution.network import check_network, keep_key, prepare_network
 from gpusched.joining.invitation import read_invitation
 from gpusched.joining.keys import listed, read_join_key, read_server_key, revoke
 from gpusched.joining.tcp import Tcp, reachable

@@ -33,9 +33,9 @@ import msgspec
 
 from gpusched.contract import READY_DIRECTORY, ready_name
 from gpusched.errors import HostFault
-from gpusched.jobs.hosts import with_joined, with_network
-from gpusched.jobs.nodes import merge_node_status
-from gpusched.jobs.spec import JobSpec
+from gpusched.execution.hosts import with_joined, with_network
+from gpusched.execution.nodes import merge_node_status
+from gpusched.execution.spec import JobSpec
 from gpusched.linux.file_locks import held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound, StillRuns
+from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, initial_status, is_alive, last_lines
+from gpusched.execution.guard_lock import BEGUN, guard_lock
+from gpusched.execution.spec import JobSpec
 from gpusched.interpreter import own_command
-from gpusched.jobs.directory import START_PATIENCE_S, JobDirectory, initial_status, is_alive, last_lines
-from gpusched.jobs.guard_lock import BEGUN, guard_lock
-from gpusched.jobs.spec import JobSpec
 from gpusched.linux.processes import seconds_since_boot, start_time, wake
 from gpusched.linux.regular_files import NotRegularError, open_regular
 from gpusched.model.job import ProcessIdentity

@@ -12,7 +12,7 @@ from gpusched.linux.regular_files import open_regular, read_regular
 
 TYPE_CHECKING = False  # without typing, which takes the guard's memory
 if TYPE_CHECKING:
-    from gpusched.jobs.directory import JobDirectory
+    from gpusched.execution.directory import JobDirectory
 
 __all__ = ["BEGUN", "guard_lock", "has_begun", "read_nonce"]
 

@@ -106,7 +106,7 @@ def merge_node_status(status: JobStatus) -> JobStatus:
     over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
     fault = _at_fault(told) if status.state is JobState.FAILED else None
     if over or silent:
-        from gpusched.jobs.directory import as_lost  # it imports this module
+        from gpusched.execution.directory import as_lost  # it imports this module
 
         told = [as_lost(one, "the job is over" if over else "nothing is heard of it") for one in told]
     own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpusched.errors import GpuschedError, UsageError
-from gpusched.jobs.listing import waiting_on_disk
+from gpusched.execution.listing import waiting_on_disk
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
@@ -75,8 +75,8 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
 
 
 def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
-    from gpusched.jobs.lease_usage import with_processes
-    from gpusched.jobs.plan_options import without_drained
+    from gpusched.execution.lease_usage import with_processes
+    from gpusched.execution.plan_options import without_drained
     from gpusched.leases.directory import lease_directory
 
     asked = Reading(lambda: _queue(settings), "queue")  # NVML and the daemon take their time at once
@@ -127,7 +127,7 @@ def _jobs(
 
     The daemon was asked before: a job that starts meanwhile is found in its directory.
     """
-    from gpusched.jobs.directory import list_jobs
+    from gpusched.execution.directory import list_jobs
 
     live, problem = told
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}

@@ -18,7 +18,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.jobs.directory import JobDirectory, is_alive
+from gpusched.execution.directory import JobDirectory, is_alive
 from gpusched.linux.processes import wake
 from gpusched.linux.regular_files import open_regular
 from gpusched.model.status import JOB_TERMINAL, JobStatus

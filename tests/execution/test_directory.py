@@ -12,8 +12,8 @@ import pytest
 
 from gpusched.contract import report_ready
 from gpusched.errors import HostFault
-from gpusched.jobs import directory as jobs_directory
-from gpusched.jobs.directory import (
+from gpusched.execution import directory as jobs_directory
+from gpusched.execution.directory import (
     JobDirectory,
     create,
     initial_status,

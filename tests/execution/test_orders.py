@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.jobs.orders import Order, OverrunOrder, StopOrder, end_of, give, read_new
+from gpusched.execution.orders import Order, OverrunOrder, StopOrder, end_of, give, read_new
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from tests.supervisor.host import Host, Job, wait_until

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, UsageError
-from gpusched.jobs.directory import JobDirectory
-from gpusched.jobs.hosts import FIRST_KEY, KEYS, are_of_this_start, join_key, learner_role
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.hosts import FIRST_KEY, KEYS, are_of_this_start, join_key, learner_role
 from gpusched.joining.keys import JoinKey, listed, make_server_key, new_key, read_join_key
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, replace_file
