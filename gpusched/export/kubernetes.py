@@ -37,11 +37,11 @@ ShareResource = Literal["none", "nvidia", "hami"]
 """By what the site gives out GPUs: by nothing, by the NVIDIA device plugin, or by HAMi."""
 
 MOST_ACTORS: Final = 250
-"""Each pod is a host of its own to the learner, which takes so many with one key (channel/remote/hosts.py)."""
+"""Each pod is a host of its own to the learner, which takes this number with one key (channel/remote/hosts.py)."""
 
 _PORT: Final = 5555
 _WAITS_S: Final = 366 * 86_400
-"""An actor that gives up its learner ends as if all were done, and no Job starts it again: here nobody gives up."""
+"""An actor that gives up its learner ends as if all were done, and no Job starts it again: here none gives up."""
 _KEYS_DIR: Final = "/gpusched/keys"
 _SECRET_DIR: Final = "/gpusched/secret"  # noqa: S105 (a directory)
 _JOIN: Final = f"{FIRST_KEY}.key"
@@ -120,7 +120,7 @@ def _on_virtual_device(replica: Replica) -> Replica:
 
 
 def _environment(what: Exported, replica: Replica, env: dict[str, str], share: ShareResource) -> dict[str, str]:
-    """Return what all replicas of a group have; a device plugin, not the plan, says which device a container sees."""
+    """Return what all replicas of a group have; a device plugin, not the plan, gives a container its device."""
     common = {name: value for name, value in env.items() if name not in _OF_ONE_REPLICA}
     device = device_of(what, replica)
     if device is None:
@@ -140,8 +140,8 @@ def _job_name(what: Exported, roles: list[str], number: int) -> str:
 def _require_possible(what: Exported, groups: list[_Group]) -> None:
     actors = len(what.plan.replicas) - 1
     if actors > MOST_ACTORS:
-        told = f"{what.name}: {actors} pods besides the learner, which takes {MOST_ACTORS} with one key"
-        raise UsageError(told, f"ask for at most --procs {MOST_ACTORS}")
+        problem = f"{what.name}: {actors} pods besides the learner, which takes {MOST_ACTORS} with one key"
+        raise UsageError(problem, f"ask for at most --procs {MOST_ACTORS}")
     names = [group.name for group in groups]
     for group in groups:
         if names.count(group.name) > 1:
@@ -172,7 +172,7 @@ def _pod(what: Exported, group: _Group, share: ShareResource, *, is_learner: boo
     pod: dict[str, object] = {
         "restartPolicy": "Never",  # backoffLimitPerIndex asks for it; the Job makes new pods
         "terminationGracePeriodSeconds": math.ceil(what.workload.stop_grace_s),
-        "shareProcessNamespace": True,  # as process 1, a program without a handler would not hear SIGTERM
+        "shareProcessNamespace": True,  # as process 1, a program without a handler would ignore SIGTERM
         "containers": [_container(what, group, share, is_learner=is_learner)],
         "volumes": [
             {"name": "run"} | ({"persistentVolumeClaim": {"claimName": _claim_name(what)}} if is_learner else _EMPTY),
@@ -209,7 +209,7 @@ def _container(what: Exported, group: _Group, share: ShareResource, *, is_learne
 def _begin(first: Replica) -> str:
     """Return the script that a container runs before its program: what only the pod knows becomes environment.
 
-    The keys are copied because gpusched takes only files that nobody but their reader can read, and those of a Secret
+    The keys are copied because gpusched takes only files that no other user can read, and those of a Secret
     are not so for every user and fsGroup. Kubernetes leaves `$(...)` alone that is no variable of the container's.
     """
     return f"""\
@@ -224,7 +224,7 @@ exec "$@"
 def _resources(replica: Replica, share: ShareResource, *, alone: bool) -> dict[str, int]:
     """Return what is asked of the site; `nvidia.com/gpumem` in MiB, the context included, as HAMi counts it.
 
-    A plan gives out memory, not computing: all cores are asked for only where nobody else is to be on the device.
+    A plan gives out memory, not computing: all cores are asked for only where no other process is to be on the device.
     """
     if replica.device_uuid is None or share == "none":
         return {}
@@ -303,11 +303,13 @@ def _share_notes(share: ShareResource, number: int) -> list[str]:
     if share == "nvidia":
         return [
             f"It asks for {number} of nvidia.com/gpu: whole GPUs, or turns where the plugin shares them in time.",
-            "The plugin, not the plan, says who shares a GPU. It limits no memory: the processes keep to their limits.",
+            "The plugin, not the plan, decides who shares a GPU. It limits no memory: processes keep to their limits.",
         ]
     if share == "hami":
-        return [f"It asks HAMi for {number} shares. HAMi, not the plan, says which are on one GPU; gpumem is in MiB."]
+        return [
+            f"It asks HAMi for {number} shares. HAMi, not the plan, decides which are on one GPU; gpumem is in MiB."
+        ]
     return [
-        "No resource is asked for: the runtime of the containers must heed NVIDIA_VISIBLE_DEVICES, and nobody is told",
-        "that these GPUs are taken.",
+        "No resource is asked for: the runtime of the containers must heed NVIDIA_VISIBLE_DEVICES. Nothing shows the",
+        "cluster that these GPUs are taken.",
     ]

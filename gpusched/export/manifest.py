@@ -1,4 +1,4 @@
-"""What manifests of every kind share: what is exported, its replicas with their environment, what a person is told.
+"""What manifests of every kind share: what is exported, its replicas with their environment, notes for a person.
 
 It must not know files, clocks, the environment of this process, nor a format.
 """
@@ -51,7 +51,7 @@ class Exported(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """The documents of one export, and what whoever starts them must know, line by line."""
+    """The documents of one export, and what the person who starts them must know, line by line."""
 
     documents: tuple[dict[str, object], ...]
     notes: tuple[str, ...]
@@ -102,7 +102,7 @@ def restarts(workload: Workload, role: str) -> int:
 
 
 def common_notes(what: Exported) -> list[str]:
-    """Return what is told of every export."""
+    """Return the notes of every export."""
     plan = what.plan
     placed = (
         f"{list(plan.counts)} on {plan.inventory.host}" if plan.devices else f"on the CPUs of {plan.inventory.host}"

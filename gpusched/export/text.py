@@ -1,4 +1,4 @@
-"""Manifests as text: YAML with what is told as comments before it, or JSON without any."""
+"""Manifests as text: YAML with its notes as comments before it, or JSON without any."""
 
 from typing import TYPE_CHECKING, Any
 

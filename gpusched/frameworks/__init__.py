@@ -67,7 +67,7 @@ def limit_framework(module: str) -> None:
 
 
 def _report(module: str) -> None:
-    """Leave word for the supervisor, which warns of processes that have no limit in force."""
+    """Leave a file for the supervisor, which warns of processes that have no limit in force."""
     run_dir = os.environ.get("GPUSCHED_RUN_DIR")
     if run_dir:
         directory = os.path.join(run_dir, LIMITS_DIRECTORY)  # noqa: PTH118 (pathlib is heavy)

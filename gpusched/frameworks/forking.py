@@ -31,7 +31,7 @@ _THREAD_SETTERS = {
 def obstacle_to_fork(devices: str = "/dev/nvidia") -> str | None:
     """Return what this process has started that does not survive a fork, in words; None if there is nothing.
 
-    `devices` is what the paths of the driver's devices begin with: whoever has one open has called cuInit.
+    `devices` is what the paths of the driver's devices begin with: a process that has one open has called cuInit.
     """
     if "cupy" in sys.modules:
         return "cupy reads its memory limit when it is imported, and each replica has its own"

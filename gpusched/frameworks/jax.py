@@ -11,12 +11,12 @@ import os
 import sys
 from typing import Any
 
-from gpusched.frameworks.limit import Limit, replace_once, say
+from gpusched.frameworks.limit import Limit, log_message, replace_once
 
 __all__ = ["limit_jax"]
 
 _NEW, _OLD = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
-_LIMITED_ALLOCATORS = ("default", "bfc")  # the others take what the device has, whatever memory_fraction says
+_LIMITED_ALLOCATORS = ("default", "bfc")  # the others take what the device has, whatever memory_fraction is
 
 
 def limit_jax(limit: Limit) -> None:
@@ -32,10 +32,12 @@ def _capped(original: Any, limit: Limit) -> Any:
         options = original(*args, **kwargs)
         asked = options.get("memory_fraction", limit.ratio)
         if asked > limit.ratio:
-            say(f"JAX's memory fraction of {asked} is lowered to this process's {limit.ratio}")
+            log_message(f"JAX's memory fraction of {asked} is lowered to this process's {limit.ratio}")
         options["memory_fraction"] = min(asked, limit.ratio)
         if options.get("allocator", "default") not in _LIMITED_ALLOCATORS:
-            say(f"JAX's allocator {options['allocator']} keeps to no limit: bfc without preallocation takes its place")
+            log_message(
+                f"JAX's allocator {options['allocator']} keeps to no limit: bfc without preallocation takes its place"
+            )
             options |= {"allocator": "bfc", "preallocate": False}
         return options
 

@@ -1,4 +1,4 @@
-"""This process's limit as its environment tells it, and the two things that every limiter does: replace once, and say.
+"""This process's limit from its environment, and the two things that every limiter does: replace once, and log.
 
 Nothing in gpusched.frameworks imports a third-party package, not even what gpusched itself needs: a replica may be run
 by an interpreter of another virtual environment, which has neither gpusched nor msgspec. That is why the two variables
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gpusched.errors import UsageError
 
-__all__ = ["Limit", "read_limit", "replace_once", "say"]
+__all__ = ["Limit", "log_message", "read_limit", "replace_once"]
 
 _FRACTION_ONE = 10_000
 
@@ -62,8 +62,8 @@ def replace_once(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         setattr(owner, name, replacement)
 
 
-def say(message: str) -> None:
-    """Tell the person who reads the replica's log. Never raises: a script must not break over it."""
+def log_message(message: str) -> None:
+    """Write a line to stderr, for the replica's log. Never raises: a script must not break over it."""
     if sys.stderr is not None:  # print(file=None) would write to stdout
         with contextlib.suppress(OSError, ValueError):  # stderr is closed
             print(f"gpusched: {message}", file=sys.stderr, flush=True)

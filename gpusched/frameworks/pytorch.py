@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpusched.errors import HostFault
-from gpusched.frameworks.limit import Limit, replace_once, say
+from gpusched.frameworks.limit import Limit, log_message, replace_once
 
 __all__ = ["limit_pytorch"]
 
@@ -35,7 +35,7 @@ def limit_pytorch(limit: Limit) -> None:
             for index in range(torch.cuda.device_count()):
                 set_fraction(limit.ratio, index)
         except Exception as error:  # noqa: BLE001 (torch would end the script with DeferredCudaCallError)
-            say(f"the memory limit is NOT applied to torch: {error}")
+            log_message(f"the memory limit is NOT applied to torch: {error}")
 
     replace_once(memory, "set_per_process_memory_fraction", lambda original: _capped(original, limit))
     torch.cuda.set_per_process_memory_fraction = memory.set_per_process_memory_fraction
@@ -45,7 +45,9 @@ def limit_pytorch(limit: Limit) -> None:
 def _capped(original: Any, limit: Limit) -> Any:
     def set_per_process_memory_fraction(fraction: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(fraction, float) and fraction > limit.ratio:
-            say(f"torch.cuda.set_per_process_memory_fraction({fraction}) is lowered to this process's {limit.ratio}")
+            log_message(
+                f"torch.cuda.set_per_process_memory_fraction({fraction}) is lowered to this process's {limit.ratio}"
+            )
             fraction = limit.ratio
         return original(fraction, *args, **kwargs)
 

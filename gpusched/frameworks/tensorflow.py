@@ -5,7 +5,7 @@ The two are invalid together in one ConfigProto, but may stand side by side in o
 device first makes the one allocator of the process, and every later one shares it
 (tensorflow/core/common_runtime/gpu/gpu_process_state.cc, GetGPUAllocator). So both are limited, each in its own way.
 
-Nothing is asked of CUDA here. The context learns its limit at the moment at which the script first looks for devices:
+Nothing is asked of CUDA here. The context learns its limit at the moment at which the script first asks for devices:
 every reader of its device settings calls Context._initialize_physical_devices first
 (tensorflow/python/eager/context.py).
 """
@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 from gpusched.errors import HostFault, UsageError
-from gpusched.frameworks.limit import Limit, replace_once, say
+from gpusched.frameworks.limit import Limit, log_message, replace_once
 
 __all__ = ["limit_tensorflow"]
 
@@ -141,7 +141,9 @@ def _growing(original: Any) -> Any:
             if self._context_handle is not None:
                 raise RuntimeError("Physical devices cannot be modified after being initialized")
             self._memory_growth_map[dev] = enable
-            say(f"set_memory_growth({dev.name}, {enable}) changes nothing: memory grows up to this process's limit")
+            log_message(
+                f"set_memory_growth({dev.name}, {enable}) changes nothing: memory grows up to this process's limit"
+            )
 
     return set_memory_growth
 
@@ -199,8 +201,8 @@ def _limited(config: Any, limit: Limit) -> Any:
 
 def _report_lowered(fraction: float, limit: Limit) -> None:
     if fraction > limit.ratio:
-        say(f"per_process_gpu_memory_fraction = {fraction:g} is lowered to this process's {limit.ratio}")
+        log_message(f"per_process_gpu_memory_fraction = {fraction:g} is lowered to this process's {limit.ratio}")
 
 
 def _report_shrunk(asked_mib: float, mib: int) -> None:
-    say(f"logical devices of {asked_mib:g} MiB are shrunk to this process's {mib} MiB")
+    log_message(f"logical devices of {asked_mib:g} MiB are shrunk to this process's {mib} MiB")

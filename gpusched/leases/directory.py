@@ -1,12 +1,12 @@
 """Leases as files: one file per job in a directory that all users of the host share, or a user's own one.
 
     {"guard":      4711,"version":1,"uid":1000,"user":"alice","job":"snake-4","since":1790000000.5,"run_dir":"/..."}
-    + {"device_uuid":"GPU-...","share_mib":1583,"replica":"actor.3"}      and "whole":true: nobody else is placed there
+    + {"device_uuid":"GPU-...","share_mib":1583,"replica":"actor.3"}      and "whole":true: nothing else is placed there
     - {"device_uuid":"GPU-...","share_mib":1583,"replica":"actor.4"}      given back: the replica has ended for good
 
-A file counts while its committer or its job's guard holds a lock on it (locks.py), so that a crash frees it. Whoever
-plans and commits holds the directory's lock meanwhile. Of other users' files only their owner is believed, not what
-they say of him. What is not understood is left out, and what one of them has there beyond 1 MiB: nothing that lies
+A file counts while its committer or its job's guard holds a lock on it (locks.py), so that a crash frees it. A process
+that plans and commits holds the directory's lock meanwhile. Of other users' files only their owner is believed, not
+the user that they name. What is not understood is left out, and what one of them has there beyond 1 MiB: no file
 there can make a reader wait.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["LeaseDirectory", "LeaseHandle", "give_back", "lease_directory", "lea
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_LINES: Final = 10_000
-_BYTES_TO_OPEN: Final = 512  # what it costs to look at a file, as many bytes as are read in that time
+_BYTES_TO_OPEN: Final = 512  # what it costs to open a file, as many bytes as are read in that time
 _LATEST: Final = 1 << 35  # seconds: the year 3058
 _LONGEST_PREFIX: Final = 150
 _HINT: Final = "make it writable, or set GPUSCHED_LEASE_DIR to another directory"
@@ -100,7 +100,7 @@ class LeaseDirectory:
         try:
             descriptor = lock_directory(str(self.path), patience_s)
         except LockHeldError as error:
-            raise HostFault(*_told(error)) from None
+            raise HostFault(*_fault_of(error)) from None
         except OSError as error:
             raise HostFault(f"{self.path}/lock: {error.strerror}", _HINT) from None
         self._locked = True
@@ -113,7 +113,7 @@ class LeaseDirectory:
     def read(self) -> tuple[Lease, ...]:
         """Return the shares that live jobs hold, our own and other users', none of them with a pid.
 
-        What nobody holds any more is no lease; our own such files are removed by who reads with the lock. Raises
+        A file without a lock is no lease; a reader with the directory's lock removes our own such files. Raises
         HostFault if the directory cannot be read.
         """
         try:
@@ -142,7 +142,7 @@ class LeaseDirectory:
     def commit(self, job: str, leases: Sequence[Lease], run_dir: Path) -> LeaseHandle:
         """Take the shares `leases` for the job in `run_dir`; RUN_DIR/lease names the file afterwards.
 
-        Only inside locked(), and only what was planned there beside what read() told there. The returned hold keeps it
+        Only inside locked(), and only what was planned there beside what read() returned. The returned hold keeps it
         alive until the job's guard has it. Raises HostFault.
         """
         if not self._locked:
@@ -249,7 +249,7 @@ def _parsed(content: bytes, uid: int) -> list[Lease]:
     except (IndexError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
     user = None if uid == os.geteuid() else _user(uid)
-    guard = header.guard if header.guard and owner(header.guard) == uid else None  # init is nobody's guard
+    guard = header.guard if header.guard and owner(header.guard) == uid else None  # init is no guard
     return [
         Lease(
             device_uuid=share.device_uuid,
@@ -273,7 +273,7 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def _told(error: LockHeldError) -> tuple[str, str]:
+def _fault_of(error: LockHeldError) -> tuple[str, str]:
     uid = owner(error.pid) if error.pid else None
     of = "" if uid is None else f" of user {_user(uid)}"
     return f"{error}{of}", "wait until it has planned, or end it, and try again"

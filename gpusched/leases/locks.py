@@ -1,6 +1,6 @@
 """The guard's side of a lease: who may plan and commit at this moment, and how a job takes over what was committed.
 
-A lease file (directory.py) lives as long as somebody holds a lock on its first two bytes: COMMITTER, whoever made it,
+A lease file (directory.py) lives as long as a process holds a lock on its first two bytes: COMMITTER, its maker,
 until the job has it; GUARD, the guard and the supervisor of the job. The guard lives for hours, so it needs nothing
 here but what the interpreter brings.
 """
@@ -34,7 +34,7 @@ PID_WIDTH = 10
 ENDING = ".lease"
 UNFINISHED = ".new"
 
-_LOOK_EVERY_S = 0.005
+_POLL_S = 0.005
 
 
 class GrantError(Exception):
@@ -42,7 +42,7 @@ class GrantError(Exception):
 
 
 class LockHeldError(Exception):
-    """Another process holds the lock of a lease directory; `pid` names it, 0 where the kernel does not tell."""
+    """Another process holds the lock of a lease directory; `pid` names it, 0 where the kernel does not show it."""
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(f"{path} is held by " + (f"process {pid}" if pid > 0 else "another process"))
@@ -63,14 +63,14 @@ def lock_directory(directory: str, patience_s: float) -> int:
         except PermissionError:  # who makes it has not opened it to everybody yet
             if late:
                 raise
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
             continue
         if _is_locked_now(descriptor, path):
             return descriptor
         try:
             if late:
                 raise LockHeldError(path, _holder(descriptor))
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
         finally:
             os.close(descriptor)
 
@@ -79,7 +79,7 @@ def take_over(link: str, patience_s: float) -> tuple[str, int] | None:
     """Make the lease that the symbolic link names one of this process and its children; None if there is no link.
 
     Return the path of the lease and the descriptor that holds it until all its copies are closed. Raises GrantError if
-    nobody holds the lease for this job any more: others may have planned on it since. Raises LockHeldError, OSError.
+    the lease is not held for this job any more: others may have planned on it since. Raises LockHeldError, OSError.
     """
     try:
         path = os.path.realpath(os.readlink(link))  # noqa: PTH115
@@ -148,7 +148,7 @@ def _open_lock(path: str) -> int:
 
 
 def _is_locked_now(descriptor: int, path: str) -> bool:
-    """Lock the file if nobody else has it and it is still the one that others will find."""
+    """Lock the file if it is free and still the one that others will find."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
@@ -157,7 +157,7 @@ def _is_locked_now(descriptor: int, path: str) -> bool:
 
 
 def _holder(descriptor: int) -> int:
-    """Return the process that holds a flock on the open file, as /proc/locks tells it (proc_locks(5)), else 0."""
+    """Return the process that holds a flock on the open file, as /proc/locks shows it (proc_locks(5)), else 0."""
     inode = str(os.fstat(descriptor).st_ino)
     try:
         with open("/proc/locks", encoding="ascii") as file:  # noqa: PTH123 (pathlib is heavy)

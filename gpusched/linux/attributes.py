@@ -1,6 +1,6 @@
 """What a process inherits beside its environment: read where a job is submitted, applied where a replica starts.
 
-A job of the daemon's would else have the daemon's: the umask, limits, nice value and CPUs of whoever started that.
+Else a job of the daemon would have the daemon's umask, limits, nice value and CPUs.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def current_attributes() -> ProcessAttributes:
 def cpus_of_replica(planned: tuple[int, ...], attributes: ProcessAttributes | None) -> set[int]:
     """Return the CPUs for a replica: those of the plan that the submitter's processes may use, or all of the latter.
 
-    Without `attributes` the submitter is whoever started this process. Empty: the replica keeps this process's.
+    Without `attributes` the submitter is the parent of this process. Empty: the replica keeps this process's.
     """
     if attributes is None:
         return set(planned) & os.sched_getaffinity(0)
@@ -53,7 +53,7 @@ def apply_attributes(attributes: ProcessAttributes) -> None:
 
 
 def what_is_not_allowed(attributes: ProcessAttributes | None) -> list[str]:
-    """Return what processes below this one cannot have of the attributes, in plain words for a log."""
+    """Return what processes below this one cannot have of the attributes, as plain text of a log."""
     if attributes is None:
         return []
     found = []
@@ -106,7 +106,7 @@ def _shown(limit: int) -> str:
 
 
 def _umask() -> int:
-    """Return the umask without changing it, where the kernel tells it (proc(5), since Linux 4.7)."""
+    """Return the umask without changing it, where the kernel shows it (proc(5), since Linux 4.7)."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (pathlib is heavy)
             return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))

@@ -1,6 +1,6 @@
-"""Locks on bytes of a file that end with whoever holds them, however that ends: open file description locks (fcntl(2)).
+"""Locks on bytes of a file that end with their holder, however it ends: open file description locks (fcntl(2)).
 
-They belong to the open file, so a forked child shares them; they need the file open for writing, so nobody but its
+They belong to the open file, so a forked child shares them; they need the file open for writing, so only its
 owner can hold one on a file of mode 0644; and asking whether one is held takes nothing. The guard imports this module,
 so it needs nothing but what the interpreter brings.
 """

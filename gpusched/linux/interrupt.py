@@ -18,7 +18,7 @@ def keep_interrupts() -> None:
 
 
 def raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was typed and nobody has heard of it: for whoever waits, once in each turn."""
+    """Raise KeyboardInterrupt if Ctrl-C was typed and not handled yet: a loop that waits calls this in each turn."""
     if _interrupted:
         raise KeyboardInterrupt
 

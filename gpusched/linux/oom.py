@@ -1,9 +1,9 @@
-"""Whether a process ended for want of memory: the host's, told by the kernel's counter, or its device's, told by a log.
+"""Whether a process ended for want of memory: the host's, by the kernel's counter, or its device's, by a log.
 
-A SIGKILL that nobody here sent came from the kernel's OOM killer if a counter rose: `oom_kill` of this process's memory
+A SIGKILL not sent by gpusched came from the kernel's OOM killer if a counter rose: `oom_kill` of this process's memory
 cgroup, which its children share: memory.events (v2, cgroup-v2.rst) or memory.oom_control (v1, memory.rst). Where there
 is neither, it is that of the whole host, in /proc/vmstat. A framework that finds no memory on its device raises an
-error, by which the process ends with a code; only the error's name in the log tells it from any other.
+error, by which the process ends with a code; only the error's name in the log distinguishes it.
 """
 
 import re
@@ -46,7 +46,7 @@ class OomKills:
 
 
 def memory_that_ran_out(output: bytes) -> Literal["device", "host"] | None:
-    """Return whose memory a process lacked that ended with a code, as the end of its output tells; None if not."""
+    """Return whose memory a process lacked that ended with a code, as the end of its output shows; None if not."""
     if _DEVICE.search(output):
         return "device"
     return "host" if _HOST.search(output) else None

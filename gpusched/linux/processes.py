@@ -1,4 +1,4 @@
-"""What Linux tells and does about processes and Python does not wrap: prctl, /proc/PID/stat, the boot's identity.
+"""What Linux shows and does about processes and Python does not wrap: prctl, /proc/PID/stat, the boot's identity.
 
 The guard lives on this module for hours, so it imports nothing but what the interpreter holds anyway, and ctypes.
 It must not know jobs, replicas or files of ours.
@@ -94,7 +94,7 @@ def owner(pid: int) -> int | None:
 
 
 def boot_id() -> str:
-    """Return the identity of this boot of the host, or an empty text where /proc does not tell it."""
+    """Return the identity of this boot of the host, or an empty text where /proc does not show it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 (pathlib is heavy)
             return file.read().strip()

@@ -1,7 +1,7 @@
 """Files in directories that a job can write: opened only if they are regular, never waited for, read up to a limit.
 
 A job may put a pipe, a socket, a device, a link or 10 GB of nothing in the place of any of its files, and open(2) of a
-pipe waits for its other end for as long as there is none. Whoever reads or writes such a file does it through these
+pipe waits for its other end for as long as there is none. Code that reads or writes such a file does it through these
 functions. The guard imports this module, so it needs nothing but what the interpreter brings.
 """
 

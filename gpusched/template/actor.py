@@ -19,7 +19,7 @@ PULLS = 256  # in one batch
 class Bandit:
     """Put your own environment here: a game, a simulator, a data set.
 
-    This one has arms that pay a random amount each, around a mean of their own, which nobody knows.
+    This one has arms that pay a random amount each, around a hidden mean of each.
     """
 
     def __init__(self, arms: int, random: np.random.Generator) -> None:
@@ -34,7 +34,7 @@ class Bandit:
 
 
 def main() -> None:
-    """Play until the learner says that the job is over."""
+    """Play until the learner ends the job."""
     me, settings = contract.replica(), contract.settings(Settings)
     bandit = Bandit(settings.arms, np.random.default_rng([me.rank, me.attempt]))
     with Actor() as channel:

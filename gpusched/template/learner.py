@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def learn(channel: Learner, model: Model, updates: int, saved: Path) -> None:
-    """Learn from batches in the order in which they come, whoever sent them."""
+    """Learn from batches in the order in which they come, from any actor."""
     progress, since, came = Progress(), time.monotonic(), Counter[str]()
     channel.publish(model.weights())
     while model.updates < updates and (batch := channel.get()) is not None:  # None: stop() was called

@@ -12,7 +12,7 @@ __all__ = ["Settings"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one run of the workload can be told."""
+    """The settings of one run of the workload."""
 
-    updates: Annotated[int, Meta(description="end after so many updates of the model", ge=1)] = 6000
+    updates: Annotated[int, Meta(description="end after this number of updates of the model", ge=1)] = 6000
     arms: Annotated[int, Meta(description="how many arms the bandit has", ge=2, le=1000)] = 20

@@ -1,4 +1,4 @@
-"""Launches the workload as a person does, and looks at what it has learnt: run `pytest` with this folder's path."""
+"""Launches the workload as a person does, and checks what it has learnt: run `pytest` with this folder's path."""
 
 import json
 import os

@@ -10,7 +10,7 @@ from gpusched import contract
 from gpusched.errors import UsageError
 from gpusched.frameworks import limit_memory
 from gpusched.frameworks.hook.gpusched_import_hook import LimitingFinder, install
-from gpusched.frameworks.limit import Limit, read_limit, say
+from gpusched.frameworks.limit import Limit, log_message, read_limit
 from gpusched.model.plan import Replica
 
 
@@ -63,5 +63,5 @@ def test_saying_something_never_breaks_a_script(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    say("nobody hears this")
+    log_message("nobody hears this")
     assert capsys.readouterr().out == ""
