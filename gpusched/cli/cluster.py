@@ -249,9 +249,9 @@ def show_group(group: ClusterJob, *, as_json: bool) -> None:
     """Print what would be submitted, as --dry-run does: on stdout a batch script alone, such that a file takes it."""
     words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
     if group.engine == "ray":
-        from gpusched.engines.ray.requirements import needs_words
+        from gpusched.engines.ray.requirements import needs_text
 
-        words = f"# to Ray at {group.address}: {needs_words(group)}\n{words}"
+        words = f"# to Ray at {group.address}: {needs_text(group)}\n{words}"
     if not as_json:
         print(words, file=sys.stderr if group.engine == "slurm" else sys.stdout, flush=True)
     sys.stdout.write(submitted_words(group, group.workload.name, as_json=as_json))

@@ -12,7 +12,7 @@ from typing import Final
 from gpusched.execution.directory import JobDirectory, parse_report, read_job
 from gpusched.linux.regular_files import open_regular, read_tail
 from gpusched.model.status import JOB_TERMINAL, JobStatus
-from gpusched.render.job_format import host_words, ready_count, ready_words
+from gpusched.render.job_format import host_text, ready_count, ready_text
 from gpusched.render.text import printable
 
 __all__ = ["StopRequests", "counting_stop_requests", "follow"]
@@ -175,7 +175,7 @@ class _Start:
         now = time.monotonic()
         all_ready = 0 < ready_count(status) == len(status.replicas)
         if not self._over and (all_ready or now >= self._next_count):
-            words.append(ready_words(status))
+            words.append(ready_text(status))
             self._next_count, self._over = now + _COUNT_EVERY_S, all_ready
         new = [text for text in words if text and text not in self._said]
         self._said.update(new)
@@ -197,7 +197,7 @@ class _Hosts:
         self._next = now + _COUNT_EVERY_S
         changed = [one for one in status.joined if self._said.get(one.host) != (one.actors, one.connected)]
         self._said |= {one.host: (one.actors, one.connected) for one in changed}
-        return [host_words(one, over=False) for one in changed]
+        return [host_text(one, over=False) for one in changed]
 
 
 def _say(text: str) -> None:

@@ -35,8 +35,8 @@ _START_HINT: Final = "start one: gpusched daemon start"
 _START_PATIENCE_S: Final = 10.0
 _ANSWER_PATIENCE_S: Final = 10.0  # a daemon on a host with many more processes than CPUs is late, and well
 _LARGEST_ANSWER: Final = 256 << 20
-_LOOK_EVERY_S: Final = 0.25
-_LOOK_AGAIN_S: Final = 0.01
+_POLL_EVERY_S: Final = 0.25
+_RETRY_S: Final = 0.01
 _STARTS: Final = 3
 _MOST_PID: Final = 100
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
@@ -103,10 +103,10 @@ class Client:
         deadline = time.monotonic() + patience_s
         while (daemon := listener(self._path)) is None:  # one that has its lock is about to listen, or to end
             if not is_locked(self._settings):
-                raise _nobody(self._settings)
+                raise _no_daemon(self._settings)
             if time.monotonic() > deadline:
                 raise self._silence(patience_s)
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_RETRY_S)
         self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
         require_descriptors()
@@ -122,7 +122,7 @@ class Client:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._silence(patience_s)
-            if not self._socket.poll(1000 * min(left, _LOOK_EVERY_S)):
+            if not self._socket.poll(1000 * min(left, _POLL_EVERY_S)):
                 self._require_the_same()
                 continue
             frames = self._socket.recv_multipart()
@@ -191,8 +191,8 @@ def spawn_daemon(settings: Settings) -> None:
         os.close(inner)
         raise HostFault(f"the daemon cannot be started: {error}", "see that the state directory is writable") from None
     os.close(outer)
-    with os.fdopen(inner, "rb", buffering=0) as words:
-        _raise_last_words(b"".join(_until_silent(words.fileno(), deadline)), log)
+    with os.fdopen(inner, "rb", buffering=0) as pipe:
+        _raise_start_error(b"".join(_until_silent(pipe.fileno(), deadline)), log)
     _await_answer(settings, deadline, log)
 
 
@@ -223,15 +223,15 @@ def _until_silent(descriptor: int, deadline: float) -> Iterator[bytes]:
         yield piece
 
 
-def _raise_last_words(words: bytes, log: Path) -> None:
+def _raise_start_error(output: bytes, log: Path) -> None:
     """Raise the error that a daemon ended with: nothing if it serves, or if another one does."""
-    if words in (b"ready", b"another"):
+    if output in (b"ready", b"another"):
         return
     import json
 
     try:
-        told = json.loads(words)
-        raise _error(told["code"], told["message"], told["hint"])
+        answer = json.loads(output)
+        raise _error(answer["code"], answer["message"], answer["hint"])
     except (ValueError, KeyError, TypeError):
         raise HostFault("the daemon ended before it could serve", f"see the end of {log}") from None
 
@@ -289,5 +289,5 @@ def _error(code: str, message: str, hint: str) -> GpuschedError:
     return next((kind for kind in kinds if kind.code == code), GpuschedError)(message, hint)
 
 
-def _nobody(settings: Settings) -> _Absent:
+def _no_daemon(settings: Settings) -> _Absent:
     return _Absent(f"no daemon runs for {settings.state_dir}", _START_HINT)

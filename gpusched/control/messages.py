@@ -163,7 +163,7 @@ class TurnIs(msgspec.Struct, frozen=True, kw_only=True, tag="turn-is"):
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """It was done; what is to be told of each, such as `snake-4 is stopping`."""
 
-    told: tuple[str, ...] = ()
+    report: tuple[str, ...] = msgspec.field(default=(), name="told")
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True, tag="drained"):

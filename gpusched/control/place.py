@@ -83,8 +83,8 @@ def listener(path: Path) -> int | None:
             return 0
         except OSError:
             return None
-        told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _ = _CREDENTIALS.unpack(told)
+        credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(credentials)
     if user != os.getuid():
         raise HostFault(f"{path}: user {user} listens there", "set GPUSCHED_RUNTIME_DIR to a directory of yours")
     return int(pid) if not pid or _exists(pid) else None

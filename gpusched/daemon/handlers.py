@@ -86,7 +86,7 @@ class Handlers:
                 return self._drained(undrain(self._parts, asked.request.device))
             case Shutdown():
                 self._parts.over = True
-                return Done(told=("the daemon ends; jobs go on",))
+                return Done(report=("the daemon ends; jobs go on",))
         return None
 
     def _drained(self, devices: dict[str, str]) -> Drained:
@@ -176,7 +176,7 @@ class Handlers:
         self._adoption.look()
         ids = tuple(self._parts.book.live) if request.everything else request.ids
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
-        return Done(told=tuple(self._stop_one(job, now, kill=request.kill) for job in jobs))
+        return Done(report=tuple(self._stop_one(job, now, kill=request.kill) for job in jobs))
 
     def _stop_one(self, job: Job, now: float, *, kill: bool) -> str:
         if job.state in JOB_TERMINAL:
@@ -204,7 +204,7 @@ class Handlers:
             if job.held is not held:
                 self._parts.book.change(msgspec.structs.replace(job, held=held), "held" if held else "released")
         self._parts.changed()
-        return Done(told=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
+        return Done(report=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
 
     def _known(self, job_id: str) -> Job:
         """Return a job; one that a launch started just now may not have been found yet. Raises NotFound."""

@@ -43,7 +43,7 @@ def check_driver(facts: DeviceFacts) -> Finding:
     on_bus = f"{_count(facts.on_bus, 'NVIDIA device')} on the PCI bus"
     if inventory.problem is not None:
         harmless = inventory.source == "cpu" and not facts.on_bus
-        cure = next((cure for words, cure in _CURES if words in inventory.problem), "nvidia-smi")
+        cure = next((cure for text, cure in _CURES if text in inventory.problem), "nvidia-smi")
         found = f"{inventory.problem} ({halves})" if differ else inventory.problem
         return warning("driver", found, cure) if harmless else error("driver", found, cure)
     if not inventory.devices and facts.on_bus:
@@ -134,13 +134,13 @@ def check_mig(facts: DeviceFacts) -> Finding:
 def check_device_order(facts: DeviceFacts) -> Finding:
     """Does GPU 0 mean the same to CUDA programs as to nvidia-smi and gpusched?"""
     order = facts.variables.get("CUDA_DEVICE_ORDER")
-    said = "CUDA_DEVICE_ORDER is not set" if order is None else f"CUDA_DEVICE_ORDER={order}"
+    order_text = "CUDA_DEVICE_ORDER is not set" if order is None else f"CUDA_DEVICE_ORDER={order}"
     kinds = {device.name for device in _physical(facts)}
     if order != "PCI_BUS_ID" and len(kinds) > 1:
-        found = f"{said}: CUDA counts the fastest first, and nvidia-smi by the bus; jobs of gpusched go by uuid"
+        found = f"{order_text}: CUDA counts the fastest first, and nvidia-smi by the bus; jobs of gpusched go by uuid"
         return warning("device-order", found, "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
     why = "devices are alike" if kinds else "there are no devices"
-    return ok("device-order", said if order == "PCI_BUS_ID" else f"{said}, and {why}")
+    return ok("device-order", order_text if order == "PCI_BUS_ID" else f"{order_text}, and {why}")
 
 
 def check_visible_devices(facts: DeviceFacts) -> Finding:
@@ -179,13 +179,13 @@ def check_foreign(facts: DeviceFacts) -> Finding:
     if not foreign:
         return ok("foreign-memory", "no process holds device memory beside the jobs of gpusched")
     foreign.sort(key=lambda each: each[0] or 0, reverse=True)
-    told = [
+    named = [
         f"process {process.pid} of {process.user or 'somebody'} holds "
         f"{'an unknown amount' if mib is None else format_mib(mib)} of GPU {device.label}"
         for mib, device, process in foreign
     ]
-    more = [f"and {len(told) - _MOST_NAMED} more"] if len(told) > _MOST_NAMED else []
-    return warning("foreign-memory", "; ".join(told[:_MOST_NAMED] + more), "gpusched status")
+    more = [f"and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    return warning("foreign-memory", "; ".join(named[:_MOST_NAMED] + more), "gpusched status")
 
 
 def _physical(facts: DeviceFacts) -> list[Device]:

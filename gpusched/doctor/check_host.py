@@ -59,8 +59,8 @@ def check_open_files(facts: HostFacts) -> Finding:
     allowed = facts.open_files_hard is None or facts.open_files_hard >= _OPEN_FILES
     most = _OPEN_FILES if allowed else facts.open_files_hard
     cure = f"ulimit -n {most}  # for good: nofile in /etc/security/limits.conf"
-    tell = error if facts.open_files < _LEAST_OPEN_FILES else warning
-    return tell("open-files", found, cure)
+    report = error if facts.open_files < _LEAST_OPEN_FILES else warning
+    return report("open-files", found, cure)
 
 
 def check_locked_memory(facts: HostFacts) -> Finding:

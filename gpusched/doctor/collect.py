@@ -49,7 +49,7 @@ _ASK_FOR_HOOK: Final = "import sys; print(*(type(finder).__name__ for finder in 
 
 def collect(environ: Mapping[str, str]) -> Facts:
     """Return what could be looked at in time; a section that could not is in `failed`. It raises nothing."""
-    looks: dict[str, Callable[[], Any]] = {
+    readers: dict[str, Callable[[], Any]] = {
         "host": host_facts,
         "software": lambda: _software(environ),
         "hook": lambda: _hook(environ),
@@ -58,7 +58,7 @@ def collect(environ: Mapping[str, str]) -> Facts:
     try:
         settings = load_settings(environ)
         deadline_s += max(0.0, settings.driver_patience_s - _NVML_S)
-        looks |= {
+        readers |= {
             "devices": lambda: _devices(settings, environ),
             "places": lambda: place_facts(settings),
             "daemon": lambda: _daemon(settings),
@@ -66,20 +66,20 @@ def collect(environ: Mapping[str, str]) -> Facts:
     except GpuschedError as error:
         problem = (error.message, error.hint)
     until = time.monotonic() + deadline_s
-    readings = {name: Reading(look, f"doctor-{name}") for name, look in looks.items()}
-    told: dict[str, Any] = {}
+    readings = {name: Reading(read, f"doctor-{name}") for name, read in readers.items()}
+    sections: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name, reading in readings.items():
         if not reading.wait(until - time.monotonic()):
             failed[name] = f"no answer within {deadline_s:g} s"
             continue
         try:
-            told[name] = reading.result()
+            sections[name] = reading.result()
         except GpuschedError as error:
             failed[name] = error.message
         except Exception as error:  # noqa: BLE001 (whatever is wrong with a host, the doctor tells it)
             failed[name] = f"{type(error).__name__}: {error}"
-    return Facts(**told, failed=failed, settings_problem=problem)
+    return Facts(**sections, failed=failed, settings_problem=problem)
 
 
 # ---- devices ----
@@ -242,7 +242,7 @@ def _hook(environ: Mapping[str, str]) -> str:
 
     from gpusched.contract import child_environment
 
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", _ASK_FOR_HOOK],
         env=child_environment(environ),
         stdin=subprocess.DEVNULL,
@@ -252,6 +252,6 @@ def _hook(environ: Mapping[str, str]) -> str:
         timeout=_HOOK_S,
         check=False,
     )
-    if "LimitingFinder" in told.stdout:
+    if "LimitingFinder" in ended.stdout:
         return ""
-    return told.stderr.strip().rpartition("\n")[2] or "the interpreter does not run it"
+    return ended.stderr.strip().rpartition("\n")[2] or "the interpreter does not run it"

@@ -76,8 +76,8 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
 
 def _findings(check: Check, known: list[Any]) -> list[Finding]:
     try:
-        told = check(*known)
-        return [told] if isinstance(told, Finding) else list(told)
+        found = check(*known)
+        return [found] if isinstance(found, Finding) else list(found)
     except Exception as failure:  # noqa: BLE001 (a doctor says what is wrong, also with itself)
         name = getattr(check, "__name__", "check").removeprefix("check_").replace("_", "-")
         return [warning(name, f"the check failed: {type(failure).__name__}: {failure}", "please report it")]

@@ -15,7 +15,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """How the processes of a job are as their engine sees it. `words`: what it says beside that, for people."""
 
     stage: Stage
-    words: str = ""
+    message: str = ""
 
     @property
     def over(self) -> bool:
@@ -33,7 +33,7 @@ class Engine(Protocol):
         """Have the processes started. Who submitted to a cluster may have died before it knew: it is not done twice."""
         ...
 
-    def look(self) -> Seen:
+    def poll(self) -> Seen:
         """Return how they are."""
         ...
 

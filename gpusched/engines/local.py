@@ -74,7 +74,7 @@ class Local:
         """Start it now or not at all. Raises what planning raises, and HostFault, too if it still runs, on any host."""
         start_committed(commit(self._asked, self._settings, lambda: self._directory), self._asked, self._settings)
 
-    def look(self) -> Seen:
+    def poll(self) -> Seen:
         """Return how it is."""
         return _seen(self.status())
 
@@ -201,4 +201,4 @@ def _here() -> str:
 
 def _seen(status: JobStatus) -> Seen:
     stage = _STAGES.get(status.state, "running")
-    return Seen(stage=stage, words=(status.message or "") if status.state in JOB_TERMINAL else (status.note or ""))
+    return Seen(stage=stage, message=(status.message or "") if status.state in JOB_TERMINAL else (status.note or ""))

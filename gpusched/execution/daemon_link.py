@@ -128,7 +128,7 @@ class Link:
         """Have something done, and return what is to be told of it."""
         from gpusched.control.messages import Done
 
-        return self._ask(request, Done).told
+        return self._ask(request, Done).report
 
     def _ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
         for name in getattr(request, "ids", ()):

@@ -106,7 +106,7 @@ class ProgressLine(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The node cannot do its part, and why, for people. `yet`: it may be able to later."""
 
-    words: str
+    message: str = msgspec.field(name="words")
     yet: bool = False
 
 

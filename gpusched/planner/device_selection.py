@@ -35,8 +35,8 @@ def select_devices(
         return within
     if not inventory.devices:
         if counted:
-            told = f"--gpus and --exclude-gpus name devices, and {inventory.host} has no GPU"
-            raise NeverFits(told, "to run without one: --num-gpus 0")
+            problem = f"--gpus and --exclude-gpus name devices, and {inventory.host} has no GPU"
+            raise NeverFits(problem, "to run without one: --num-gpus 0")
         raise NeverFits(f"{inventory.host} has no GPU", "leave --gpus and --exclude-gpus out, or give a --machine")
     everything = frozenset(device.uuid for device in inventory.devices) if within is None else within
     wanted = everything if gpus is None else _named(inventory, gpus, counted=counted)
@@ -55,9 +55,9 @@ def _outside(
     outside, left = (
         [device.label for device in inventory.devices if device.uuid in uuids] for uuids in (wanted, within)
     )
-    told = f"--gpus: {gpu_list(outside)} is outside of {visible.variable}"
+    problem = f"--gpus: {gpu_list(outside)} is outside of {visible.variable}"
     choice = f"name some of {gpu_list(left)}" if left else "leave --gpus out"
-    return UsageError(told, f"{choice}, or unset CUDA_VISIBLE_DEVICES; indices are those of gpusched status")
+    return UsageError(problem, f"{choice}, or unset CUDA_VISIBLE_DEVICES; indices are those of gpusched status")
 
 
 def number_of_devices(inventory: Inventory, uuids: Collection[str]) -> int:
@@ -102,9 +102,9 @@ def _meant(inventory: Inventory, name: str) -> list[Device]:
 
 
 def _there_is(inventory: Inventory) -> str:
-    told = [f"{device.label} ({device.name}, {_memory(device)})" for device in inventory.devices[:16]]
-    more = len(inventory.devices) - len(told)
-    return f"there is: {', '.join(told)}{f' and {more} more' if more else ''}"
+    listed = [f"{device.label} ({device.name}, {_memory(device)})" for device in inventory.devices[:16]]
+    more = len(inventory.devices) - len(listed)
+    return f"there is: {', '.join(listed)}{f' and {more} more' if more else ''}"
 
 
 def _memory(device: Device) -> str:

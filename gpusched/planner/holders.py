@@ -29,22 +29,22 @@ def held(budget: DeviceCapacity, leases: Iterable[Lease], began: Began, now: flo
     """
     here = [lease for lease in leases if lease.device_uuid == budget.device.uuid]
     holders = sorted([*_leased(here, now), *_foreign(budget, began, now)], key=lambda holder: -holder[0])
-    told = [text for _, text in holders[:_MOST_HOLDERS]]
-    more = len(holders) - len(told)
-    return ", ".join([*told, f"the rest by {more} more"] if more else told)
+    texts = [text for _, text in holders[:_MOST_HOLDERS]]
+    more = len(holders) - len(texts)
+    return ", ".join([*texts, f"the rest by {more} more"] if more else texts)
 
 
 def held_lines(grounds: Iterable[DeviceCapacity], leases: Sequence[Lease]) -> list[str]:
     """Return `GPU 1: 90 of 100 MiB free, 10 MiB leased to snake-4` for each device of which anything is held."""
     # There is no clock here: leases of the same half a day are told without a date.
     latest = max((lease.since for lease in leases), default=0.0)
-    told = [
+    lines = [
         f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, {holding}"
         for budget in grounds
         if (holding := held(budget, leases, lambda _: None, latest))
     ]
-    more = len(told) - _MOST_LINES
-    return [*told[:_MOST_LINES], f"and {more} more"] if more > 0 else told
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], f"and {more} more"] if more > 0 else lines
 
 
 def clock(moment: float, now: float) -> str:

@@ -44,12 +44,12 @@ def asked(roles: Iterable[RoleRequest]) -> str:
 def needed_by(roles: Iterable[RoleRequest], context_mib: int) -> str:
     """Return `2 whole GPUs (learner) + 1583 MiB × 10 (actor)`, contexts included."""
     placed = [role for role in roles if role.on_device and role.count]
-    told = [
+    needs = [
         f"{_size(role, context_mib)}{f' × {role.count}' if role.count > 1 else ''} ({role.name})"
         for role in placed[:_MOST_ROLES]
     ]
     more = [f"{len(placed) - _MOST_ROLES} more roles"] if len(placed) > _MOST_ROLES else []
-    return " + ".join(told + more)
+    return " + ".join(needs + more)
 
 
 def whole_gpus(count: int) -> str:
@@ -113,5 +113,5 @@ def _size(role: RoleRequest, context_mib: int) -> str:
 
 
 def _process(process: DeviceProcess) -> str:
-    told = ", ".join(filter(None, (process.user, process.command)))
-    return f"pid {process.pid}" + (f" ({told})" if told else "")
+    owner = ", ".join(filter(None, (process.user, process.command)))
+    return f"pid {process.pid}" + (f" ({owner})" if owner else "")

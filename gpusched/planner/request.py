@@ -56,10 +56,10 @@ def counted_role(workload: Workload) -> str:
     if len(names) == 1:
         hint = "leave out what is for actors: --procs, --actor-memory, --listen"
         raise UsageError(f"workload {workload.name} has no actors: its one role, {names[0]}, leads it", hint)
-    told = f"its roles are {', '.join(names)}" + (f", led by {workload.leader}" if workload.leader else "")
+    roles = f"its roles are {', '.join(names)}" + (f", led by {workload.leader}" if workload.leader else "")
     hint = "write the numbers and the memory into the workload file, or name one role `actor`"
     raise UsageError(
-        f"workload {workload.name}: it is not clear which role --procs and --actor-memory mean; {told}", hint
+        f"workload {workload.name}: it is not clear which role --procs and --actor-memory mean; {roles}", hint
     )
 
 
@@ -76,14 +76,14 @@ def _learner(workload: Workload) -> str:
     for name in ("learner", workload.leader):
         if name in names:
             return name
-    told = f"--learner-memory needs a role `learner` or a leader, and its roles are {', '.join(names)}"
-    raise UsageError(f"workload {workload.name}: {told}", "write the memory into the workload file")
+    problem = f"--learner-memory needs a role `learner` or a leader, and its roles are {', '.join(names)}"
+    raise UsageError(f"workload {workload.name}: {problem}", "write the memory into the workload file")
 
 
 def _with_memory(role: RoleRequest, text: str, option: str) -> RoleRequest:
     if role.devices is not None:
-        told = f"{option}: {role.name} has whole devices, and all that can be planned of them"
-        raise UsageError(told, "leave it out, or choose devices with --gpus")
+        problem = f"{option}: {role.name} has whole devices, and all that can be planned of them"
+        raise UsageError(problem, "leave it out, or choose devices with --gpus")
     # A share of 0: the amount alone counts, and the role is still one that takes what is left over.
     share = None if role.memory is None or role.memory.share is None else 0
     return replace(role, memory=Memory(min_mib=parse_mib(text, option), share=share))

@@ -43,8 +43,10 @@ def restriction(inventory: Inventory, visible: VisibleDevices) -> Restriction:
     if found == everything:
         return Restriction(frozenset(found), "")
     if by_index and not visible.by_bus and len({one.name for one in inventory.devices if one.mig_index is None}) > 1:
-        told = f"{visible.variable}: CUDA counts devices of several models the fastest first, and gpusched by the bus"
-        raise UsageError(told, "export CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the devices by uuid")
+        problem = (
+            f"{visible.variable}: CUDA counts devices of several models the fastest first, and gpusched by the bus"
+        )
+        raise UsageError(problem, "export CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the devices by uuid")
     return Restriction(frozenset(found), _line(inventory, visible, found, wrong))
 
 

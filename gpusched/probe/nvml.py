@@ -43,7 +43,7 @@ _DEVICE_PROBLEMS: Final[dict[int, tuple[Health, str]]] = {
     _RESET_REQUIRED: ("error", "it needs a reset (nvidia-smi --gpu-reset)"),
     _OPERATING_SYSTEM: ("error", "the operating system keeps this process from it"),
 }
-_ALWAYS_TOLD: Final = (_GPU_IS_LOST, _RESET_REQUIRED)
+_SEVERE: Final = (_GPU_IS_LOST, _RESET_REQUIRED)
 _COMPUTE_MODES: Final[dict[int, ComputeMode]] = {
     0: "default",
     1: "exclusive_thread",
@@ -240,9 +240,9 @@ class _DeviceReader:
             self.fields["bus_id"] = bus_id
             self.fields["numa_node"] = _numa_node(self._pci_devices, bus_id)
         if self._cpus:
-            words = self._ask("nvmlDeviceGetCpuAffinity", handle, self._cpus[-1] // 64 + 1)
-            if words is not None:
-                self.fields["cpus"] = tuple(cpu for cpu in self._cpus if words[cpu // 64] >> cpu % 64 & 1)
+            masks = self._ask("nvmlDeviceGetCpuAffinity", handle, self._cpus[-1] // 64 + 1)
+            if masks is not None:
+                self.fields["cpus"] = tuple(cpu for cpu in self._cpus if masks[cpu // 64] >> cpu % 64 & 1)
 
     def _memory(self, handle: Any, fields: dict[str, Any]) -> None:
         """Version 2 tells what the driver keeps for itself apart from what is used; version 1 counts it as used."""
@@ -299,7 +299,7 @@ class _DeviceReader:
         return _asked(self._nvml, call, *arguments, note=self._note)
 
     def _note(self, code: int) -> None:
-        if code in _ALWAYS_TOLD and self._health == "ok":
+        if code in _SEVERE and self._health == "ok":
             self._health, self._problem = _DEVICE_PROBLEMS[code]
 
 
@@ -329,8 +329,8 @@ def _first_list(function: Any, handle: Any) -> list[tuple[int, int | None]]:
     if function(handle, ctypes.byref(count), entries) != 0:
         return []
     not_available = ctypes.c_ulonglong(-1).value
-    told = [(entry.pid, entry.used) for entry in entries[: count.value]]
-    return [(pid, None if used == not_available else used) for pid, used in told]
+    uses = [(entry.pid, entry.used) for entry in entries[: count.value]]
+    return [(pid, None if used == not_available else used) for pid, used in uses]
 
 
 def _numa_node(pci_devices: Path, bus_id: str) -> int | None:

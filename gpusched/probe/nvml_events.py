@@ -43,17 +43,17 @@ class NvmlEvents:
     """
 
     def __init__(self) -> None:
-        self._told: collections.deque[DeviceEvent] = collections.deque(maxlen=_MOST_EVENTS)
+        self._unread: collections.deque[DeviceEvent] = collections.deque(maxlen=_MOST_EVENTS)
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="nvml-events", daemon=True).start()
 
     def events(self) -> list[DeviceEvent]:
         """Return what happened since the last call, oldest first; the latest 1000 at the most."""
-        return [self._told.popleft() for _ in range(len(self._told))]
+        return [self._unread.popleft() for _ in range(len(self._unread))]
 
     def waiting(self) -> bool:
         """Return whether `events` has something to tell."""
-        return bool(self._told)
+        return bool(self._unread)
 
     def close(self) -> None:
         """Listen no more; the thread ends by itself when its wait in NVML does."""
@@ -95,20 +95,20 @@ class NvmlEvents:
             return
         device = devices.get(_address(event.device))
         if device is not None and event.eventType == _XID:
-            self._tell(device, "xid", int(event.eventData))
+            self._append(device, "xid", int(event.eventData))
         elif device is not None and event.eventType == _DOUBLE_BIT:
-            self._tell(device, "ecc")
+            self._append(device, "ecc")
 
     def _find_lost(self, nvml: Any, devices: dict[int, "_Listened"]) -> None:
         """Tell each lost device once. NVML says only that there is one, and says so again at once: hence the pause."""
         for device in devices.values():
             if not device.lost and _is_lost(nvml, device.handle):
                 device.lost = True
-                self._tell(device, "lost")
+                self._append(device, "lost")
         self._closed.wait(_WAIT_MS / 1000)
 
-    def _tell(self, device: "_Listened", kind: Literal["xid", "ecc", "lost"], number: int = 0) -> None:
-        self._told.append(DeviceEvent(uuid=device.uuid, kind=kind, number=number, time=time.time()))
+    def _append(self, device: "_Listened", kind: Literal["xid", "ecc", "lost"], number: int = 0) -> None:
+        self._unread.append(DeviceEvent(uuid=device.uuid, kind=kind, number=number, time=time.time()))
 
 
 class _Listened:

@@ -35,8 +35,8 @@ def _lines(finding: Finding, names: int, width: int, style: int) -> Iterator[Tex
     mark = _MARKS[finding.state][style]
     left = len(mark) + 1 + names + 2
     colour = _COLOURS[finding.state]
-    words = Text(printable(finding.found)).wrap(Console(width=width), max(_LEAST_WIDTH, width - left))
-    for number, line in enumerate(words):
+    lines = Text(printable(finding.found)).wrap(Console(width=width), max(_LEAST_WIDTH, width - left))
+    for number, line in enumerate(lines):
         line.rstrip()
         head = Text.assemble((mark, colour), " ", (finding.check.ljust(names), "bold" if finding.state != "ok" else ""))
         yield Text.assemble(head, "  ", line) if number == 0 else Text.assemble(" " * left, line)

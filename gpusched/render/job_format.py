@@ -16,15 +16,15 @@ from gpusched.units import format_seconds
 __all__ = [
     "decimal",
     "end_line",
-    "host_words",
+    "host_text",
     "network_lines",
-    "network_words",
+    "network_text",
     "number",
     "plain_progress",
     "ready_count",
-    "ready_words",
+    "ready_text",
     "span",
-    "state_words",
+    "state_text",
     "what",
     "whole",
 ]
@@ -38,11 +38,11 @@ def what(job: JobStatus) -> str:
     """Return the command line of a command, else the workload, and what it has to do with other hosts."""
     if job.command:
         return printable(shlex.join(job.command))
-    told = network_words(job) if job.engine is None else f"on {job.engine}"
-    return f"{job.workload}, {told}" if told else job.workload
+    place = network_text(job) if job.engine is None else f"on {job.engine}"
+    return f"{job.workload}, {place}" if place else job.workload
 
 
-def state_words(job: JobStatus) -> str:
+def state_text(job: JobStatus) -> str:
     """Return the state, with what a person asks next: `held`, `failed: code 3`, `failed: out of memory`."""
     if job.state is JobState.QUEUED and job.held:
         return "held"
@@ -61,7 +61,7 @@ def ready_count(job: JobStatus) -> int:
     return sum(one.ready is not None for one in job.replicas)
 
 
-def ready_words(job: JobStatus) -> str:
+def ready_text(job: JobStatus) -> str:
     """Return `12 of 33 ready`, in the end `all 33 processes ready after 7.2 s`; empty as long as none has said so."""
     ready = [one.ready for one in job.replicas if one.ready is not None]
     if not ready:
@@ -74,7 +74,7 @@ def ready_words(job: JobStatus) -> str:
     return f"{who} ready after {max(*ready, job.started) - job.started:.1f} s"
 
 
-def network_words(job: JobStatus) -> str:
+def network_text(job: JobStatus) -> str:
     """Return what a job has to do with other hosts: `joins snake-4 at tcp://lab1:5555 as lab2`; empty for nothing."""
     if job.joins is not None:
         verb = "joined" if job.state in JOB_TERMINAL else "joins"
@@ -90,7 +90,7 @@ def network_words(job: JobStatus) -> str:
     return printable(f"and {_count(count, 'actor')} of {hosts}")
 
 
-def host_words(host: JoinedHost, *, over: bool) -> str:
+def host_text(host: JoinedHost, *, over: bool) -> str:
     """Return what a host that joined does: `lab2 (10.0.0.2): 4 of 4 actors, 120 batches, 3.4 MiB`; `over`: did."""
     where = f" ({host.address})" if host.address else ""
     if not host.actors:
@@ -104,9 +104,9 @@ def network_lines(job: JobStatus, most: int = 10) -> list[str]:
     if job.engine is not None:
         return _node_lines(job, most)
     if job.joins is not None or (job.listen is not None and not job.joined and job.state not in JOB_TERMINAL):
-        return [network_words(job)]
+        return [network_text(job)]
     present_first = sorted(job.joined, key=lambda host: not host.connected)
-    lines = [host_words(host, over=job.state in JOB_TERMINAL) for host in present_first[:most]]
+    lines = [host_text(host, over=job.state in JOB_TERMINAL) for host in present_first[:most]]
     left = len(job.joined) - most
     return [*lines, f"and {_count(left, 'more host')}"] if left > 0 else lines
 
@@ -136,7 +136,7 @@ def end_line(job: JobStatus) -> str:
     """Return how a job ended: `snake-4 succeeded after 3m07s`, `run-3 failed: code 3 after 12s: ...`."""
     took = f" after {span(job.ended - (job.started or job.created))}" if job.ended is not None else ""
     message = f": {printable(job.message)}" if job.message and job.state is not JobState.SUCCEEDED else ""
-    return f"{job.id} {state_words(job)}{took}{message}"
+    return f"{job.id} {state_text(job)}{took}{message}"
 
 
 def span(seconds: float) -> str:
@@ -147,13 +147,13 @@ def span(seconds: float) -> str:
 
 def plain_progress(report: Mapping[str, object]) -> str:
     """Return one report of the leader as a line of text, without what it does not tell."""
-    told = [
+    parts = [
         f"step {whole(report['step'])}" if report.get("step") is not None else "",
         f"{whole(report['steps_per_s'])} steps/s" if report.get("steps_per_s") is not None else "",
         f"score {decimal(report['score'])}" if report.get("score") is not None else "",
         printable(str(report.get("note") or "")),
     ]
-    return "  ".join(part for part in told if part)
+    return "  ".join(part for part in parts if part)
 
 
 def number(value: object) -> float | None:

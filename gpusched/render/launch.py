@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.render.chart import draw_chart
-from gpusched.render.job_format import decimal, network_lines, ready_words, span, whole
+from gpusched.render.job_format import decimal, network_lines, ready_text, span, whole
 from gpusched.render.text import printable
 from gpusched.supervisor.restart import exit_text
 
@@ -83,7 +83,7 @@ def _processes(job: JobStatus) -> str:
     if job.state in JOB_TERMINAL:
         return f"{every} processes"
     return (
-        ready_words(job)
+        ready_text(job)
         or f"{sum(replica.state is ReplicaState.RUNNING for replica in job.replicas)} of {every} processes running"
     )
 
@@ -157,7 +157,7 @@ def _state(replica: ReplicaStatus) -> str:
 
 
 def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: bool) -> list[RenderableType]:
-    told: Mapping[str, object] = numbers if isinstance(numbers, Mapping) else {}
+    report: Mapping[str, object] = numbers if isinstance(numbers, Mapping) else {}
     state = Text(_state(replica), style=_COLOURS.get(_state(replica), ""))
     if replica.state is ReplicaState.BACKOFF and replica.retry_at is not None:
         state.append(f" {max(replica.retry_at - scene.now, 0):.0f}s", style="dim")
@@ -170,8 +170,8 @@ def _row(scene: Scene, replica: ReplicaStatus, numbers: object, *, on_devices: b
         state,
         str(replica.pid or "-"),
         *((device, f"{replica.limit_mib} MiB" if replica.limit_mib else "-") if on_devices else ()),
-        whole(told.get("steps_per_s")),
-        decimal(told.get("score")),
+        whole(report.get("steps_per_s")),
+        decimal(report.get("score")),
         str(replica.restarts),
         Text(printable(exit_text(replica.exit)) if replica.exit else ""),  # no markup: it may hold a path with [ in it
     ]

@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 Line = list[Piece]
 
 
-class _Look(NamedTuple):
+class _Paint(NamedTuple):
     """How a part of a bar is told from the others: its name, its style in colour, its sign without."""
 
     name: str
@@ -48,7 +48,7 @@ class _Look(NamedTuple):
 class _Part(NamedTuple):
     """A part of a device's memory in MiB, with its labels, longest first."""
 
-    look: _Look
+    paint: _Paint
     mib: int
     labels: tuple[str, ...] = ()
 
@@ -63,12 +63,12 @@ class _Group(NamedTuple):
 # Colours that the palette of 256 has too, so that they look the same in every terminal.
 _ROLE_STYLES: Final = (("black on #5fafff", "#"), ("black on #5fd75f", "="), ("black on #d787ff", "+"))
 _MORE_ROLES: Final = ("black on #ffd75f", "%")
-_CONTEXT: Final = _Look("context", "black on #87afaf", ":")
-_LEASED: Final = _Look("leased", "black on #ffaf5f", "L")
-_FOREIGN: Final = _Look("foreign", "white on #d70000", "F")
-_RESERVE: Final = _Look("reserve", "white on #875f5f", "R")
-_HEADROOM: Final = _Look("headroom", "white on #585858", "-")
-_FREE: Final = _Look("free", "#d0d0d0 on #303030", ".")
+_CONTEXT: Final = _Paint("context", "black on #87afaf", ":")
+_LEASED: Final = _Paint("leased", "black on #ffaf5f", "L")
+_FOREIGN: Final = _Paint("foreign", "white on #d70000", "F")
+_RESERVE: Final = _Paint("reserve", "white on #875f5f", "R")
+_HEADROOM: Final = _Paint("headroom", "white on #585858", "-")
+_FREE: Final = _Paint("free", "#d0d0d0 on #303030", ".")
 
 
 def show_plan(plan: Plan, stream: TextIO) -> None:
@@ -95,8 +95,8 @@ class _Drawing:
         self.plan, self.width, self.colour = plan, width, colour
         self.replicas = {replica.name: replica for replica in plan.replicas}
         styles = [*_ROLE_STYLES, *[_MORE_ROLES] * len(plan.request.roles)]
-        self.looks = {
-            role.name: _Look(role.name, *look) for role, look in zip(plan.request.roles, styles, strict=False)
+        self.paints = {
+            role.name: _Paint(role.name, *paint) for role, paint in zip(plan.request.roles, styles, strict=False)
         }
         self.groups = self._alike()
 
@@ -126,8 +126,8 @@ class _Drawing:
         without = sum(replica.device_uuid is None for replica in plan.replicas) if plan.devices else 0
         replicas = number(len(plan.replicas) - without, "replica")
         beside = f", {without} without a device" if without else ""
-        told = f"   {plan.request.workload} on {where}{policy}"
-        return [Piece(_counts(plan.counts), "bold"), Piece(f" {replicas} on {on}{beside}"), Piece(told, "dim")]
+        workload = f"   {plan.request.workload} on {where}{policy}"
+        return [Piece(_counts(plan.counts), "bold"), Piece(f" {replicas} on {on}{beside}"), Piece(workload, "dim")]
 
     def _runs(self, device: DevicePlan) -> list[list[Replica]]:
         here = (self.replicas[name] for name in device.replicas)
@@ -148,21 +148,23 @@ class _Drawing:
         titles = [_gpus(group.devices) for group in groups]
         margin = max(map(len, titles)) + 2
         largest = max(device.total_mib for device in self.plan.devices)
-        lines, seen = list[Line](), dict[_Look, None]()
+        lines, seen = list[Line](), dict[_Paint, None]()
         for title, group in zip(titles, groups, strict=True):
             parts = [part for part in self._parts(group) if part.mib > 0]
-            seen |= dict.fromkeys(part.look for part in parts)
+            seen |= dict.fromkeys(part.paint for part in parts)
             cells = max(_SHORTEST_BAR, (self.width - margin) * group.devices[0].total_mib // largest)
             lines.append([Piece(f"{title:<{margin}}", "bold"), *self._bar(parts, cells)])
-        looks = [
-            look for look in (*self.looks.values(), _CONTEXT, _LEASED, _FOREIGN, _RESERVE, _HEADROOM) if look in seen
+        paints = [
+            paint
+            for paint in (*self.paints.values(), _CONTEXT, _LEASED, _FOREIGN, _RESERVE, _HEADROOM)
+            if paint in seen
         ]
-        return [*lines, [], *self._legend([*looks, _FREE], margin)]
+        return [*lines, [], *self._legend([*paints, _FREE], margin)]
 
     def _parts(self, group: _Group) -> list[_Part]:
         device = group.devices[0]
         parts = []
-        for role, look in self.looks.items():
+        for role, paint in self.paints.items():
             mine = [replica for run in group.runs for replica in run if replica.role == role]
             limits = {replica.limit_mib for replica in mine}
             if len(mine) == 1:
@@ -171,35 +173,35 @@ class _Drawing:
                 several = number(len(mine), role)
                 each = f" × {limits.pop()}" if len(limits) == 1 else ""
                 labels = (f"{several}{each} MiB", f"{several}{each}", several, str(len(mine)))
-            parts.append(_Part(look, sum(replica.limit_mib for replica in mine), labels))
+            parts.append(_Part(paint, sum(replica.limit_mib for replica in mine), labels))
         shares = sum(replica.context_mib for run in group.runs for replica in run)
-        for look, mib in (
+        for paint, mib in (
             (_CONTEXT, shares),
             (_LEASED, device.leased_mib),
             (_FOREIGN, device.foreign_mib),
             (_RESERVE, device.reserved_mib),
             (_HEADROOM, device.headroom_mib),
         ):
-            parts.append(_Part(look, mib, (f"{look.name} {mib}", look.name)))
+            parts.append(_Part(paint, mib, (f"{paint.name} {mib}", paint.name)))
         free = device.total_mib - sum(part.mib for part in parts)
         return [*parts, _Part(_FREE, free, (f"{free} MiB free", f"{free} free", "free"))]
 
     def _bar(self, parts: Sequence[_Part], cells: int) -> Line:
         return [
-            Piece(_filled(part, wide, " " if self.colour else part.look.sign), part.look.style)
+            Piece(_filled(part, wide, " " if self.colour else part.paint.sign), part.paint.style)
             for part, wide in zip(parts, _to_scale([part.mib for part in parts], cells), strict=True)
         ]
 
-    def _legend(self, looks: Sequence[_Look], margin: int) -> list[Line]:
+    def _legend(self, paints: Sequence[_Paint], margin: int) -> list[Line]:
         lines: list[Line] = [[Piece(" " * margin)]]
         used = margin
-        for look in looks:
-            swatch = self._swatch(look)
-            size = len(swatch.text) + len(look.name) + 3
+        for paint in paints:
+            swatch = self._swatch(paint)
+            size = len(swatch.text) + len(paint.name) + 3
             if used + size > self.width + 2:
                 lines.append([Piece(" " * margin)])
                 used = margin
-            lines[-1] += [swatch, Piece(f" {look.name}  ")]
+            lines[-1] += [swatch, Piece(f" {paint.name}  ")]
             used += size
         return lines
 
@@ -222,8 +224,8 @@ class _Drawing:
             first = run[0]
             each = " each" if len(run) > 1 else ""
             threads = number(first.threads, "thread")
-            told = f" {first.limit_mib:>6} MiB limit, fraction {_fraction(first)}, {threads}{each}"
-            lines.append([Piece("  "), self._swatch(self.looks[first.role]), Piece(f" {name:<{_NAMES}}{told}")])
+            amounts = f" {first.limit_mib:>6} MiB limit, fraction {_fraction(first)}, {threads}{each}"
+            lines.append([Piece("  "), self._swatch(self.paints[first.role]), Piece(f" {name:<{_NAMES}}{amounts}")])
         if not group.runs:
             return [*lines, [Piece("  nothing is placed here", "dim")]]
         terms = [_term(run, alone=len(group.runs) == 1) for run in group.runs]
@@ -233,8 +235,8 @@ class _Drawing:
         total = f" = {device.planned_mib} of {device.plannable_mib} MiB"
         return [*lines, [Piece(f"  {' + '.join(terms)}{total}", "bold")]]
 
-    def _swatch(self, look: _Look) -> Piece:
-        return Piece("  ", look.style) if self.colour else Piece(look.sign)
+    def _swatch(self, paint: _Paint) -> Piece:
+        return Piece("  ", paint.style) if self.colour else Piece(paint.sign)
 
     def _without_devices(self) -> list[Line]:
         lines: list[Line] = []
@@ -243,9 +245,9 @@ class _Drawing:
             lines.append([Piece("no device", "bold")])
         for _, run in groupby(without, key=lambda replica: replica.role):
             mine = list(run)
-            told = f"{number(len(mine[0].cpus), 'CPU')}, {number(mine[0].threads, 'thread')}, no limit"
+            amounts = f"{number(len(mine[0].cpus), 'CPU')}, {number(mine[0].threads, 'thread')}, no limit"
             lines.append(
-                [Piece("  "), self._swatch(self.looks[mine[0].role]), Piece(f" {_names(mine):<{_NAMES}}  {told}")]
+                [Piece("  "), self._swatch(self.paints[mine[0].role]), Piece(f" {_names(mine):<{_NAMES}}  {amounts}")]
             )
         return lines
 
@@ -288,8 +290,8 @@ def _counts(counts: Sequence[int]) -> str:
     if len(counts) <= _BARS_EACH:
         return str(list(counts))
     runs = [(count, len(list(run))) for count, run in groupby(counts)]
-    told = [f"{times} × {count}" if times > 1 else str(count) for count, times in runs]
-    return f"[{', '.join(told[:_BARS_EACH])}{', …' if len(told) > _BARS_EACH else ''}]"
+    texts = [f"{times} × {count}" if times > 1 else str(count) for count, times in runs]
+    return f"[{', '.join(texts[:_BARS_EACH])}{', …' if len(texts) > _BARS_EACH else ''}]"
 
 
 def _gpus(devices: Sequence[DevicePlan]) -> str:

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import colours_of, width_of
-from gpusched.render.job_format import span, state_words, what
+from gpusched.render.job_format import span, state_text, what
 from gpusched.render.text import cell_width, cut, printable
 
 __all__ = ["draw_table", "print_table"]
@@ -75,7 +75,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> list[_Column]:
     columns = [
         _Column("ID", [job.id for job in jobs]),
         _Column("NAME", [cut(printable(job.name or "-"), _LONGEST_NAME) for job in jobs]),
-        _Column("STATE", [state_words(job) for job in jobs]),
+        _Column("STATE", [state_text(job) for job in jobs]),
         _Column("PROCS", [_processes(job) for job in jobs]),
         _Column("GPUS", [_devices(job) for job in jobs]),
         _Column("MEMORY", _memory(jobs)),
@@ -138,8 +138,8 @@ def _devices(job: JobStatus) -> str:
     found = {one.device_index for one in job.replicas if one.device_index is not None}
     found |= {share.device_index for one in job.replicas for share in one.further}
     runs = [list(run) for _, run in groupby(enumerate(sorted(found)), key=lambda pair: pair[1] - pair[0])]
-    told = [str(run[0][1]) if len(run) == 1 else f"{run[0][1]}-{run[-1][1]}" for run in runs]
-    return ("~" if job.simulated else "") + ",".join(told) if told else "-"
+    ranges = [str(run[0][1]) if len(run) == 1 else f"{run[0][1]}-{run[-1][1]}" for run in runs]
+    return ("~" if job.simulated else "") + ",".join(ranges) if ranges else "-"
 
 
 def _memory(jobs: Sequence[JobStatus]) -> list[str]:

@@ -29,7 +29,7 @@ _PART_COLOURS: Final = {
     "free": "bright_black",
 }
 _BLOCKS: Final = {"used": "█", "leased": "▒", "others": "▒", "foreign": "▓", "other": "▓", "reserved": "░", "free": "·"}
-_PART_WORDS: Final = {"others": "leased by others"}
+_PART_NAMES: Final = {"others": "leased by others"}
 _LETTERS: Final = {"others": "=", "foreign": "#", "other": "+", "reserved": "%", "free": "."}
 _HOT_C, _WARM_C = 90, 80
 
@@ -83,8 +83,10 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
             hint = f"the simulated devices are shown by: gpusched status --machine {machine}"
             yield from wrapped(hint, paper.room, style="dim")
     if snapshot.default_machine is not None:
-        told = f"default_machine is {snapshot.default_machine}: plan, launch and run mean it, and simulate its devices"
-        yield from wrapped(f"{told}; this host: --machine here", paper.room, style="bold yellow")
+        notice = (
+            f"default_machine is {snapshot.default_machine}: plan, launch and run mean it, and simulate its devices"
+        )
+        yield from wrapped(f"{notice}; this host: --machine here", paper.room, style="bold yellow")
     blocks = len(devices) <= _MOST_BLOCKS
     for device in devices:
         if blocks:
@@ -106,16 +108,16 @@ def _header(snapshot: Snapshot, paper: _Paper) -> Text:
     text = Text(inventory.host, style="bold")
     if inventory.simulated:
         text.append(" (simulated)", style="bold yellow")
-    words = [
+    fields = [
         f"driver {inventory.driver_version}" if inventory.driver_version else "",
         f"CUDA {inventory.cuda_version}" if inventory.cuda_version else "",
         _count(len(inventory.cpus), "CPU") + (f" (load {snapshot.load:.1f})" if snapshot.load is not None else ""),
         format_mib(inventory.memory_mib) if inventory.memory_mib is not None else "",
     ]
     clock = Text(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time)), style="dim")
-    for word in words:
-        if word and text.cell_len + len(word) + clock.cell_len + 4 <= paper.width:
-            text.append(f"  {word}")
+    for field in fields:
+        if field and text.cell_len + len(field) + clock.cell_len + 4 <= paper.width:
+            text.append(f"  {field}")
     return _spread(text, clock, paper.width)
 
 
@@ -165,30 +167,30 @@ def _name(device: Device, snapshot: Snapshot) -> Text:
 
 def _flags(device: Device) -> Text:
     """What seldom changes; what is unusual stands out. A MIG instance shares it with its parent."""
-    told: list[tuple[str, str]] = []
+    values: list[tuple[str, str]] = []
     if device.bus_id is not None and device.mig_index is None:
-        told.append((device.bus_id, "dim"))
+        values.append((device.bus_id, "dim"))
     if device.persistence_mode is not None:
-        told.append(("persistence on", "dim") if device.persistence_mode else ("persistence off", "yellow"))
+        values.append(("persistence on", "dim") if device.persistence_mode else ("persistence off", "yellow"))
     if device.ecc_errors is not None:
-        told.append((f"ECC {device.ecc_errors}", "bold red" if device.ecc_errors else "dim"))
+        values.append((f"ECC {device.ecc_errors}", "bold red" if device.ecc_errors else "dim"))
     if device.compute_mode is not None:
-        told.append((device.compute_mode.replace("_", " "), "dim" if device.compute_mode == "default" else "yellow"))
+        values.append((device.compute_mode.replace("_", " "), "dim" if device.compute_mode == "default" else "yellow"))
     if device.mig_mode is not None:
-        told.append(("MIG on", "yellow") if device.mig_mode else ("MIG off", "dim"))
-    return Text("  ").join(Text(words, style=style) for words, style in told)
+        values.append(("MIG on", "yellow") if device.mig_mode else ("MIG off", "dim"))
+    return Text("  ").join(Text(text, style=style) for text, style in values)
 
 
 def _gauges(device: Device, paper: _Paper) -> Text:
     """What changes from moment to moment, in columns; `-` for what the driver does not tell."""
-    told = (
+    values = (
         device.utilization_percent,
         device.temperature_c,
         device.power_w,
         device.fan_percent,
         device.performance_state,
     )
-    if all(value is None for value in told):
+    if all(value is None for value in values):
         return Text("")
     watts = f"{_or_dash(device.power_w)}W / {_or_dash(device.power_limit_w)}W"
     state = "-" if device.performance_state is None else f"P{device.performance_state}"
@@ -200,9 +202,9 @@ def _gauges(device: Device, paper: _Paper) -> Text:
 
 def _temperature(device: Device, paper: _Paper) -> Text:
     degrees = device.temperature_c
-    words = f"{_or_dash(degrees)}{'°C' if paper.unicode else 'C'}"
+    text = f"{_or_dash(degrees)}{'°C' if paper.unicode else 'C'}"
     hot = degrees is not None and degrees >= _HOT_C
-    return Text(f"{words:>5}", style="bold red" if hot else "yellow" if (degrees or 0) >= _WARM_C else "")
+    return Text(f"{text:>5}", style="bold red" if hot else "yellow" if (degrees or 0) >= _WARM_C else "")
 
 
 def _used_of_total(device: Device, parts: Sequence[Part]) -> str:
@@ -240,7 +242,7 @@ def _legend(parts: Sequence[Part], snapshot: Snapshot, paper: _Paper) -> Iterato
         if part.job is None:
             if part.mib:
                 yield Text.assemble(
-                    (_glyph(part, paper), _colour(part)), f" {_PART_WORDS.get(part.kind, part.kind)} {part.mib}"
+                    (_glyph(part, paper), _colour(part)), f" {_PART_NAMES.get(part.kind, part.kind)} {part.mib}"
                 )
         elif part.kind == "used":
             yield _job_legend(part, parts, snapshot, paper)

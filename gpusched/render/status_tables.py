@@ -11,7 +11,7 @@ from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text
-from gpusched.render.job_format import network_lines, plain_progress, ready_words, span
+from gpusched.render.job_format import network_lines, plain_progress, ready_text, span
 from gpusched.render.text import printable
 
 __all__ = ["JOB_COLOURS", "job_table", "process_table", "wrapped"]
@@ -73,8 +73,8 @@ def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
         yield line
         if under and row[-1].plain != "-":
             yield from wrapped(row[-1].plain, width, indent="   ")
-        for told in network_lines(job):
-            yield Text(f"   {told}", style="dim")
+        for text in network_lines(job):
+            yield Text(f"   {text}", style="dim")
         if left_out and number == waiting[_MOST_WAITING - 1]:
             yield Text(f"and {len(left_out)} more that wait: gpusched ps --why", style="dim")
 
@@ -231,7 +231,7 @@ def _progress(job: JobStatus) -> str:
         return printable(job.message)
     if job.progress:
         return plain_progress(job.progress)
-    return job.note or ready_words(job) or "-"
+    return job.note or ready_text(job) or "-"
 
 
 def _lines(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None) -> Iterator[Text]:

@@ -16,7 +16,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
-from gpusched.render.job_format import end_line, host_words, span, state_words
+from gpusched.render.job_format import end_line, host_text, span, state_text
 from gpusched.render.ps import draw_table
 from gpusched.render.text import cell_width, cut
 
@@ -52,11 +52,11 @@ def table(*jobs: JobStatus, width: int | None = None, colour: bool = False, why:
     ],
 )
 def test_a_failed_job_says_of_what(reason: ExitReason, words: str) -> None:
-    assert state_words(failed(reason)) == words
+    assert state_text(failed(reason)) == words
 
 
 def test_a_held_job_is_called_held() -> None:
-    assert state_words(job(state=JobState.QUEUED, held=True)) == "held"
+    assert state_text(job(state=JobState.QUEUED, held=True)) == "held"
 
 
 def test_a_column_of_memory_has_one_unit() -> None:
@@ -174,7 +174,7 @@ def test_what_a_job_has_to_do_with_other_hosts_stands_behind_its_workload() -> N
 def test_the_traffic_of_a_host_is_told_in_units_that_can_be_read() -> None:
     one = JoinedHost(host="lab2", actors=1, connected=1, batches=1, bytes=1 << 19)
 
-    assert host_words(one, over=False) == "lab2: 1 of 1 actor, 1 batch, 0.5 MiB"
+    assert host_text(one, over=False) == "lab2: 1 of 1 actor, 1 batch, 0.5 MiB"
     much = JoinedHost(host="lab2", actors=9, batches=5_000, bytes=3 << 30, address="::1")
-    assert host_words(much, over=True) == "lab2 (::1): 9 actors, 5,000 batches, 3.0 GiB"
-    assert host_words(JoinedHost(host="lab2"), over=False) == "lab2: no actor of it has come yet"
+    assert host_text(much, over=True) == "lab2 (::1): 9 actors, 5,000 batches, 3.0 GiB"
+    assert host_text(JoinedHost(host="lab2"), over=False) == "lab2: no actor of it has come yet"

@@ -112,7 +112,7 @@ def test_stop_cancels_what_waits_and_ends_what_runs(daemon: Daemon) -> None:
     daemon.wait(running, JobState.RUNNING)
     answer = daemon.ask(Stop(everything=True))
     assert isinstance(answer, Done)
-    assert len(answer.told) == 2
+    assert len(answer.report) == 2
     assert [job.state for job in daemon.ended(running, waiting)] == [JobState.CANCELLED] * 2
     assert "gpusched stop" in (daemon.job(running).message or "")
     with pytest.raises(NotFound):

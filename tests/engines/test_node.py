@@ -206,7 +206,7 @@ def test_what_a_node_cannot_do_is_told_in_words(orders: list[NodeOrder], start: 
     group = msgspec.structs.replace(orders[0].group, gpus=2)
     node = start(msgspec.structs.replace(orders[0], group=group))
     assert node.ended()[0] == 5
-    refused = [one.words for one in node.told if isinstance(one, Refused)]
+    refused = [one.message for one in node.told if isinstance(one, Refused)]
     assert len(refused) == 1
     assert "2 GPUs were asked for, and neither of CUDA_VISIBLE_DEVICES and SLURM_STEP_GPUS names one" in refused[0]
 
@@ -219,4 +219,4 @@ def test_a_second_learner_of_the_same_job_is_not_started(
     second = start(msgspec.structs.replace(orders[0], incarnation=2))
     second.say(b"stop")  # else it would wait for the first, which may be about to end
     second.ended()
-    assert ["still runs" in one.words for one in second.told if isinstance(one, Refused)] == [True]
+    assert ["still runs" in one.message for one in second.told if isinstance(one, Refused)] == [True]

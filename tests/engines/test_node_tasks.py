@@ -85,7 +85,7 @@ def learner(job: Path, incarnation: int) -> None:
     reader, writer = os.pipe()
     os.write(writer, msgspec.json.encode(status(JobState.RUNNING, incarnation - 1)) + b"\n")
     os.close(writer)
-    NodeRecorder(job, 0, incarnation).hear(reader, 5)
+    NodeRecorder(job, 0, incarnation).receive(reader, 5)
     os.close(reader)
 
 
@@ -104,12 +104,12 @@ def stays(process: "subprocess.Popen[bytes]", job: Path) -> bool:
         (0, status(JobState.FAILED), 1),
         (0, status(JobState.CANCELLED), 1),
         (0, status(JobState.RUNNING), AGAIN),
-        (0, Refused(words="it never fits"), 5),
-        (0, Refused(words="not yet", yet=True), AGAIN),
+        (0, Refused(message="it never fits"), 5),
+        (0, Refused(message="not yet", yet=True), AGAIN),
         (1, status(JobState.CANCELLED), AGAIN),
         (1, status(JobState.RUNNING), AGAIN),
         (1, status(JobState.FAILED, unheard=True), AGAIN),
-        (1, Refused(words="no such directory"), AGAIN),
+        (1, Refused(message="no such directory"), AGAIN),
     ],
 )
 def test_a_step_ends_by_a_signal_where_its_node_is_to_begin_anew(

@@ -40,7 +40,7 @@ def hear(ledger: NodeRecorder, *told: NodeMessage, before: bytes = b"") -> bool:
     os.write(writer, before + b"".join(msgspec.json.encode(one) + b"\n" for one in told))
     os.close(writer)
     try:
-        return ledger.hear(reader, 5)
+        return ledger.receive(reader, 5)
     finally:
         os.close(reader)
 
@@ -97,8 +97,8 @@ def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:
 def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     with NodeRecorder(job, 0, 1) as ledger:
-        hear(ledger, Refused(words="no GPU"), before=b'slurmstepd: hello\n{"type": 3}\n\n\xff\n')
-        assert ledger.refused == Refused(words="no GPU")
+        hear(ledger, Refused(message="no GPU"), before=b'slurmstepd: hello\n{"type": 3}\n\n\xff\n')
+        assert ledger.refused == Refused(message="no GPU")
 
 
 def test_a_node_that_left_no_last_word_is_shown_as_lost(tmp_path: Path) -> None:
@@ -230,6 +230,6 @@ def test_a_node_that_fell_silent_is_not_waited_for(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"\n")
     with NodeRecorder(a_directory(tmp_path), 0, 1) as ledger:
-        assert not ledger.hear(reader, 0.05)
+        assert not ledger.receive(reader, 0.05)
     os.close(reader)
     os.close(writer)

@@ -44,35 +44,35 @@ def keeper(keep: Callable[[float], NodeActor]) -> NodeActor:
     return keep(600)
 
 
-def hear(keeper: NodeActor, until: bytes) -> bytes:
+def receive(keeper: NodeActor, until: bytes) -> bytes:
     heard = b""
     while until not in heard:
-        part = keeper.hear()
+        part = keeper.receive()
         assert part is not None, heard
         heard += part
     return heard
 
 
 def test_the_process_hears_its_order_and_what_is_said_later_and_is_heard(keeper: NodeActor) -> None:
-    assert hear(keeper, b"\n") == b"heard the order\n"
-    keeper.say(b"stop\n")
-    assert hear(keeper, b"\n") == b"heard stop\n"
+    assert receive(keeper, b"\n") == b"heard the order\n"
+    keeper.send(b"stop\n")
+    assert receive(keeper, b"\n") == b"heard stop\n"
 
 
 def test_a_process_that_has_ended_is_told_of_with_its_last_complaint(keeper: NodeActor) -> None:
     assert keeper._process.stdin is not None
-    hear(keeper, b"\n")
+    receive(keeper, b"\n")
     keeper._process.stdin.close()
-    assert keeper.hear() is None
+    assert keeper.receive() is None
     assert keeper.ended() == (1, "it is over")
 
 
 def test_one_that_was_killed_is_known_by_its_signal_and_may_still_be_spoken_to(keeper: NodeActor) -> None:
-    hear(keeper, b"\n")
+    receive(keeper, b"\n")
     os.kill(keeper._process.pid, signal.SIGKILL)
-    assert keeper.hear() is None
+    assert keeper.receive() is None
     assert keeper.ended()[0] == -signal.SIGKILL
-    keeper.say(b"stop\n")
+    keeper.send(b"stop\n")
 
 
 def test_a_keeper_that_is_released_never_ends_its_process_nor_the_one_in_which_it_is(
@@ -91,9 +91,9 @@ def test_a_keeper_whose_process_has_ended_leaves_no_thread_that_would_end_anothe
     keeper: NodeActor, left: list[int]
 ) -> None:
     assert keeper._process.stdin is not None
-    hear(keeper, b"\n")
+    receive(keeper, b"\n")
     keeper._process.stdin.close()
-    assert keeper.hear() is None
+    assert keeper.receive() is None
     keeper.ended()
     assert not {thread.name for thread in threading.enumerate()} & {"end unheard"}
     assert not left

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpusched.engines.ray.requirements import needs_of, needs_words, require_nodes, require_secret
+from gpusched.engines.ray.requirements import needs_of, needs_text, require_nodes, require_secret
 from gpusched.errors import HostFault, NeverFits
 from gpusched.model.group import ClusterJob, NodeShare
 from tests.engines.groups import a_group
@@ -25,7 +25,7 @@ def a_node(cpus: float, gpus: float = 0.0, *, alive: bool = True) -> dict[str, A
 def test_a_bundle_is_what_one_node_takes() -> None:
     assert needs_of(on_two_nodes(gpus=2)) == {"CPU": 4.0, "GPU": 2.0}
     assert needs_of(on_two_nodes(gpus=0)) == {"CPU": 4.0}
-    assert needs_words(on_two_nodes(gpus=2)) == "2 nodes, each with 4 CPUs and 2 GPUs of Ray"
+    assert needs_text(on_two_nodes(gpus=2)) == "2 nodes, each with 4 CPUs and 2 GPUs of Ray"
 
 
 @pytest.mark.parametrize(

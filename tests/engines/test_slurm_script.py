@@ -40,7 +40,7 @@ from tests.engines.groups import a_group
 )
 def test_a_job_is_what_squeue_says(line: str, stage: Stage, words: str) -> None:
     told = seen(line)
-    assert (told.stage, told.words) == (stage, words)
+    assert (told.stage, told.message) == (stage, words)
 
 
 def test_where_a_job_runs_is_told_while_it_runs() -> None:

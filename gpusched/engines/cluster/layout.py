@@ -32,8 +32,8 @@ def lay_out(
         raise UsageError(f"--nodes: {nodes} nodes", f"give a number from 1 to {_MOST_NODES}")
     whole = [role.name for role in request.roles if role.devices is not None]
     if whole and nodes > 1:
-        told = f"role {whole[0]} asks for whole devices, and its process runs on one node"
-        raise UsageError(told, "give --nodes 1")
+        problem = f"role {whole[0]} asks for whole devices, and its process runs on one node"
+        raise UsageError(problem, "give --nodes 1")
     placed: list[Counter[str]] = [Counter() for _ in range(nodes)]
     on_devices = [role for role in request.roles if gpus and nodes > 1 and role.memory is not None]
     if on_devices:
@@ -59,9 +59,10 @@ def _place_on_devices(placed: list[Counter[str]], request: Request, gpus: int, m
     try:
         found = plan(request, pool, rules=rules)
     except NeverFits as error:
-        told = f"{len(placed)} nodes with {gpus} GPU{'s' if gpus > 1 else ''} of {format_mib(memory_mib)} each"
+        nodes_text = f"{len(placed)} nodes with {gpus} GPU{'s' if gpus > 1 else ''} of {format_mib(memory_mib)} each"
         raise NeverFits(
-            f"on {told}: {error.message}", "give more --nodes or fewer --procs, or --device-memory if they have more"
+            f"on {nodes_text}: {error.message}",
+            "give more --nodes or fewer --procs, or --device-memory if they have more",
         ) from None
     for replica in found.replicas:
         placed[(replica.device_index or 0) // gpus][replica.role] += 1

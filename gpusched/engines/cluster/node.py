@@ -53,22 +53,22 @@ def main() -> int:
     """Run the part that is told; see the module."""
     requests = Requests()
     try:
-        words = os.fdopen(os.dup(0), "rb", buffering=0)  # unbuffered: a thread that reads it must not hold up the end
-        order = msgspec.json.decode(words.readline(), type=NodeOrder)
+        stdin = os.fdopen(os.dup(0), "rb", buffering=0)  # unbuffered: a thread that reads it must not hold up the end
+        order = msgspec.json.decode(stdin.readline(), type=NodeOrder)
     except msgspec.MsgspecError as error:
         print(f"this is no order to a node: {error}", file=sys.stderr)
         return HostFault.exit_code
     mouth = MessageWriter()
-    threading.Thread(target=_hear, args=(words, requests), daemon=True).start()
+    threading.Thread(target=_receive, args=(stdin, requests), daemon=True).start()
     threading.Thread(target=mouth.beat, daemon=True).start()
     try:
         return _run(order, settings_of_node(os.environ), requests, mouth)
     except GpuschedError as error:
         yet = isinstance(error, StillRuns) or (order.number == 0 and _still_runs(order))
-        mouth.say([Refused(words=f"{host_name()}: {error}", yet=yet)])
+        mouth.write([Refused(message=f"{host_name()}: {error}", yet=yet)])
         return error.exit_code
     except OSError as error:
-        mouth.say([Refused(words=f"{host_name()}: {error.filename or 'the node'}: {error.strerror}")])
+        mouth.write([Refused(message=f"{host_name()}: {error.filename or 'the node'}: {error.strerror}")])
         return HostFault.exit_code
 
 
@@ -134,8 +134,8 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "Messa
     try:
         _submit(engine, requests, order.group.workload.stop_grace_s)
         remove_former_keys(directory.path, order.incarnation - 1)
-        seen = wait_for_engine(engine, requests, lambda _: mouth.say(news.since(engine.status())))
-        mouth.say(news.since(engine.status(), last=True))
+        seen = wait_for_engine(engine, requests, lambda _: mouth.write(news.since(engine.status())))
+        mouth.write(news.since(engine.status(), last=True))
         return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
     finally:
         remove_tree(keys if order.number == 0 else directory.path.parent)
@@ -166,11 +166,11 @@ def _handed(gpus: int) -> str | None:
         return None
     handed = next((os.environ[name] for name in _HANDED if os.environ.get(name)), None)
     if handed is not None and len(handed.split(",")) != gpus:
-        told = f"{gpus} GPUs were asked for, and {handed!r} was handed over"
-        raise HostFault(told, "ask who runs the cluster what sets CUDA_VISIBLE_DEVICES there")
+        problem = f"{gpus} GPUs were asked for, and {handed!r} was handed over"
+        raise HostFault(problem, "ask who runs the cluster what sets CUDA_VISIBLE_DEVICES there")
     if handed is None:
-        told = f"{gpus} GPUs were asked for, and neither of {' and '.join(_HANDED)} names one"
-        raise HostFault(told, "ask who runs the cluster: its GPUs must be a generic resource (gres) called gpu")
+        problem = f"{gpus} GPUs were asked for, and neither of {' and '.join(_HANDED)} names one"
+        raise HostFault(problem, "ask who runs the cluster: its GPUs must be a generic resource (gres) called gpu")
     return handed
 
 
@@ -197,9 +197,9 @@ def _sweep(settings: Settings, order: NodeOrder) -> None:
             remove_tree(left.parent)
 
 
-def _hear(words: RawIOBase, requests: Requests) -> None:
+def _receive(stdin: RawIOBase, requests: Requests) -> None:
     """Hear what further asks for an end. Nobody at the other end of the pipe is one who asks."""
-    while line := words.readline():
+    while line := stdin.readline():
         requests.ask(kill=line.strip() == b"kill")
     requests.ask()
 
@@ -209,27 +209,27 @@ class MessageWriter:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._heard = True
+        self._is_read = True
 
-    def say(self, told: Iterable[NodeMessage]) -> bool:
+    def write(self, messages: Iterable[NodeMessage]) -> bool:
         """Write lines; return whether anybody can read them."""
-        for one in told:
+        for one in messages:
             self._write(msgspec.json.encode(one) + b"\n")
-        return self._heard
+        return self._is_read
 
     def beat(self) -> None:
         """Write an empty line every second: it says that this node is there, however long a disk takes."""
-        while self._heard:
+        while self._is_read:
             self._write(b"\n")
             time.sleep(_BEAT_S)
 
     def _write(self, line: bytes) -> None:
         with self._turn:
             try:
-                while self._heard and line:
+                while self._is_read and line:
                     line = line[os.write(1, line) :]
             except OSError:
-                self._heard = False
+                self._is_read = False
 
 
 class ChangeTracker:

@@ -67,7 +67,7 @@ class NodeRecorder:
         """Whether the part's replicas have used up their restarts, as the node told last."""
         return self.state is JobState.FAILED and self._last is not None and not self._last.unheard
 
-    def hear(self, node: int, silence_s: float) -> bool:
+    def receive(self, node: int, silence_s: float) -> bool:
         """Take all that a node tells in the pipe `node` until it closes it; False if it fell silent for `silence_s`.
 
         It may take its time until its first word: it may have to wait for a place. A line that is no such thing is
@@ -79,10 +79,10 @@ class NodeRecorder:
             chunk = os.read(node, _CHUNK)
             if not chunk:
                 return True
-            self.hear_part(chunk)
+            self.feed(chunk)
         return False
 
-    def hear_part(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes) -> None:
         """Take the lines that end in `chunk`, and keep what it has of the next; see `hear`."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         for line in filter(None, lines):
@@ -90,27 +90,29 @@ class NodeRecorder:
                 self.take(_decoder.decode(line))
         self._rest = rest if len(rest) < _MOST_LINE else b""
 
-    def take(self, told: NodeMessage) -> None:
+    def take(self, message: NodeMessage) -> None:
         """Write one thing down. What cannot be is left out: a full disk costs what was to be seen of the job."""
         with contextlib.suppress(OSError):
-            match told:
+            match message:
                 case NodeStatus():
-                    self._write(told)
+                    self._write(message)
                 case LogPart():
-                    append_regular(self._directory.log(Path(told.replica).name), told.text.encode(errors="replace"))
+                    append_regular(
+                        self._directory.log(Path(message.replica).name), message.text.encode(errors="replace")
+                    )
                 case ProgressLine():
-                    append_regular(self._directory.progress, f"{told.line}\n".encode(errors="replace"))
+                    append_regular(self._directory.progress, f"{message.line}\n".encode(errors="replace"))
                 case Refused():
-                    self.refused = told
-                    tell_engine(self._directory.path, told.words)
+                    self.refused = message
+                    tell_engine(self._directory.path, message.message)
 
-    def _write(self, told: NodeStatus) -> None:
+    def _write(self, update: NodeStatus) -> None:
         replicas = tuple(
-            msgspec.structs.replace(one, node=told.host, log=str(self._directory.log(one.name)))
-            for one in told.status.replicas
+            msgspec.structs.replace(one, node=update.host, log=str(self._directory.log(one.name)))
+            for one in update.status.replicas
         )
-        status = msgspec.structs.replace(told.status, replicas=replicas)
-        self._last = msgspec.structs.replace(told, status=status)
+        status = msgspec.structs.replace(update.status, replicas=replicas)
+        self._last = msgspec.structs.replace(update, status=status)
         written = self._written()
         if written is not None and written.status.attempt >= self._incarnation:
             return

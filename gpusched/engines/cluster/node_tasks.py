@@ -35,7 +35,7 @@ PER_ATTEMPT: Final = 10_000
 
 _FIRST: Final = "first"
 _ALWAYS_AGAIN: Final = 1_000_000
-_LOOK_EVERY_S: Final = 1.0
+_POLL_EVERY_S: Final = 1.0
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,23 +88,23 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
     """
     learner = _learner_attempt(order)
     with NodeRecorder(Path(order.directory), order.number, order.incarnation) as ledger:
-        heard = ledger.hear(node, order.group.patience_s)
+        answered = ledger.receive(node, order.group.patience_s)
         state, failed = ledger.state, ledger.failed
-    if not heard:
+    if not answered:
         print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
     end()
     is_first, refused = order.number == 0, ledger.refused
     if refused is not None:
-        print(refused.words, file=sys.stderr, flush=True)
+        print(refused.message, file=sys.stderr, flush=True)
         if is_first and not refused.yet:
             sys.exit(HostFault.exit_code)
-    elif heard and state is JobState.SUCCEEDED:
+    elif answered and state is JobState.SUCCEEDED:
         if is_first or _is_over(order, learner, asked):
             sys.exit(0)
-    elif heard and failed:
+    elif answered and failed:
         if is_first or _is_over(order, learner, asked):
             sys.exit(GpuschedError.exit_code)
-    elif heard and state is JobState.CANCELLED and is_first:
+    elif answered and state is JobState.CANCELLED and is_first:
         sys.exit(GpuschedError.exit_code)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
@@ -119,17 +119,17 @@ def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
         if _learner_attempt(order) > learner:
             return False
         with suppress(OSError, msgspec.MsgspecError):
-            told = read_nodes(Path(order.directory), len(order.group.nodes))
-            if role_that_failed([one.status for one in told]):
+            statuses = read_nodes(Path(order.directory), len(order.group.nodes))
+            if role_that_failed([one.status for one in statuses]):
                 return True
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
     return True
 
 
 def _learner_attempt(order: NodeOrder) -> int:
     """Return how often the learner's part was started before, in this attempt of the group or in all before it."""
     with suppress(OSError, msgspec.MsgspecError):
-        told = read_node(Path(order.directory), 0).status
-        if told.state is not JobState.QUEUED:
-            return told.attempt
+        status = read_node(Path(order.directory), 0).status
+        if status.state is not JobState.QUEUED:
+            return status.attempt
     return (order.incarnation - 1) // PER_ATTEMPT * PER_ATTEMPT

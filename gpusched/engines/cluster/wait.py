@@ -10,9 +10,9 @@ from typing import Final
 from gpusched.engines.base import Engine, Seen
 from gpusched.execution.nodes import tell_engine
 
-__all__ = ["Requests", "say_last", "telling", "wait_for_engine"]
+__all__ = ["Requests", "report_end", "telling", "wait_for_engine"]
 
-LOOK_EVERY_S: Final = 0.2
+POLL_EVERY_S: Final = 0.2
 
 
 class Requests:
@@ -32,7 +32,7 @@ class Requests:
 
 
 def wait_for_engine(
-    engine: Engine, requests: Requests, wanted: Callable[[Seen], bool], *, every_s: float = LOOK_EVERY_S
+    engine: Engine, requests: Requests, wanted: Callable[[Seen], bool], *, every_s: float = POLL_EVERY_S
 ) -> Seen:
     """Return how the job ended. Looked at each time, `wanted` says whether it is to go on; once it is not, it stays so.
 
@@ -40,7 +40,7 @@ def wait_for_engine(
     """
     passed_on = 0
     while True:
-        seen = engine.look()
+        seen = engine.poll()
         goes_on = wanted(seen)
         if seen.over:
             return seen
@@ -49,26 +49,26 @@ def wait_for_engine(
             passed_on += 1
         deadline = time.monotonic() + every_s
         while (asked or passed_on >= requests.count) and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_EVERY_S))
+            time.sleep(min(left, POLL_EVERY_S))
 
 
 def telling(job: Path) -> Callable[[Seen], bool]:
     """Return a `wanted` for attend: it leaves what the cluster says, when that changes, where `status` finds it."""
-    told = ""
+    last = ""
 
-    def tell(now: Seen) -> bool:
-        nonlocal told
-        if now.words != told:
+    def report(now: Seen) -> bool:
+        nonlocal last
+        if now.message != last:
             with suppress(OSError):
-                tell_engine(job, now.words)
-            told = now.words
+                tell_engine(job, now.message)
+            last = now.message
         return True
 
-    return tell
+    return report
 
 
-def say_last(job: Path, words: str) -> None:
+def report_end(job: Path, message: str) -> None:
     """Print why the job ended, and leave it where `status` finds it."""
-    print(words, flush=True)
+    print(message, flush=True)
     with suppress(OSError):
-        tell_engine(job, words, last=True)
+        tell_engine(job, message, last=True)

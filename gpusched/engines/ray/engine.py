@@ -20,10 +20,10 @@ from gpusched.engines.base import Seen
 from gpusched.engines.cluster.keyring import fresh_keys, order_of
 from gpusched.engines.cluster.node_recorder import announce
 from gpusched.engines.cluster.node_tasks import PER_ATTEMPT
-from gpusched.engines.cluster.wait import Requests, say_last, telling, wait_for_engine
+from gpusched.engines.cluster.wait import Requests, report_end, telling, wait_for_engine
 from gpusched.engines.ray import node_actor
 from gpusched.engines.ray.group_state import RayGroupState
-from gpusched.engines.ray.requirements import needs_of, needs_words, require_nodes
+from gpusched.engines.ray.requirements import needs_of, needs_text, require_nodes
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.execution.directory import JobDirectory
 from gpusched.model.group import ClusterJob, NodeOrder
@@ -72,25 +72,25 @@ class Ray:
         for node in self._nodes:
             node.start()
 
-    def look(self) -> Seen:
+    def poll(self) -> Seen:
         """Return how the nodes are. What has ended is over once all of them are, or have been killed."""
         if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by a fault of its own
-            self._course.end(Seen(stage="lost", words="the first node is seen to no more: the log says why"))
+            self._course.end(Seen(stage="lost", message="the first node is seen to no more: the log says why"))
         ended = self._course.ended
         if ended is None:
             if self._course.runs:
                 return Seen(stage="running")
-            return Seen(stage="waiting", words=f"waits for room on Ray: {needs_words(self._group)}")
+            return Seen(stage="waiting", message=f"waits for room on Ray: {needs_text(self._group)}")
         late = self._course.ends_for_s() - self._group.workload.stop_grace_s - _KILLED_AFTER_S
         alive = [node for node in self._nodes if node.is_alive()]
         if late > 0:
             for node in alive:
                 node.kill()
-        return ended if not alive or late > _GONE_WITHIN_S else Seen(stage="running", words="its nodes end")
+        return ended if not alive or late > _GONE_WITHIN_S else Seen(stage="running", message="its nodes end")
 
     def cancel(self, *, kill: bool) -> bool:
         """Have the nodes end their parts, in order or at once."""
-        self._course.end(Seen(stage="cancelled", words="cancelled"))
+        self._course.end(Seen(stage="cancelled", message="cancelled"))
         if kill:
             self._course.hurry()
         return True
@@ -120,9 +120,9 @@ class Ray:
                 logging_level=logging.ERROR,
             )
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            told = str(error).strip().partition("\n")[0]
+            problem = str(error).strip().partition("\n")[0]
             hint = "this host must be a node of the cluster, if one without resources, and know its token"
-            raise HostFault(f"Ray at {address}: {told}", hint) from None
+            raise HostFault(f"Ray at {address}: {problem}", hint) from None
 
     def _reserve(self) -> Callable[[int], Any]:
         """Reserve a bundle a node, each on another; return what starts a NodeActor in one of them, once there is room.
@@ -170,9 +170,9 @@ def main() -> int:
         requests = Requests()  # after Ray has put a handler of its own in its place
         ended = wait_for_engine(engine, requests, telling(directory.path))
     except (GpuschedError, OSError) as error:
-        say_last(directory.path, str(error))
+        report_end(directory.path, str(error))
         return exit_code_of(error)
-    say_last(directory.path, ended.words)
+    report_end(directory.path, ended.message)
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 
 

@@ -10,7 +10,7 @@ from gpusched.engines.base import Seen
 
 __all__ = ["RayGroupState"]
 
-Tell = Callable[[bytes], None]
+Send = Callable[[bytes], None]
 """Says a line to one node, STOP or KILL: to end its part in order, or at once."""
 
 STOP: Final = b"stop\n"
@@ -31,7 +31,7 @@ class RayGroupState:
         self.learners = 0
         self._ended: Seen | None = None
         self._ended_at = 0.0
-        self._parts: dict[int, Tell] = {}
+        self._parts: dict[int, Send] = {}
         self._has_run = False
 
     @property
@@ -56,14 +56,14 @@ class RayGroupState:
                 return
             self._ended, self._ended_at = how, time.monotonic()
             self._changed.notify_all()
-            for tell in self._parts.values():
-                tell(STOP)
+            for send in self._parts.values():
+                send(STOP)
 
     def hurry(self) -> None:
         """Have all parts end at once."""
         with self._changed:
-            for tell in self._parts.values():
-                tell(KILL)
+            for send in self._parts.values():
+                send(KILL)
 
     def ends_for_s(self) -> float:
         """Return for how many seconds the parts have been asked to end."""
@@ -76,26 +76,26 @@ class RayGroupState:
             self.learners += 1
             self._without.clear()
             self._changed.notify_all()
-            for number, tell in self._parts.items():
+            for number, send in self._parts.items():
                 if number:
-                    tell(STOP)
+                    send(STOP)
 
-    def give_up(self, number: int, heard: int, words: str) -> None:
+    def give_up(self, number: int, known: int, message: str) -> None:
         """Note that the replicas of a node have used up their restarts, with the learner that was there when `heard`.
 
         The group fails where nobody is left.
         """
         with self._changed:
-            if heard < self.learners:
+            if known < self.learners:
                 return
             self._without.add(number)
             if any(nodes <= self._without for nodes in self._needed):
-                self.end(Seen(stage="failed", words=f"nobody is left that the learner could hear: {words}"))
+                self.end(Seen(stage="failed", message=f"nobody is left that the learner could hear: {message}"))
 
-    def other_learner(self, heard: int) -> bool:
+    def other_learner(self, known: int) -> bool:
         """Wait until there is another learner than the `heard` there were (`learners`); False if the group ends."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended is not None or self.learners > heard)
+            self._changed.wait_for(lambda: self._ended is not None or self.learners > known)
             return self._ended is None
 
     def lose_learner(self) -> None:
@@ -110,12 +110,12 @@ class RayGroupState:
             return None if self._ended is not None else self._learner
 
     @contextmanager
-    def part(self, number: int, learner: str, tell: Tell) -> Iterator[None]:
+    def part(self, number: int, learner: str, send: Send) -> Iterator[None]:
         """Have `tell` called, once the part of the node `number` is to end; at once if that was so before it began."""
         with self._changed:
-            self._parts[number], self._has_run = tell, True
+            self._parts[number], self._has_run = send, True
             if self._ended is not None or learner != self._learner:
-                tell(STOP)
+                send(STOP)
         try:
             yield
         finally:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["RayNode"]
 
 _NODE: Final = "gpusched.engines.cluster.node"
-_LOOK_EVERY_S: Final = 0.5
+_POLL_EVERY_S: Final = 0.5
 _ANSWERS_WITHIN_S: Final = 60.0
 _FIRST_WORD_S: Final = 60.0  # the file server may be slow, and all nodes start at once
 _RAYS: Final = (
@@ -64,7 +64,7 @@ class RayNode(threading.Thread):
         super().__init__(name=f"node {order.number}", daemon=True)
         self._order, self._course, self._make_keeper = order, course, make_keeper
         self._keeper: Any = None
-        self._heard = 0
+        self._learner_count = 0
 
     def run(self) -> None:
         """See the class."""
@@ -72,19 +72,19 @@ class RayNode(threading.Thread):
         while self._course.ended is None:
             self._order = msgspec.structs.replace(self._order, incarnation=self._order.incarnation + 1)
             began = time.monotonic()
-            ending, words = self._attempt()
+            ending, message = self._attempt()
             if self._course.ended is None:
-                self._say(f"{ending}{f': {words}' if words else ''}")
+                self._log(f"{ending}{f': {message}' if message else ''}")
             if self._order.number == 0 and ending != "lost":
-                self._course.end(Seen(stage="succeeded" if ending == "succeeded" else "failed", words=words))
+                self._course.end(Seen(stage="succeeded" if ending == "succeeded" else "failed", message=message))
             if ending == "lost":
                 row = row_after(Backoff(), row, time.monotonic() - began)
                 self._course.pause(delay_s(Backoff(), row))
                 row += 1
                 continue
             if ending == "failed":
-                self._course.give_up(self._order.number, self._heard, words)
-            if not self._course.other_learner(self._heard):
+                self._course.give_up(self._order.number, self._learner_count, message)
+            if not self._course.other_learner(self._learner_count):
                 return
 
     def _attempt(self) -> tuple[Ending, str]:
@@ -92,7 +92,7 @@ class RayNode(threading.Thread):
             return self._once()
         except GpuschedError as error:
             if not self._course.has_run:
-                self._course.end(Seen(stage="failed", words=str(error)))
+                self._course.end(Seen(stage="failed", message=str(error)))
             return ("failed" if self._order.number == 0 else "lost"), str(error)
         except GetTimeoutError:
             return "lost", "nothing was heard of it for too long"
@@ -116,7 +116,7 @@ class RayNode(threading.Thread):
             learner = self._learner(place)
             if learner is None:
                 return "lost", ""
-            self._heard = self._course.learners
+            self._learner_count = self._course.learners
             return self._run_part(keeper, place, msgspec.structs.replace(self._order, learner=learner))
         finally:
             if self._order.number == 0:
@@ -125,37 +125,37 @@ class RayNode(threading.Thread):
 
     def _placed(self, keeper: Any) -> Place | None:
         """Wait until Ray has room for the node, and has started its keeper there; None if the group ends meanwhile."""
-        told = keeper.place.remote(str(self._spec_file()))
+        placed = keeper.place.remote(str(self._spec_file()))
         while self._course.ended is None:
-            if ray.wait([told], timeout=_LOOK_EVERY_S)[0]:
-                return Place(*ray.get(told))
+            if ray.wait([placed], timeout=_POLL_EVERY_S)[0]:
+                return Place(*ray.get(placed))
         return None
 
     def _learner(self, place: Place) -> str | None:
         if self._order.number:
             return self._course.learner()
         if place.mark is None or place.mark != file_mark(str(self._spec_file())):
-            self._say(f"what the learner leaves stays on {place.host}, which shares no {self._order.directory} with us")
+            self._log(f"what the learner leaves stays on {place.host}, which shares no {self._order.directory} with us")
         endpoint = Tcp(place.address, place.port).endpoint
         self._course.begin_learner(endpoint)
         return endpoint
 
     def _run_part(self, keeper: Any, place: Place, order: NodeOrder) -> tuple[Ending, str]:
-        words = [order.group.python, *module_options(order.group.cwd), _NODE]
+        argv = [order.group.python, *module_options(order.group.cwd), _NODE]
         environ = {name: value for name, value in submitters(os.environ).items() if not name.startswith(_RAYS)}
         with NodeRecorder(Path(order.directory), order.number, order.incarnation) as ledger:
             try:
-                told = msgspec.json.encode(order) + b"\n"
+                line = msgspec.json.encode(order) + b"\n"
                 patience_s = float(order.group.patience_s)
-                ray.get(keeper.start.remote(words, environ, told, patience_s), timeout=_ANSWERS_WITHIN_S)
+                ray.get(keeper.start.remote(argv, environ, line, patience_s), timeout=_ANSWERS_WITHIN_S)
             except RayTaskError as error:  # of what was raised there
                 raise HostFault(f"{place.host}: {error.cause}", "this Python must be on each node of Ray") from None
-            self._say(f"runs on {place.host}, {place.address}, incarnation {order.incarnation}")
-            with self._course.part(order.number, order.learner, keeper.say.remote):
-                self._hear(keeper, ledger)
+            self._log(f"runs on {place.host}, {place.address}, incarnation {order.incarnation}")
+            with self._course.part(order.number, order.learner, keeper.send.remote):
+                self._receive(keeper, ledger)
             state, failed, refused = ledger.state, ledger.failed, ledger.refused
         if refused is not None:
-            return ("lost" if order.number or refused.yet else "failed"), refused.words
+            return ("lost" if order.number or refused.yet else "failed"), refused.message
         if state is JobState.SUCCEEDED:
             return "succeeded", ""
         if state is JobState.FAILED:
@@ -168,7 +168,7 @@ class RayNode(threading.Thread):
         why = complaints.rpartition("\n")[2] or f"exit code {code}"
         return ("lost" if order.number else "failed"), why  # one that cannot say why it ends will not fare better
 
-    def _hear(self, keeper: Any, ledger: NodeRecorder) -> None:
+    def _receive(self, keeper: Any, ledger: NodeRecorder) -> None:
         """Write down what the node tells until it ends. Raises RayError, too for a node that falls silent.
 
         Ray may take longer to give up a node than the node to give up the learner.
@@ -176,17 +176,17 @@ class RayNode(threading.Thread):
         patience = max(float(self._order.group.patience_s), _FIRST_WORD_S)
         since = time.monotonic()
         while (
-            chunk := ray.get(keeper.hear.remote(), timeout=max(0.1, since + patience - time.monotonic()))
+            chunk := ray.get(keeper.receive.remote(), timeout=max(0.1, since + patience - time.monotonic()))
         ) is not None:
             if chunk:
                 since, patience = time.monotonic(), float(self._order.group.patience_s)
-                ledger.hear_part(chunk)
+                ledger.feed(chunk)
 
     def _spec_file(self) -> Path:
         return Path(self._order.directory) / "spec.json"
 
-    def _say(self, words: str) -> None:
-        print(f"node {self._order.number}: {words}", flush=True)
+    def _log(self, text: str) -> None:
+        print(f"node {self._order.number}: {text}", flush=True)
 
 
 def _kill(keeper: Any) -> None:

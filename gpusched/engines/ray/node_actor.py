@@ -17,10 +17,10 @@ from typing import Final
 
 __all__ = ["NodeActor", "file_mark", "node_environment"]
 
-_HEARS_FOR_S: Final = 5.0
+_POLL_S: Final = 5.0
 _ENDS_WITHIN_S: Final = 10.0
 _MOST_READ: Final = 1 << 20
-_LAST_WORDS: Final = 2000
+_ERROR_BYTES: Final = 2000
 _OF_THE_NODE: Final = ("HOME", "HOSTNAME", "LOGNAME", "SHELL", "TMPDIR", "USER", "CUDA_VISIBLE_DEVICES")
 _KINDS_OF_THE_NODE: Final = ("GPUSCHED_", "XDG_")
 
@@ -52,18 +52,18 @@ class NodeActor:
             file_mark(path),
         )
 
-    def start(self, words: Sequence[str], environ: Mapping[str, str], order: bytes, patience_s: float) -> None:
+    def start(self, argv: Sequence[str], environ: Mapping[str, str], order: bytes, patience_s: float) -> None:
         """Start the process, and say `order` to it. Raises OSError.
 
         It is in a session of its own and needs no death signal: when this process is gone, its input ends, which it
         takes for a wish to end in order. So it does when nobody calls `hear` for `patience_s`: this node is cut off.
         A thread sees to that, until `ended` has returned or `release` is called.
         """
-        self._heard = time.monotonic()
+        self._polled_at = time.monotonic()
         self._patience_s = patience_s
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it is as long there as the process)
         self._process = subprocess.Popen(
-            words,
+            argv,
             env=node_environment(environ, os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -71,23 +71,23 @@ class NodeActor:
             bufsize=0,
             start_new_session=True,
         )
-        self.say(order)
+        self.send(order)
         self._watch = threading.Thread(target=self._end_unheard, name="end unheard", daemon=True)
         self._watch.start()
 
-    def say(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """Write to the process. That it has ended is told by `hear`."""
         assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
         with suppress(BrokenPipeError):
             while line:
                 line = line[self._process.stdin.write(line) or 0 :]
 
-    def hear(self) -> bytes | None:
+    def receive(self) -> bytes | None:
         """Return what the process says, b"" if that is nothing for a while, and None when it says no more."""
         assert self._process.stdout is not None  # noqa: S101 (it is a pipe)
-        self._heard = time.monotonic()
+        self._polled_at = time.monotonic()
         output = self._process.stdout.fileno()
-        if not select.select([output], [], [], _HEARS_FOR_S)[0]:
+        if not select.select([output], [], [], _POLL_S)[0]:
             return b""
         return os.read(output, _MOST_READ) or None
 
@@ -96,7 +96,7 @@ class NodeActor:
         code = self._process.wait(_ENDS_WITHIN_S)
         self.release()
         size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _LAST_WORDS))
+        self._errors.seek(max(0, size - _ERROR_BYTES))
         return code, self._errors.read().decode(errors="replace").strip()
 
     def release(self) -> None:
@@ -110,7 +110,7 @@ class NodeActor:
 
     def _end_unheard(self) -> None:
         """End the process once nobody hears it, and then leave: Ray may still count its resources as taken."""
-        while (left := self._heard + self._patience_s - time.monotonic()) > 0:
+        while (left := self._polled_at + self._patience_s - time.monotonic()) > 0:
             if self._released.wait(left):
                 return
         if self._process.stdin is not None:

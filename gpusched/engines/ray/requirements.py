@@ -6,7 +6,7 @@ from typing import Any
 from gpusched.errors import HostFault, NeverFits
 from gpusched.model.group import ClusterJob
 
-__all__ = ["needs_of", "needs_words", "require_nodes", "require_secret"]
+__all__ = ["needs_of", "needs_text", "require_nodes", "require_secret"]
 
 
 def needs_of(group: ClusterJob) -> dict[str, float]:
@@ -15,7 +15,7 @@ def needs_of(group: ClusterJob) -> dict[str, float]:
     return {"CPU": float(group.cpus or 1), **gpus}
 
 
-def needs_words(group: ClusterJob) -> str:
+def needs_text(group: ClusterJob) -> str:
     """Return what the group needs: `3 nodes, each with 1 CPU and 2 GPUs of Ray`."""
     cpus = group.cpus or 1
     each = f"{cpus} CPU{'s' if cpus > 1 else ''}"
@@ -32,16 +32,16 @@ def require_nodes(group: ClusterJob, nodes: Sequence[Mapping[str, Any]]) -> None
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     able = sum(all(has.get(name, 0.0) >= least for name, least in needs_of(group).items()) for has in alive)
     if able < len(group.nodes):
-        told = f"Ray has {len(alive)} node{'s' if len(alive) != 1 else ''}, and {able} of them could take a part"
+        problem = f"Ray has {len(alive)} node{'s' if len(alive) != 1 else ''}, and {able} of them could take a part"
         raise NeverFits(
-            f"{told}: this needs {needs_words(group)}", "give fewer --nodes, --gpus-per-node or --cpus-per-node"
+            f"{problem}: this needs {needs_text(group)}", "give fewer --nodes, --gpus-per-node or --cpus-per-node"
         )
 
 
 def require_secret(node: str, address: str, driver: str, *, asks_for_token: bool) -> None:
     """Raise HostFault where keys would go to another host through a Ray that lets everybody in."""
     if not asks_for_token and address != driver:
-        told = (
+        problem = (
             f"Ray on {node} asks nobody for a token: whoever can reach it could take the job's keys, and run anything"
         )
-        raise HostFault(told, "have all of Ray started with RAY_AUTH_MODE=token (docs/clusters.md)")
+        raise HostFault(problem, "have all of Ray started with RAY_AUTH_MODE=token (docs/clusters.md)")

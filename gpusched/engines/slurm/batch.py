@@ -26,11 +26,11 @@ from gpusched.engines.local import Asked, Local
 from gpusched.engines.slurm.commands import (
     address_of,
     clear_extras,
-    look_up,
     nodes_of_job,
     patiently,
     run,
     show_job,
+    squeue,
 )
 from gpusched.engines.slurm.script import (
     FORMAT,
@@ -60,26 +60,26 @@ def main() -> int:
     """Run the group of the order on the standard input to its end; see the module."""
     requests = Requests()
     try:
-        told = msgspec.json.decode(sys.stdin.buffer.read(), type=HeadOrder)
-        return _run(told, settings_of_node(os.environ), requests)
+        head_order = msgspec.json.decode(sys.stdin.buffer.read(), type=HeadOrder)
+        return _run(head_order, settings_of_node(os.environ), requests)
     except (GpuschedError, msgspec.MsgspecError, OSError) as error:
         print(error, file=sys.stderr)
         return exit_code_of(error)
 
 
-def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
+def _run(head_order: HeadOrder, settings: Settings, requests: Requests) -> int:
     if "SLURM_JOB_ID" not in os.environ:
         raise UsageError("this is a batch script of Slurm", "submit it: sbatch FILE")
     job_id, restarts = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    job = _job(told, settings)
+    job = _job(head_order, settings)
     if restarts:
-        announce(job, told.group)
+        announce(job, head_order.group)
         clear_extras(job_id)
     private_directory(settings.runtime_dir)
     keep_from_ageing(settings.runtime_dir)
     order = NodeOrder(
-        group=told.group,
-        job=told.job or job.path.name,
+        group=head_order.group,
+        job=head_order.job or job.path.name,
         directory=str(job.path),
         number=0,
         learner=_learner().endpoint,
@@ -92,39 +92,39 @@ def _run(told: HeadOrder, settings: Settings, requests: Requests) -> int:
     make_private(head.path)
     complete(head)
     try:
-        seen = _attend(job, head, told, str(path), settings, requests)
+        seen = _attend(job, head, head_order, str(path), settings, requests)
     finally:
         path.unlink(missing_ok=True)
-    print(_last_words(order.job, head, seen), flush=True)
-    if not (job.path / STOP_ASKED).exists() and (requests.count or _was_told_to_end(job)):
+    print(_result_line(order.job, head, seen), flush=True)
+    if not (job.path / STOP_ASKED).exists() and (requests.count or _was_cancelled(job)):
         _make_room(job_id, beat_file(job.path))
     return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
 
 
-def _job(told: HeadOrder, settings: Settings) -> JobDirectory:
+def _job(head_order: HeadOrder, settings: Settings) -> JobDirectory:
     """Return the directory of the job that this one is for. Raises HostFault."""
-    if not told.directory:
-        return _own_directory(told, settings)
-    job = JobDirectory(Path(told.directory))
+    if not head_order.directory:
+        return _own_directory(head_order, settings)
+    job = JobDirectory(Path(head_order.directory))
     if not job.logs.is_dir():
         hint = "the state directory must be one that all nodes share, such as in your home"
         raise HostFault(f"{job.path} is not there on {socket.gethostname()}", hint)
-    if _is_over(job, told):
+    if _is_over(job, head_order):
         raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it anew")
     return job
 
 
-def _last_words(job: str, head: JobDirectory, seen: Seen) -> str:
-    said = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
-    why = [line for line in said if not line.startswith(("srun: ", "--- "))] or [seen.words]
+def _result_line(job: str, head: JobDirectory, seen: Seen) -> str:
+    lines = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
+    why = [line for line in lines if not line.startswith(("srun: ", "--- "))] or [seen.message]
     return f"{job}: {seen.stage}{''.join(f', {line}' for line in why if line)}"
 
 
 def _attend(
-    job: JobDirectory, head: JobDirectory, told: HeadOrder, order: str, settings: Settings, requests: Requests
+    job: JobDirectory, head: JobDirectory, head_order: HeadOrder, order: str, settings: Settings, requests: Requests
 ) -> Seen:
     """Run the nodes until the first has ended, or the job that this one is for is over: it may have been killed."""
-    workload = steps_workload(told.group, head.path.name, _STEP)
+    workload = steps_workload(head_order.group, head.path.name, _STEP)
     options = msgspec.json.encode(StepSettings(order=order))
     engine = Local(head, Asked(workload=workload, options=options, wish=PlanOptions(machine="cpu")), settings)
     engine.submit()
@@ -132,16 +132,16 @@ def _attend(
 
     def goes_on(_: Seen) -> bool:
         _touch(beat)
-        return not _is_over(job, told)
+        return not _is_over(job, head_order)
 
     return wait_for_engine(engine, requests, goes_on, every_s=1.0)
 
 
-def _is_over(job: JobDirectory, told: HeadOrder) -> bool:
+def _is_over(job: JobDirectory, head_order: HeadOrder) -> bool:
     """Return whether nobody waits for this job any more. One that was lost may be found again, by a daemon."""
     with suppress(HostFault):
         status = job.read_status()
-        found_again = told.kept and not (job.path / STOP_ASKED).exists()
+        found_again = head_order.kept and not (job.path / STOP_ASKED).exists()
         return (
             status is not None
             and status.state in JOB_TERMINAL
@@ -155,7 +155,7 @@ def _touch(beat: Path) -> None:
         beat.touch(mode=0o600)
 
 
-def _was_told_to_end(job: JobDirectory) -> bool:
+def _was_cancelled(job: JobDirectory) -> bool:
     """Return whether the learner's part was: what makes room is told so first, and its batch script last or never."""
     with suppress(OSError, msgspec.MsgspecError):
         return read_node(job.path, 0).status.state is JobState.CANCELLED
@@ -175,16 +175,16 @@ def _make_room(job_id: str, beat: Path) -> None:
         elif not is_nearly_over(shown, datetime.now()):  # noqa: DTZ005 (as scontrol shows it)
             return
         while time.monotonic() < deadline:
-            lines = look_up([f"--jobs={job_id}"], FORMAT)
+            lines = squeue([f"--jobs={job_id}"], FORMAT)
             if not lines or not is_there(lines[-1]):
                 return
             _touch(beat)
             time.sleep(1)
 
 
-def _own_directory(told: HeadOrder, settings: Settings) -> JobDirectory:
+def _own_directory(head_order: HeadOrder, settings: Settings) -> JobDirectory:
     """Return the directory of a job that was submitted by hand, the same if Slurm begins it anew. Raises HostFault."""
-    name = f"{told.group.workload.name}-slurm-{os.environ['SLURM_JOB_ID']}"
+    name = f"{head_order.group.workload.name}-slurm-{os.environ['SLURM_JOB_ID']}"
     directory = JobDirectory(settings.state_dir / "jobs" / name)
     try:
         make_private(directory.path)

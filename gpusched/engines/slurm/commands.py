@@ -18,13 +18,13 @@ __all__ = [
     "gives_up_after_s",
     "gpus_of_site",
     "host_names",
-    "look_up",
     "nodes_of_job",
     "patiently",
     "require_commands",
     "run",
     "scancel",
     "show_job",
+    "squeue",
     "submit",
     "without_slurm",
 ]
@@ -56,24 +56,24 @@ def patiently(ask: Callable[[], Answer], patience_s: float = 120.0) -> Answer:
             time.sleep(_PAUSE_S)
 
 
-def run(words: Sequence[str], told: str | None = None, env: Mapping[str, str] | None = None) -> str:
+def run(argv: Sequence[str], input_text: str | None = None, env: Mapping[str, str] | None = None) -> str:
     """Return what a command of Slurm prints. Raises HostFault where it is not to be had or fails."""
     try:
         done = subprocess.run(
-            words, input=told, env=env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            argv, input=input_text, env=env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except FileNotFoundError:
-        raise HostFault(f"there is no {words[0]} on this host", _HINT) from None
+        raise HostFault(f"there is no {argv[0]} on this host", _HINT) from None
     except OSError as error:
-        raise HostFault(f"{words[0]}: {error.strerror}", _HINT) from None
+        raise HostFault(f"{argv[0]}: {error.strerror}", _HINT) from None
     except subprocess.TimeoutExpired:
         raise Unanswered(
-            f"{words[0]} did not answer within {_PATIENCE_S:.0f} s", "is slurmctld well? scontrol ping"
+            f"{argv[0]} did not answer within {_PATIENCE_S:.0f} s", "is slurmctld well? scontrol ping"
         ) from None
     if done.returncode:
-        told = "; ".join(done.stderr.split("\n")).strip("; ") or f"exit code {done.returncode}"
-        told = told if told.startswith(words[0]) else f"{words[0]}: {told}"
-        raise Unanswered(told, "see that Slurm is well: scontrol ping, sinfo")
+        problem = "; ".join(done.stderr.split("\n")).strip("; ") or f"exit code {done.returncode}"
+        problem = problem if problem.startswith(argv[0]) else f"{argv[0]}: {problem}"
+        raise Unanswered(problem, "see that Slurm is well: scontrol ping, sinfo")
     return done.stdout
 
 
@@ -89,7 +89,7 @@ def submit(script: str, env: Mapping[str, str]) -> str:
         raise
 
 
-def look_up(which: Sequence[str], form: str) -> list[str]:
+def squeue(which: Sequence[str], form: str) -> list[str]:
     """Return squeue's lines of the jobs that `which` names, also of those that ended lately. Raises HostFault."""
     try:
         return run(["squeue", "-h", "--me", "-t", "all", *which, "-o", form]).splitlines()
@@ -99,10 +99,10 @@ def look_up(which: Sequence[str], form: str) -> list[str]:
         raise
 
 
-def scancel(words: Sequence[str]) -> None:
+def scancel(options: Sequence[str]) -> None:
     """Cancel or signal jobs; that there is none to cancel any more is no fault. Raises HostFault."""
     try:
-        run(["scancel", "--quiet", *words])
+        run(["scancel", "--quiet", *options])
     except HostFault as error:
         if "Invalid job id" not in error.message and "already completing" not in error.message:
             raise
@@ -139,8 +139,8 @@ def nodes_of_job(environ: Mapping[str, str]) -> list[str]:
 
 def address_of(node: str) -> str:
     """Return the address at which Slurm reaches a node; its name where Slurm knows no other. Raises HostFault."""
-    words = dict(word.partition("=")[::2] for word in run(["scontrol", "-o", "show", "node", node]).split())
-    return words.get("NodeAddr") or node
+    fields = dict(word.partition("=")[::2] for word in run(["scontrol", "-o", "show", "node", node]).split())
+    return fields.get("NodeAddr") or node
 
 
 def gpus_of_site(which: Sequence[str]) -> list[str]:

@@ -21,15 +21,15 @@ from gpusched import contract
 from gpusched.engines.base import Seen, Stage
 from gpusched.engines.cluster.node_environment import submitters
 from gpusched.engines.cluster.node_recorder import announce
-from gpusched.engines.cluster.wait import Requests, say_last, telling, wait_for_engine
+from gpusched.engines.cluster.wait import Requests, report_end, telling, wait_for_engine
 from gpusched.engines.slurm.commands import (
     Unanswered,
     clear_extras,
     host_names,
-    look_up,
     patiently,
     run,
     scancel,
+    squeue,
     submit,
     without_slurm,
 )
@@ -45,7 +45,7 @@ from gpusched.model.status import JobState
 
 __all__ = ["Slurm", "main"]
 
-_LOOK_EVERY_S: Final = 1.0
+_POLL_EVERY_S: Final = 1.0
 _OBEYED_WITHIN_S: Final = 60.0
 _ENDS_WITHIN_S: Final = 30.0
 _RUNNING_S: Final = 3.0
@@ -75,14 +75,14 @@ class Slurm:
         self._known = _read_or_draw(self._file)
         self._places = ("", "")
         self._last = Seen(stage="waiting")
-        self._next_look = 0.0
+        self._next_poll = 0.0
         self._asked_at = math.inf
-        self._beat, self._heard_at = 0.0, time.monotonic()
+        self._beat, self._beat_at = 0.0, time.monotonic()
 
     def submit(self) -> None:
         """Submit it, unless Slurm has a job of its name, or had. Raises UsageError if Slurm refuses it, HostFault."""
         name = job_name(self._known.token)
-        found = [] if self._known.id else patiently(lambda: look_up([f"--name={name}"], "%i"))
+        found = [] if self._known.id else patiently(lambda: squeue([f"--name={name}"], "%i"))
         if found:
             self._remember(found[-1].strip())
         if self._known.id:
@@ -99,39 +99,39 @@ class Slurm:
         try:
             self._remember(submit(script, self._environ))
         except Unanswered:  # it may have been taken all the same
-            found = patiently(lambda: look_up([f"--name={name}"], "%i"))
+            found = patiently(lambda: squeue([f"--name={name}"], "%i"))
             if not found:
                 raise
             self._remember(found[-1].strip())
         print(f"submitted Slurm job {self._known.id}, {name}", flush=True)
 
-    def look(self) -> Seen:
+    def poll(self) -> Seen:
         """Return what Slurm says of it, not asked too often; while Slurm does not answer, what it said last."""
-        if time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_poll:
             return self._last
-        self._next_look = time.monotonic() + (_RUNNING_S if self._last.stage == "running" else 0.0)
+        self._next_poll = time.monotonic() + (_RUNNING_S if self._last.stage == "running" else 0.0)
         try:
-            lines = look_up([f"--jobs={self._known.id}"], FORMAT)
+            lines = squeue([f"--jobs={self._known.id}"], FORMAT)
             is_headless = bool(lines) and self._has_lost_its_script(*places(lines[-1]))
         except HostFault as error:
-            return msgspec.structs.replace(self._last, words=f"{self._last.words}; {error.message}")
+            return msgspec.structs.replace(self._last, message=f"{self._last.message}; {error.message}")
         before, self._last = self._last.stage, seen(lines[-1]) if lines else self._as_its_nodes_left_it()
         if (before, self._last.stage) == ("running", "waiting"):  # Slurm has queued it again
             self._announce()
         if is_headless and not (self._directory.path / STOP_ASKED).exists():
             self._last = self._queue_again()
         elif is_headless or time.monotonic() - self._asked_at > self._group.workload.stop_grace_s + _ENDS_WITHIN_S:
-            self._end_what_nobody_ends()
+            self._end_orphan()
         elif self._last.stage == "running":
             self._notice_silence()
         else:
-            self._heard_at = time.monotonic()
+            self._beat_at = time.monotonic()
         return self._last
 
     def cancel(self, *, kill: bool) -> bool:
         """Have its batch script end it in order, or Slurm at once if `kill` or if it has not begun."""
         gently = self._last.stage == "running" and not kill
-        self._next_look = 0.0
+        self._next_poll = 0.0
         try:
             if gently:
                 (self._directory.path / STOP_ASKED).touch(mode=0o600)
@@ -153,11 +153,11 @@ class Slurm:
 
     def _as_its_nodes_left_it(self) -> Seen:
         """Return how a job ended that Slurm has forgotten, by the last word of its learner's node."""
-        words = f"Slurm knows no job {self._known.id} any more"
+        message = f"Slurm knows no job {self._known.id} any more"
         with suppress(OSError, msgspec.MsgspecError):
-            told = read_node(self._directory.path, 0).status
-            return Seen(stage=_STAGES.get(told.state, "lost"), words=words)
-        return Seen(stage="lost", words=words)
+            status = read_node(self._directory.path, 0).status
+            return Seen(stage=_STAGES.get(status.state, "lost"), message=message)
+        return Seen(stage="lost", message=message)
 
     def _has_lost_its_script(self, nodes: str, batch: str) -> bool:
         """Return whether the job goes on without its first node: `--no-kill` lets it, with nobody left to end it."""
@@ -171,7 +171,7 @@ class Slurm:
         with suppress(OSError):
             announce(self._directory, self._group)
 
-    def _end_what_nobody_ends(self) -> None:
+    def _end_orphan(self) -> None:
         """Have Slurm end a job whose batch script cannot: its node is dead, and Slurm may not have noticed yet."""
         with suppress(HostFault):
             scancel([self._known.id])
@@ -181,12 +181,12 @@ class Slurm:
         with suppress(OSError):
             beat = beat_file(self._directory.path).stat().st_mtime
             if beat != self._beat:
-                self._beat, self._heard_at = beat, time.monotonic()
-            silent = time.monotonic() - self._heard_at > self._group.patience_s
+                self._beat, self._beat_at = beat, time.monotonic()
+            silent = time.monotonic() - self._beat_at > self._group.patience_s
             call_silent(self._directory.path, silent=silent)
             if silent:
-                words = f"nothing is heard of its first node for {self._group.patience_s} s; {self._last.words}"
-                self._last = msgspec.structs.replace(self._last, words=words)
+                message = f"nothing is heard of its first node for {self._group.patience_s} s; {self._last.message}"
+                self._last = msgspec.structs.replace(self._last, message=message)
 
     def _queue_again(self) -> Seen:
         """Have Slurm begin the job anew, and not after the two minutes that it would wait.
@@ -199,10 +199,10 @@ class Slurm:
             run(["scontrol", "requeue", self._known.id])
             run(["scontrol", "update", f"JobId={self._known.id}", "StartTime=now+3"])
         except HostFault as error:
-            return msgspec.structs.replace(self._last, words=f"its first node is lost; {error.message}")
+            return msgspec.structs.replace(self._last, message=f"its first node is lost; {error.message}")
         print("its first node is lost: it is queued again", flush=True)
         self._announce()
-        return Seen(stage="waiting", words=f"Slurm job {self._known.id} has lost its first node and is queued again")
+        return Seen(stage="waiting", message=f"Slurm job {self._known.id} has lost its first node and is queued again")
 
 
 def main() -> int:
@@ -212,15 +212,15 @@ def main() -> int:
     try:
         engine = Slurm(directory, contract.settings(ClusterJob), os.environ)
         engine.submit()
-        ended = wait_for_engine(engine, requests, telling(directory.path), every_s=_LOOK_EVERY_S)
+        ended = wait_for_engine(engine, requests, telling(directory.path), every_s=_POLL_EVERY_S)
         engine.clear_up()
     except (GpuschedError, OSError) as error:
-        say_last(directory.path, str(error))
+        report_end(directory.path, str(error))
         return exit_code_of(error)
     if ended.stage == "cancelled" and not requests.count:
         _cancel_job(directory, requests)
     why = last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else []
-    say_last(directory.path, "; ".join([ended.words, *why]))
+    report_end(directory.path, "; ".join([ended.message, *why]))
     return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gpusched.engines.cluster.node_tasks import end_like, my_order
-from gpusched.engines.slurm.commands import host_names, look_up, nodes_of_job, patiently, without_slurm
+from gpusched.engines.slurm.commands import host_names, nodes_of_job, patiently, squeue, without_slurm
 from gpusched.engines.slurm.script import inside, outside
 from gpusched.errors import GpuschedError
 from gpusched.model.group import NodeOrder
@@ -29,11 +29,11 @@ def main() -> None:
     """Have the node do its part, and end like it."""
     try:
         order = my_order()
-        words, env = _command(order, os.environ["SLURM_JOB_ID"])
+        argv, env = _command(order, os.environ["SLURM_JOB_ID"])
     except (GpuschedError, OSError) as error:
         sys.exit(str(error))
     # In a session of its own, because a SIGTERM for this process is one for its group, and srun kills all at its first.
-    process = subprocess.Popen(words, env=env, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(argv, env=env, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if process.stdin is None or process.stdout is None:  # they are pipes
         return
     node, asked = process.stdin.fileno(), Event()
@@ -70,7 +70,7 @@ def _write(node: int, line: bytes) -> None:
 
 def _command(order: NodeOrder, job_id: str) -> tuple[list[str], dict[str, str]]:
     """Return the words and the environment of srun. Raises HostFault."""
-    left = patiently(lambda: _names(look_up([f"--jobs={job_id}"], "%N")))
+    left = patiently(lambda: _names(squeue([f"--jobs={job_id}"], "%N")))
     node = nodes_of_job(os.environ)[order.number]
     if node in left:
         return inside(order.group, job_id, node), dict(os.environ)

@@ -102,7 +102,7 @@ def batch_script(order: HeadOrder, name: str, output: str) -> str:
     make room. The signal comes a minute before the time is up, so that the learner can save.
     """
     group = order.group
-    words = [
+    options = [
         f"--job-name={name}",
         f"--nodes={len(group.nodes)}",
         "--ntasks-per-node=1",
@@ -114,14 +114,14 @@ def batch_script(order: HeadOrder, name: str, output: str) -> str:
         f"--output={output}",
         *group.site,
     ]
-    told = msgspec.json.encode(order).decode()
+    text = msgspec.json.encode(order).decode()
     return "\n".join(
         [
             "#!/bin/bash",
-            *(f"#SBATCH {_one_word(word)}" for word in words),
+            *(f"#SBATCH {_one_word(word)}" for word in options),
             f"cd -- {shlex.quote(group.cwd)} || exit 5",
             f"exec {shlex.join([group.python, *module_options(group.cwd)])} gpusched.engines.slurm.batch <<'{_END}'",
-            told,
+            text,
             _END,
             "",
         ]
@@ -154,7 +154,7 @@ def seen(line: str) -> Seen:
     stage = _STAGES.get(state, "running")
     where = f" on {nodes}" if nodes and stage == "running" else ""
     why = f" ({reason})" if reason not in ("", "None") else ""
-    return Seen(stage=stage, words=f"Slurm job {job} is {state}{where}{why}")
+    return Seen(stage=stage, message=f"Slurm job {job} is {state}{where}{why}")
 
 
 def is_there(line: str) -> bool:
