@@ -50,7 +50,7 @@ class Zygote:
         """Have so many forked, once all is imported. Exits if the zygote does not do that."""
         while self._preload.state is ZygoteState.LOADING:
             select.select([link for link in [self._preload.fileno()] if link is not None], [], [], _TURN_S)
-            self._preload.hear()
+            self._preload.receive()
         for first in range(0, count, _TOGETHER):
             for pid in self._preload.fork([self._start(rank) for rank in range(first, min(first + _TOGETHER, count))]):
                 if pid is None:

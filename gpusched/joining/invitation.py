@@ -1,7 +1,7 @@
-"""How a host joins a job of another: what it asks the learner, what it is told, and whether both have the same code.
+"""How a host joins a job of another: its question to the learner, the answer, and whether both have the same code.
 
 The two messages are the channel's (channel/messages.py has the others); they stand here because `gpusched join` asks
-before it has planned anything, without NumPy. The invitation is written by whoever starts the job.
+before it has planned anything, without NumPy. The launch that starts the job writes the invitation.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True, tag="join"):
-    """May I send you actors? `host` is what this host calls itself, `nonce` tells one joining from the next."""
+    """May I send you actors? `host` is what this host calls itself, `nonce` distinguishes one joining from the next."""
 
     protocol: int
     host: HostName
@@ -94,7 +94,7 @@ class Invited(msgspec.Struct, frozen=True, array_like=True, tag="invited"):
 
 
 def invitation(job: str, workload: str, path: Path | None, options: bytes) -> Invitation:
-    """Return what this host would tell of a job: its workload file is `path`, its settings `options`."""
+    """Return this host's description of a job: its workload file is `path`, its settings `options`."""
     return Invitation(
         job=job,
         workload=workload,
@@ -117,10 +117,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_invitation(directory: Path, told: Invitation) -> None:
+def write_invitation(directory: Path, invitation: Invitation) -> None:
     """Leave it where the job's learner finds it. Raises HostFault."""
     try:
-        replace_file(directory / INVITATION, msgspec.json.encode(told))
+        replace_file(directory / INVITATION, msgspec.json.encode(invitation))
     except OSError as error:
         raise HostFault(f"{directory / INVITATION}: {error.strerror}", "see that the disk has room") from None
 
@@ -134,7 +134,7 @@ def read_invitation(directory: Path) -> Invitation | None:
 
 
 def differences(theirs: Invitation, ours: Invitation) -> list[str]:
-    """Return in words where a host's code and versions differ from the learner's, nothing if they agree."""
+    """Return as text where a host's code and versions differ from the learner's, nothing if they agree."""
     there, here = theirs.versions, ours.versions
     found = [
         f"{what} is {there.get(what, 'not installed')} there and {here.get(what, 'not installed')} here"
@@ -144,15 +144,15 @@ def differences(theirs: Invitation, ours: Invitation) -> list[str]:
     for name in sorted(theirs.files.keys() | ours.files.keys()):
         if theirs.files.get(name) != ours.files.get(name):
             known = (name in theirs.files, name in ours.files)
-            words = {(True, True): "differs", (True, False): "is there only", (False, True): "is here only"}
-            found.append(f"{name} {words[known]}")
+            meaning = {(True, True): "differs", (True, False): "is there only", (False, True): "is here only"}
+            found.append(f"{name} {meaning[known]}")
     return found
 
 
 def only_ipv6(endpoint: str) -> bool:
     """Return whether the host of a tcp endpoint has IPv6 addresses and no others. It may ask the name service.
 
-    libzmq looks for addresses of one kind: with ZMQ_IPV6, it never tries IPv4 where a name has both.
+    libzmq resolves addresses of one kind: with ZMQ_IPV6, it never tries IPv4 where a name has both.
     """
     host = endpoint.removeprefix("tcp://").rpartition(":")[0]
     if host.startswith("["):
@@ -168,7 +168,7 @@ def request_join(endpoint: str, key: JoinKey | None, host: str, timeout_s: float
     """Ask the learner at `endpoint` and return its answer.
 
     Raises NotFound if none answers within `timeout_s`, UsageError for a key that is not let in and for an endpoint that
-    cannot be, ProtocolError for a learner of another protocol, ChannelError if it takes nobody.
+    cannot be, ProtocolError for a learner of another protocol, ChannelError if it lets no host join.
     """
     import zmq
 
@@ -221,7 +221,7 @@ class _Asking:
         while (left := deadline - time.monotonic()) > 0:
             ready = dict(poller.poll(math.ceil(left * 1000)))
             if self._monitor in ready:
-                self._hear_event()
+                self._handle_event()
             if self._link in ready:
                 return _understood(self._link.recv_multipart()[0], self._endpoint)
         why = (
@@ -234,7 +234,7 @@ class _Asking:
             "see that the job runs there and that its port can be reached from here",
         )
 
-    def _hear_event(self) -> None:
+    def _handle_event(self) -> None:
         import zmq
         from zmq.utils.monitor import recv_monitor_message
 
@@ -272,15 +272,15 @@ def _understood(data: bytes, endpoint: str) -> Invited:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     try:
-        tag, *words = msgspec.msgpack.decode(data, type=list[object])
+        tag, *fields = msgspec.msgpack.decode(data, type=list[object])
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
-        tag, words = "", []
-    if tag == "refused" and len(words) > 1:
-        told = f"the learner at {endpoint} says: {words[1]}"
-        if words[0] == "protocol":
-            raise ProtocolError(told, "install the same gpusched on both hosts")
-        raise ChannelError(told, "ask whoever runs the job")
-    raise ProtocolError(f"{endpoint} answers in words that are not ours", "install the same gpusched on both hosts")
+        tag, fields = "", []
+    if tag == "refused" and len(fields) > 1:
+        problem = f"the learner at {endpoint} refuses: {fields[1]}"
+        if fields[0] == "protocol":
+            raise ProtocolError(problem, "install the same gpusched on both hosts")
+        raise ChannelError(problem, "ask the person who runs the job")
+    raise ProtocolError(f"{endpoint} answers in an unknown format", "install the same gpusched on both hosts")
 
 
 def _digests(workload: Path) -> Iterator[tuple[str, str]]:

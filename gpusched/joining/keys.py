@@ -1,8 +1,8 @@
 """CURVE keys of a job that listens on the network: its own, those that it hands out, and the list of whom it lets in.
 
 In a job's directory `keys`, which is its user's alone as all files in it are: `server.key` is the job's own and for its
-learner only; `NAME.key` is what somebody needs to join; `allowed.json` says who is let in, and who no longer. A key is
-32 bytes as 40 characters of Z85 (rfc.zeromq.org/spec/32); a secret one goes into no argument, environment or log.
+learner only; `NAME.key` is what a host needs to join; `allowed.json` lists the keys that are let in, and revoked ones.
+A key is 32 bytes as 40 characters of Z85 (rfc.zeromq.org/spec/32); a secret one is in no argument, environment or log.
 """
 
 import fcntl
@@ -42,12 +42,12 @@ __all__ = [
 
 SERVER: Final = "server.key"
 ALLOWED: Final = "allowed.json"
-_DOMAIN: Final = "gpusched"  # without one, or not enforced, libzmq lets in whoever knows the server's public key
+_DOMAIN: Final = "gpusched"  # without one, or not enforced, libzmq lets in any client with the server's public key
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _LONGEST: Final = 1 << 20
 _LOCK_PATIENCE_S: Final = 5.0
-_LOOK_EVERY_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 
 class ServerKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ def make_server_key(directory: Path, job: str) -> Path:
 
 
 def new_key(directory: Path, name: str) -> Path:
-    """Make a key for whoever is to join, list it as allowed, and return its file.
+    """Make a key for a host that is to join, list it as allowed, and return its file.
 
     Raises UsageError for a name that cannot be or is taken, NotFound for a job without keys, HostFault.
     """
@@ -138,11 +138,11 @@ def listed(directory: Path) -> tuple[Listed, ...]:
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make it readable") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise HostFault(f"{path}: {error}", "nobody can join until it is mended or removed") from None
+        raise HostFault(f"{path}: {error}", "no host can join until it is mended or removed") from None
 
 
 def revoke(directory: Path, name: str) -> None:
-    """Let nobody in with the key of that name any more; who is in is out within seconds. Raises NotFound, HostFault."""
+    """Let no peer in with the key of that name; its connections end within seconds. Raises NotFound, HostFault."""
     with _changing(directory):
         known = listed(directory)
         if name not in {key.name for key in known}:
@@ -170,7 +170,7 @@ def read_join_key(path: Path, *, any_file: bool = False) -> JoinKey:
 
 
 def secure_server(socket: "zmq.Socket[bytes]", key: ServerKey) -> None:
-    """Let what `socket` binds from now on in by CURVE only, and only whom a ZAP handler lets: none there, nobody."""
+    """Admit peers to what `socket` binds from now on by CURVE only, if a ZAP handler accepts them: without it, none."""
     import zmq
 
     socket.setsockopt(zmq.CURVE_SERVER, 1)
@@ -180,7 +180,7 @@ def secure_server(socket: "zmq.Socket[bytes]", key: ServerKey) -> None:
 
 
 def secure_client(socket: "zmq.Socket[bytes]", key: JoinKey) -> None:
-    """Let what `socket` connects to from now on be the learner that has the other half of `key.server`, or nobody."""
+    """Let what `socket` connects to from now on be only the learner that has the other half of `key.server`."""
     import zmq
 
     socket.setsockopt(zmq.CURVE_SERVERKEY, key.server.encode())
@@ -198,12 +198,12 @@ class AllowList:
         self._former: dict[str, str] = {}
 
     def name_of(self, public: str) -> str | None:
-        """Return the name of that key, None if it is not let in. With a list that cannot be read, nobody is."""
+        """Return the name of that key, None if it is not let in. With a list that cannot be read, none is."""
         self._refresh()
         return self._names.get(public)
 
     def why_not(self, public: str) -> str:
-        """Return in words why that key is not let in, as name_of() found it last."""
+        """Return as text why that key is not let in, as name_of() found it last."""
         name = self._former.get(public)
         if self._read_as is None:
             return "there is no list of keys that can be read"
@@ -247,7 +247,7 @@ def _lock(descriptor: int, path: Path) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise HostFault(f"{path} is locked by another process", f"see which one: fuser -v {path}") from None
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
 
 
 def _pair() -> tuple[str, str]:

@@ -15,7 +15,7 @@ _FORM: Final = re.compile(
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 _LAST_PORT: Final = 65_535
-_OUTSIDE: Final = {False: "192.0.2.1", True: "2001:db8::1"}  # of nobody (RFC 5737, RFC 3849): nothing is sent there
+_OUTSIDE: Final = {False: "192.0.2.1", True: "2001:db8::1"}  # examples (RFC 5737, RFC 3849): nothing is sent there
 
 
 class Tcp(NamedTuple):
@@ -47,8 +47,8 @@ class Tcp(NamedTuple):
         named = text.replace("//*:", "//0.0.0.0:").replace("//localhost:", "//127.0.0.1:")
         found = cls.parse(named, what)
         if _address(found.host) is None:
-            told = f"{what}: {found.host!r} is a name, and one can only listen at an address"
-            raise UsageError(told, f"give an address of this host, or all: tcp://0.0.0.0:{found.port}")
+            problem = f"{what}: {found.host!r} is a name, and one can only listen at an address"
+            raise UsageError(problem, f"give an address of this host, or all: tcp://0.0.0.0:{found.port}")
         return found
 
     @property
@@ -64,7 +64,7 @@ class Tcp(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Whether nobody but this host can mean it."""
+        """Whether only this host can mean it."""
         address = _address(self.host)
         return self.host == "localhost" if address is None else address.is_loopback
 
@@ -88,7 +88,7 @@ def _outgoing(*, version6: bool) -> str | None:
     """Return the address that this host would use to reach the rest of the world, None if it has no route there."""
     family = socket.AF_INET6 if version6 else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((_OUTSIDE[version6], 9))  # of a datagram socket: it only looks up the route
+        probe.connect((_OUTSIDE[version6], 9))  # of a datagram socket: it only finds the route
         return str(probe.getsockname()[0])
     return None
 

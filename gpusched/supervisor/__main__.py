@@ -11,9 +11,9 @@ from gpusched.interpreter import own_modules_first
 own_modules_first()
 from gpusched.supervisor.guard import guard  # noqa: E402 (after the line above)
 
-options = {word for word in sys.argv[1:] if word.startswith("--")}
-operands = [word for word in sys.argv[1:] if word not in options]
-attached = [found for word in options if (found := re.fullmatch(r"--attached=(\d+),(\d+),(\d+)", word))]
+options = {argument for argument in sys.argv[1:] if argument.startswith("--")}
+operands = [argument for argument in sys.argv[1:] if argument not in options]
+attached = [found for option in options if (found := re.fullmatch(r"--attached=(\d+),(\d+),(\d+)", option))]
 if len(operands) != 2 or options - {found[0] for found in attached} - {"--environment"}:  # noqa: PLR2004
     print("usage: python -m gpusched.supervisor [--attached=IN,OUT,ERR] [--environment] JOBDIR NONCE", file=sys.stderr)
     sys.exit(2)

@@ -36,7 +36,7 @@ class Spawned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica's program could not be started; `message` names it and says why. `final`: it never can be."""
+    """The replica's program could not be started; `message` names it and the reason. `final`: it never can be."""
 
     replica: str
     message: str
@@ -47,8 +47,8 @@ class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True):
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """The replica's process ended: with a `code`, or by a `signal`.
 
-    `oom`: for want of memory. The kernel's killer sent the signal then, or the program said so before it exited with
-    the code; `message` tells whose memory, if it was not the device's. Of any other end with a code, `message` is the
+    `oom`: for want of memory. The kernel's killer sent the signal then, or the program reported so before it exited
+    with the code; `message` names whose memory, if not the device's. Of any other end with a code, `message` is the
     last line that the program wrote, or which module it lacked. `left`: other processes of the replica still run; the
     same comes again, without it, when they have ended.
     """
@@ -78,7 +78,7 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overrun(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica's process `pid` uses more than its share: it is warned of, or stopped and started anew if `restart`.
+    """The replica's process `pid` uses more than its share: it is warned of, or stopped and started again if `restart`.
 
     An empty `message` takes the warning back. It is not for any other process of the replica.
     """
@@ -97,7 +97,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants the job to stop: within its grace, or at once if `kill`. `message` says who."""
+    """Somebody wants the job to stop: within its grace, or at once if `kill`. `message` names the reason."""
 
     now: float
     message: str
@@ -105,7 +105,7 @@ class StopRequested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
-    """The guard died, so that nobody would clean up after the supervisor: the job must not go on."""
+    """The guard died, so that no process would clean up after the supervisor: the job must not go on."""
 
     now: float
     message: str
@@ -114,7 +114,7 @@ class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
 class LearnerOver(msgspec.Struct, frozen=True, kw_only=True):
     """The learner that these actors joined has ended its job, or is `lost`, or `refuses` them for good.
 
-    `unheard`: nobody is left here who will hear of it: who has not reached the learner yet would look for it in vain.
+    `unheard`: no actor here that runs has reached the learner: those that have not would wait for it to no end.
     """
 
     now: float
@@ -161,7 +161,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Every replica has ended for good, and what they left has ended or had its grace: say so, and end."""
+    """Every replica has ended for good, and what they left has ended or had its grace: record it, and end."""
 
     state: JobState
 

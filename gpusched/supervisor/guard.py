@@ -53,7 +53,7 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
         if environment:
             _take_environment(f"{path}/environ")
         os.pwrite(turn, BEGUN + nonce.encode(), 0)
-        os.fsync(turn)  # after a power failure too, what may have run must not look as if it never had
+        os.fsync(turn)  # after a power failure too, what may have run must not seem never to have run
     except (GrantError, LockHeldError, OSError) as error:
         print(f"nothing is started: {error}", file=sys.stderr)
         return _NOT_STARTED
@@ -72,7 +72,7 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
             os.close(descriptor)
     status = _watch(supervisor)
     gone = kill_descendants(_PATIENCE_S, outliving(path))
-    _last_word(path, supervisor, status)
+    _mark_lost(path, supervisor, status)
     if not gone:
         _go_on_killing(path)
     _remove_socket(path)
@@ -146,7 +146,7 @@ def _take_environment(path: str) -> None:
 
 
 def _drop(lease: str) -> None:
-    """Remove the lease's file; without it nobody has to find out that it is not held any more."""
+    """Remove the lease's file; then no reader has to find out that it is not held any more."""
     try:
         os.unlink(lease)  # noqa: PTH108
     except OSError as error:
@@ -175,7 +175,7 @@ def _watch(supervisor: int) -> int:
 
     One that is halted goes on at once: a job that does `kill -STOP $PPID` must not be able to outlast a stop.
     """
-    told = False
+    reported = False
     while True:
         number = signal.sigwait(_WATCHED)
         if number in _FORWARDED:
@@ -188,8 +188,8 @@ def _watch(supervisor: int) -> int:
             if not os.WIFSTOPPED(status):
                 return status
             os.kill(supervisor, signal.SIGCONT)
-            if not told:
-                told = True
+            if not reported:
+                reported = True
                 how = f"by signal {os.WSTOPSIG(status)}"
                 print(
                     f"the supervisor, process {supervisor}, was halted {how}: it goes on", file=sys.stderr, flush=True
@@ -215,8 +215,8 @@ def _remove_socket(path: str) -> None:
     remove_own_socket(JobDirectory(Path(path)))
 
 
-def _last_word(path: str, supervisor: int, status: int) -> None:
-    """Call the job lost if its supervisor did not say how it ended."""
+def _mark_lost(path: str, supervisor: int, status: int) -> None:
+    """Call the job lost if its supervisor did not record how it ended."""
     import time
     from pathlib import Path
 
@@ -228,10 +228,10 @@ def _last_word(path: str, supervisor: int, status: int) -> None:
     how = f"with code {code}" if code >= 0 else f"by signal {-code}"
     directory = JobDirectory(Path(path))
     try:
-        said = directory.read_status()
-        if said is not None and said.state not in JOB_TERMINAL:
+        job = directory.read_status()
+        if job is not None and job.state not in JOB_TERMINAL:
             message = f"the supervisor, process {supervisor}, ended unexpectedly {how}"
-            directory.write_status(as_lost(said, message, time.time()))
+            directory.write_status(as_lost(job, message, time.time()))
             directory.append_events([{"time": time.time(), "subject": "job", "after": "lost", "message": message}])
             directory.clear_tmp()
     except (HostFault, OSError) as error:

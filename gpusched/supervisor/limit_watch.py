@@ -1,6 +1,6 @@
 """Which processes have loaded TensorFlow or PyTorch without the import hook, so that no limit is in force in them.
 
-A script that sets PYTHONPATH anew, `env -i`, and Python's -E, -I and -S leave the hook out. A process is found by three
+A script that replaces PYTHONPATH, `env -i`, and Python's -E, -I and -S leave the hook out. A process is found by three
 things together: its environment or its options leave the hook out, it has a framework's library mapped (proc(5)), and
 it has not reported a limit, as a program does that calls gpusched.frameworks.limit_memory(). A program whose Python
 runs no sitecustomize for another reason is not found.
@@ -90,8 +90,8 @@ def _processes(replicas: Mapping[int, str]) -> list[tuple[int, str]]:
 def _unlimited(pid: int) -> str | None:
     """Return the framework that a process has loaded whose environment or options leave out the hook."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        if _has_hook(Path(f"/proc/{pid}/environ").read_bytes()) and not skips_hook(words):
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        if _has_hook(Path(f"/proc/{pid}/environ").read_bytes()) and not skips_hook(argv):
             return None
         maps = Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:  # it has ended, or belongs to another user

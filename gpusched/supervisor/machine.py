@@ -40,12 +40,12 @@ JOB: Final = "job"
 """The subject of the job's own moves."""
 
 _STARTS_PER_TICK: Final = 8  # so that a stop request never waits for a thousand starts
-_STORY: Final = 16  # moves kept of each subject, to be told with an IllegalMove
+_STORY: Final = 16  # moves kept of each subject, to be shown with an IllegalMove
 _REFUSED: Final = (
-    "the learner does not let this host in: its key was revoked, or is of another job; ask whoever runs that job for a "
-    "new one: gpusched keys new JOB NAME"
+    "the learner does not let this host in: its key was revoked, or is of another job; ask the person who runs that "
+    "job for a new one: gpusched keys new JOB NAME"
 )
-_LOST: Final = "the actors gave up: nothing was heard of the learner for long, or newer ones have their places"
+_LOST: Final = "the actors gave up: nothing came from the learner for long, or newer ones have their places"
 _NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
 
 
@@ -76,7 +76,7 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
 
 
 class Machine:
-    """The states of one job and its replicas. Only `handle` changes them; `message` says why the job ends.
+    """The states of one job and its replicas. Only `handle` changes them; `message` is the reason why the job ends.
 
     A replica has ended when the last of its processes has. The job has when all replicas and all strays have: what left
     its replica's session and has lost its parent. One grace holds for all of a stop.
@@ -223,10 +223,10 @@ class Machine:
             return
         if (event.message or None) != run.warning:
             run.warning = event.message or None
-            told = event.message or "all is well again"
+            message = event.message or "all is well again"
             here = ReplicaState.RUNNING
             self._record(
-                Transition(now=event.now, subject=run.name, before=here, after=here, pid=run.pid, message=told)
+                Transition(now=event.now, subject=run.name, before=here, after=here, pid=run.pid, message=message)
             )
         if event.restart:
             run.doom = ExitReason(kind="overrun", message=event.message)
@@ -253,7 +253,7 @@ class Machine:
             self._instructions.append(Signal(replica=run.name, pid=run.pid, kill=True, overdue=overdue))
 
     def _note_killed(self, subject: str, state: str, processes: str, now: float, pid: int | None = None) -> None:
-        """Record what had to be killed; the job's message says the first of it."""
+        """Record what had to be killed; the job's message has the first of it."""
         text = f"killed after its grace of {format_seconds(self._spec.stop_grace_s)}: {processes}"
         self._record(Transition(now=now, subject=subject, before=state, after=state, pid=pid, message=text))
         if self.state is JobState.STOPPING and not self._has_killed:
@@ -321,7 +321,7 @@ class Machine:
 
     def _verdict_without_leader(self) -> tuple[JobState, str | None] | None:
         runs = self.replicas.values()
-        if self._learner_over:  # who waits to be started again would find nobody
+        if self._learner_over:  # a replica that waits to be started again would find no learner
             over = all(run.state in REPLICA_TERMINAL or run.state is ReplicaState.BACKOFF for run in runs)
             return (JobState.SUCCEEDED, None) if over else None
         failed = [run for run in runs if run.state is ReplicaState.FAILED]

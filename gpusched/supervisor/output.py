@@ -1,6 +1,6 @@
 """Where the output of replicas goes: a log for each, or the streams that an attached command was given.
 
-It must not know states. What goes wrong with a log is told and costs no replica.
+It must not know states. What goes wrong with a log is reported and costs no replica.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ class Output(Protocol):
     """Where replicas read from and write to."""
 
     def streams(self, replica: str, attempt: int, unix: float) -> Streams:
-        """Return the streams of a process that starts now; whoever asks closes them, each descriptor once."""
+        """Return the streams of a process that starts now; the caller closes them, each descriptor once."""
 
-    def say(self, replica: str, text: str) -> None:
+    def write_line(self, replica: str, text: str) -> None:
         """Add a line of ours to what the replica wrote."""
 
     def tail(self, replica: str) -> bytes:
@@ -36,14 +36,14 @@ class Output(Protocol):
 
 
 class Logs:
-    """A log for each replica, for all its attempts. stdin is /dev/null. `tell` hears of what goes wrong."""
+    """A log for each replica, for all its attempts. stdin is /dev/null. `report` gets what goes wrong."""
 
-    def __init__(self, directory: JobDirectory, tell: Callable[[str], None]) -> None:
-        self._directory, self._tell = directory, tell
+    def __init__(self, directory: JobDirectory, report: Callable[[str], None]) -> None:
+        self._directory, self._report = directory, report
         self._begins: dict[str, int] = {}
 
     def streams(self, replica: str, attempt: int, unix: float) -> Streams:
-        """Return /dev/null and twice the replica's log, with a line that tells the attempts apart, or /dev/null."""
+        """Return /dev/null and twice the replica's log, with a line between the attempts, or /dev/null."""
         when = dt.datetime.fromtimestamp(unix, dt.UTC)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         path = self._directory.log(replica)
@@ -51,19 +51,19 @@ class Logs:
             log = _open(path)
         except OSError as error:
             self._begins.pop(replica, None)
-            self._tell(f"the output of {replica} is lost: {path}: {error.strerror}")
+            self._report(f"the output of {replica} is lost: {path}: {error.strerror}")
             sink = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             return nothing, sink, sink
         try:
             os.write(log, f"--- {replica}, attempt {attempt}, {when:%Y-%m-%d %H:%M:%S} UTC ---\n".encode())
         except OSError as error:
-            self._tell(f"{path}: {error.strerror}")
+            self._report(f"{path}: {error.strerror}")
         self._begins[replica] = os.fstat(log).st_size
         return nothing, log, log
 
-    def say(self, replica: str, text: str) -> None:
+    def write_line(self, replica: str, text: str) -> None:
         """Add a line of ours to the replica's log."""
-        with contextlib.suppress(OSError):  # it is told in the supervisor's log as well
+        with contextlib.suppress(OSError):  # it is in the supervisor's log as well
             log = _open(self._directory.log(replica))
             try:
                 os.write(log, f"--- {replica}: {text} ---\n".encode())
@@ -82,7 +82,7 @@ class Logs:
 
 
 class AttachedStreams:
-    """The streams of whoever started the one command of the job. What it writes there is not seen here."""
+    """The streams of the launcher of the job's one command. What it writes there is not seen here."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -91,8 +91,8 @@ class AttachedStreams:
         """Return the descriptors that the guard was started with."""
         return self._streams
 
-    def say(self, replica: str, text: str) -> None:
-        """Say nothing: it is the command's place."""
+    def write_line(self, replica: str, text: str) -> None:
+        """Write nothing: it is the command's place."""
 
     def tail(self, replica: str) -> bytes:  # noqa: ARG002
         """Return nothing."""
@@ -102,9 +102,9 @@ class AttachedStreams:
 def last_line(tail: bytes) -> str | None:
     """Return the last line with text in it of what a program wrote, printable and short; None if there is none."""
     for line in reversed(tail.splitlines()):
-        words = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
-        if words and not words.startswith("--- "):  # as our own lines do
-            shown = "".join(one if one.isprintable() else "?" for one in words)
+        text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
+        if text and not text.startswith("--- "):  # as our own lines do
+            shown = "".join(one if one.isprintable() else "?" for one in text)
             return shown if len(shown) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}..."
     return None
 

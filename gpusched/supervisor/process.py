@@ -3,8 +3,8 @@
 It must not know states or restarts. Every replica leads a session and a process group, so that one signal reaches all
 that it forks. It has ended when its own process and all others of its session have. What calls setsid leaves it: its
 parent is to end it, as torchrun does with its children; if the parent is gone, it is a stray, of the job as a whole.
-An attached command joins the group of whoever started it instead, so that a terminal treats both as one; this process
-then leaves the terminal's session, in which it could pass for a shell that looks after halted jobs.
+An attached command joins the group of its launcher instead, so that a terminal treats both as one; this process
+then leaves the terminal's session, in which it could pass for a shell that continues halted jobs.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ Spared = Callable[[], Callable[[Process], bool]]
 
 
 class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
-    """A program could not be started; `message` names it and says why. `final`: another try would end alike."""
+    """A program could not be started; `message` names it and the reason. `final`: another try would end alike."""
 
     message: str
     final: bool = False
@@ -91,7 +91,7 @@ class Children:
     Single-threaded is what makes `preexec_fn` safe: no other thread can hold a lock at the fork. And it is the only way
     to set the death signal before the program runs without putting another program in between. A replica is forked by
     the zygote of `preload` where that can be; whichever way it was started, it is a child of this process. `spared`
-    gives, at each call, what says of a process whether it is none of the job's, with all below it.
+    gives, at each call, a predicate: whether a process is none of the job's, with all below it.
     """
 
     def __init__(self, preload: ZygoteClient | None = None, spared: Spared = lambda: lambda _: False) -> None:
@@ -172,12 +172,12 @@ class Children:
     def reap(self) -> list[ProcessExit]:
         """Return the children that ended since the last call, and those of whose session the last has ended.
 
-        Orphans that this subreaper adopted are reaped as well, and not told.
+        Orphans that this subreaper adopted are reaped as well, and not returned.
         """
         fresh = self._reap()
         if not fresh and not self._left:
             return []
-        processes, told = self._below(), []
+        processes, exits = self._below(), []
         if not all(self._session(death.pid, processes) for death in (*fresh, *self._left.values())):
             processes = self._scanned()  # an end gives a share back, so it must be certain
         for death in (*fresh, *self._left.values()):
@@ -185,13 +185,13 @@ class Children:
             if not session or self._is_given_up(death.pid):
                 self._left.pop(death.pid, None)
                 self._killed.pop(death.pid, None)
-                told.append(death)
+                exits.append(death)
             elif death.pid not in self._left:
                 self._left[death.pid] = death
-                told.append(msgspec.structs.replace(death, left=_described(session)))
+                exits.append(msgspec.structs.replace(death, left=_described(session)))
             elif death.pid in self._killed:  # what was forked in the moment of the first
                 self._signal(session, signal.SIGKILL)
-        return told
+        return exits
 
     def strays(self) -> str:
         """Return a description of the processes that belong to no child any more, an empty text if there are none."""
@@ -246,7 +246,7 @@ class Children:
     def _ask(self, processes: Sequence[Process]) -> None:
         self._asked.update((one.pid, one.start) for one in processes)
         self._signal(processes, signal.SIGTERM)
-        self._signal(processes, signal.SIGCONT)  # what is halted would not hear it
+        self._signal(processes, signal.SIGCONT)  # what is halted would not handle it
 
     def _signal(self, processes: Iterable[Process], number: int) -> None:
         """Signal whole groups: so it reaches what is forked at this moment, too."""
@@ -293,7 +293,7 @@ class AttachedChild(Children):
     def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
         """Start the one `spec.argv` in `spec.cwd` in the process group of the launcher, once.
 
-        A parent in the same session and another group would keep the kernel from seeing that nobody is left to wake a
+        A parent in the same session and another group would keep the kernel from seeing that no process can wake a
         halted command (an orphaned process group, setpgid(2)): so it leaves that session, and must lead no group.
         """
         (start,) = starts
@@ -359,9 +359,9 @@ def _by_group_signal(death: ProcessExit) -> bool:
 
 def _described(processes: Sequence[Process]) -> str:
     """Return pids and commands for a log: `4711 (python train.py), 4712 (sh) and 3 more`."""
-    words = [f"{one.pid} ({_command(one.pid)})" for one in processes[:_MOST_DESCRIBED]]
-    more = f" and {len(processes) - len(words)} more" if len(processes) > len(words) else ""
-    return f"{', '.join(words)}{more}"
+    texts = [f"{one.pid} ({_command(one.pid)})" for one in processes[:_MOST_DESCRIBED]]
+    more = f" and {len(processes) - len(texts)} more" if len(processes) > len(texts) else ""
+    return f"{', '.join(texts)}{more}"
 
 
 def _command(pid: int) -> str:

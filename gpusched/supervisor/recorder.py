@@ -1,6 +1,6 @@
-"""What a supervisor leaves behind while it runs: status.json on change, events.jsonl, and words in its own log.
+"""What a supervisor leaves behind while it runs: status.json on change, events.jsonl, and lines in its own log.
 
-A full disk or a missing directory never ends a job: what could not be written is kept, told, and tried again.
+A full disk or a missing directory never ends a job: what could not be written is kept, reported, and tried again.
 """
 
 import contextlib
@@ -79,28 +79,28 @@ class Recorder:
         self._events.append({key: value for key, value in event.items() if value is not None})
         self.due = self._next_save
 
-    def remark(self, subject: str, step: str, words: str) -> None:
-        """Tell of something that is no replica's move: as an event, and in the supervisor's log."""
+    def remark(self, subject: str, step: str, text: str) -> None:
+        """Record something that is no replica's move: as an event, and in the supervisor's log."""
         moment = self._clock.unix(self._clock.now())
-        self._events.append({"time": moment, "subject": subject, "after": step, "message": words})
+        self._events.append({"time": moment, "subject": subject, "after": step, "message": text})
         self.due = self._next_save
-        self.say(words)
+        self.log(text)
 
     def set_note(self, note: str | None) -> None:
-        """Have the next status tell what the job does meanwhile, None for nothing worth telling."""
+        """Have the next status show what the job does meanwhile; None: no note."""
         if note != self._note:
             self._note = note
             self.due = self._next_save
 
     def trouble(self, problem: str) -> None:
-        """Tell what went wrong without being worth a job's life: in the supervisor's log and in the next status."""
+        """Report a fault that need not end the job: in the supervisor's log and in the next status."""
         if problem != self._problem:
             self._problem = problem
             self.due = self._next_save
-            self.say(problem)
+            self.log(problem)
 
-    def say(self, text: str) -> None:
-        """Tell something in the supervisor's log only."""
+    def log(self, text: str) -> None:
+        """Write a line to the supervisor's log only."""
         with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
@@ -123,7 +123,7 @@ class Recorder:
         return True
 
     def restore(self) -> None:
-        """Have the status written again if something else has taken its place: others could not tell how the job is."""
+        """Have the status written again if something else has taken its place: others could not see how the job is."""
         if self._written not in (None, self._mark()) and os.path.lexists(self._directory.path):
             self.due = self._next_save
 
@@ -143,23 +143,23 @@ class Recorder:
             problem = f"could not save the job's events: {error.filename}: {error.strerror}"
             if problem != self._events_problem:  # apart from other trouble, which it must not replace at each try
                 self._events_problem = problem
-                self.say(problem)
+                self.log(problem)
 
     def save_in_place(self, machine: Machine) -> None:
         """Write the last status where the one before it is, after `save` has failed."""
         with contextlib.suppress(OSError):
             if self._directory.overwrite_status(self.status(machine)):
-                self.say("the job's last status took the place of the one before it")
+                self.log("the job's last status took the place of the one before it")
 
     def status(self, machine: Machine) -> JobStatus:
         """Return the job as others see it."""
-        told = [text for text in (machine.message, self._problem, self._events_problem) if text]
+        messages = [text for text in (machine.message, self._problem, self._events_problem) if text]
         return msgspec.structs.replace(
             self._base,
             state=machine.state,
             replicas=tuple(self._replica(base, machine.replicas[base.name]) for base in self._base.replicas),
             ended=self._clock.unix(self._clock.now()) if machine.state in JOB_TERMINAL else None,
-            message="; ".join(told) or None,
+            message="; ".join(messages) or None,
             note=self._note,
         )
 

@@ -1,4 +1,4 @@
-"""Whether and when a replica that ended is started again, and the words for why it ended. Pure."""
+"""Whether and when a replica that ended is started again, and a text of why it ended. Pure."""
 
 import signal
 from typing import Final

@@ -61,13 +61,13 @@ __all__ = ["Effects", "Runner"]
 
 _LONGEST_SLEEP_S: Final = 5.0  # what the OOM counter is sampled by; else nothing happens in an idle job
 _SWEEP_PATIENCE_S: Final = 5.0
-_POLL_S: Final = 0.5  # the end of a process whose parent is not this one wakes nobody
+_POLL_S: Final = 0.5  # the end of a process whose parent is another one wakes no sleeper
 _LAST_SAVE_PATIENCE_S: Final = 10.0
 _STARTS_PER_TURN: Final = 8  # so that a stop request never waits for all that have waited for the zygote
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runner does to the world, and what it hears of it.
+    """What the runner does to the world, and what it gets from it.
 
     `environ` is what replicas inherit. `give_back` hands in the share of a replica that has ended for good. `preload`
     is what the spawner forks replicas from, if the job has it. `streams` are the attached command's, None for others.
@@ -108,21 +108,21 @@ class Runner:
         self._signals: list[Signal] = []
         self._spawns: list[Spawn] = []
         self._finished: JobState | None = None
-        self._stops_told = 0
+        self._stops_handled = 0
         self._next_sample = 0.0
         self._limits = LimitWatch(directory.path, spec)
         self._orders_read = end_of(directory.orders)
         self._complained = False
 
     def run(self) -> JobState:
-        """Reap, hear, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
-        for told in self._learner_gone:  # in an earlier attempt of the whole job
-            told.unlink(missing_ok=True)
+        """Reap, receive, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
+        for notice in self._learner_gone:  # in an earlier attempt of the whole job
+            notice.unlink(missing_ok=True)
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
         while True:
             self._reap()
-            self._hear()
+            self._receive()
             self._advance()
             self._signal()
             self._spawn()
@@ -135,25 +135,25 @@ class Runner:
 
     def _reap(self) -> None:
         if self._learner_gone:
-            self._look_for_the_learner()
+            self._check_learner()
         deaths = self._effects.spawner.reap()
         if deaths:  # first: a job whose last replica has ended may have to wait for them
-            self._tell(Strays(processes=self._effects.spawner.strays(), now=self._now()))
+            self._apply(Strays(processes=self._effects.spawner.strays(), now=self._now()))
         for death in deaths:
-            self._tell(self._ended(death))
+            self._apply(self._ended(death))
         if self._now() >= self._next_sample:
             self._effects.oom.sample()
             self._recorder.restore()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
         for event in self._limits.poll(self._names, self._machine.replicas, self._now()):
-            self._tell(event)
+            self._apply(event)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         preload = self._effects.preload
         if preload is not None:
-            preload.hear()
-            for step, words in preload.steps():
-                self._recorder.remark("zygote", step, words)
+            preload.receive()
+            for step, text in preload.steps():
+                self._recorder.remark("zygote", step, text)
             self._recorder.set_note(preload.doing if preload.state is ZygoteState.LOADING else None)
 
     def _ended(self, death: ProcessExit) -> Ended:
@@ -183,31 +183,31 @@ class Runner:
 
     def _advance(self) -> None:
         wakeup = self._effects.wakeup
-        while self._stops_told < wakeup.stops:
-            kill = self._stops_told > 0
-            self._stops_told += 1
-            self._tell(StopRequested(now=self._now(), message="stopped on request", kill=kill))
+        while self._stops_handled < wakeup.stops:
+            kill = self._stops_handled > 0
+            self._stops_handled += 1
+            self._apply(StopRequested(now=self._now(), message="stopped on request", kill=kill))
         self._obey()
         if self._effects.guard_gone():
-            self._tell(GuardGone(now=self._now(), message="the guard of this job was killed"))
+            self._apply(GuardGone(now=self._now(), message="the guard of this job was killed"))
         if wakeup.launcher_gone():
             who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
-            self._tell(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
-        self._tell(Tick(now=self._now()))
+            self._apply(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
+        self._apply(Tick(now=self._now()))
 
-    def _look_for_the_learner(self) -> None:
-        """Tell that the learner elsewhere is gone, if an actor here was told so: before the end of that actor is told.
+    def _check_learner(self) -> None:
+        """Apply that the learner elsewhere is gone, if an actor here left a notice of it: before the end of that actor.
 
-        An actor that had reached the learner hears of the end as well, and ends by itself.
+        An actor that had reached the learner learns of the end as well, and ends by itself.
         """
         lost, over, refuses = map(os.path.lexists, self._learner_gone)
         if lost or over or refuses:
             unheard = not any(map(self._has_reached, self._machine.replicas.values()))
-            self._tell(LearnerOver(now=self._now(), unheard=unheard, lost=not over, refuses=refuses and not over))
+            self._apply(LearnerOver(now=self._now(), unheard=unheard, lost=not over, refuses=refuses and not over))
 
     def _has_reached(self, run: ReplicaRun) -> bool:
-        told = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)
-        return run.state not in REPLICA_TERMINAL and run.pid is not None and os.path.lexists(told)
+        notice = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)
+        return run.state not in REPLICA_TERMINAL and run.pid is not None and os.path.lexists(notice)
 
     def _obey(self) -> None:
         """Read the orders at every turn, so that a signal that was lost loses none."""
@@ -215,11 +215,11 @@ class Runner:
         for order in orders:
             match order:
                 case StopOrder():
-                    self._tell(StopRequested(now=self._now(), message=order.message, kill=order.kill))
+                    self._apply(StopRequested(now=self._now(), message=order.message, kill=order.kill))
                 case PassedOnOrder():
                     self._passed_on = True
                 case OverrunOrder():
-                    self._tell(
+                    self._apply(
                         Overrun(
                             replica=order.replica,
                             pid=order.pid,
@@ -232,7 +232,7 @@ class Runner:
     def _complain(self, problem: str) -> None:
         if not self._complained:
             self._complained = True
-            self._recorder.say(problem)
+            self._recorder.log(problem)
 
     def _signal(self) -> None:
         signals, self._signals = self._signals, []
@@ -242,9 +242,9 @@ class Runner:
                 continue
             killed = self._effects.spawner.kill(one.pid)
             if killed and one.overdue:
-                self._tell(Killed(replica=one.replica, processes=killed, now=self._now()))
+                self._apply(Killed(replica=one.replica, processes=killed, now=self._now()))
         if self._machine.state is JobState.STOPPING:
-            self._tell(Strays(processes=self._effects.spawner.ask_strays(), now=self._now()))
+            self._apply(Strays(processes=self._effects.spawner.ask_strays(), now=self._now()))
 
     def _spawn(self) -> None:
         """Start what may start now. What is to be stopped again before it was started has no process to be stopped."""
@@ -253,7 +253,7 @@ class Runner:
         for one in spawns:
             stopped = self._machine.replicas[one.replica].state is ReplicaState.STOPPING
             if stopped and not self._attached:
-                self._tell(SpawnFailed(replica=one.replica, message="stopped before it was started", now=self._now()))
+                self._apply(SpawnFailed(replica=one.replica, message="stopped before it was started", now=self._now()))
             elif len(due) == _STARTS_PER_TURN or self._is_held_back(one):
                 self._spawns.append(one)
             else:
@@ -276,11 +276,11 @@ class Runner:
         for one, result in zip(due, results, strict=True):
             if isinstance(result, SpawnError):
                 failed = SpawnFailed(replica=one.replica, message=result.message, final=result.final, now=self._now())
-                self._tell(failed)
+                self._apply(failed)
             else:
                 self._names[result] = one.replica
                 self._limits.started(one.replica, self._now())
-                self._tell(Spawned(replica=one.replica, pid=result, now=self._now()))
+                self._apply(Spawned(replica=one.replica, pid=result, now=self._now()))
 
     def _start_of(self, one: Spawn) -> Start:
         spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
@@ -292,7 +292,7 @@ class Runner:
         )
         streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
         for text in self._not_allowed:
-            self._output.say(one.replica, text)
+            self._output.write_line(one.replica, text)
         return Start(
             spec=spec,
             env=env,
@@ -320,7 +320,7 @@ class Runner:
             self._recorder.trouble("some processes of this job could not be killed")
         self._directory.clear_tmp()
         remove_own_socket(self._directory)
-        remove_keys_of_start(self._directory.path, self._network)  # whoever started the job may have been killed
+        remove_keys_of_start(self._directory.path, self._network)  # the launch may have been killed
         deadline = self._now() + _LAST_SAVE_PATIENCE_S
         while not self._recorder.save(self._machine):
             if self._now() >= deadline or not self._directory.path.exists():
@@ -329,7 +329,7 @@ class Runner:
             self._effects.wakeup.sleep(0.5)
         return state
 
-    def _tell(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         for instruction in self._machine.handle(event):
             match instruction:
                 case Signal():
@@ -347,8 +347,8 @@ class Runner:
     def _record(self, move: Transition) -> None:
         self._recorder.note(move)
         if move.message is not None:
-            self._recorder.say(f"{move.subject}: {move.message}")
-            self._say(move, move.message)
+            self._recorder.log(f"{move.subject}: {move.message}")
+            self._log_message(move, move.message)
         if move.subject == JOB:
             return
         if move.after in REPLICA_TERMINAL:
@@ -365,11 +365,11 @@ class Runner:
                 self._recorder.trouble(f"the share of {replica} is held until the job ends: {error}")
         self._ended_for_good.clear()
 
-    def _say(self, move: Transition, message: str) -> None:
-        """Put a message into the log of whom it is about: why the job ends, into those of all that still run."""
+    def _log_message(self, move: Transition, message: str) -> None:
+        """Put a message into the log of its replica: why the job ends, into those of all that still run."""
         if move.subject != JOB:
-            self._output.say(move.subject, message)
+            self._output.write_line(move.subject, message)
         elif move.after == JobState.STOPPING:
             for run in self._machine.replicas.values():
                 if run.pid is not None:
-                    self._output.say(run.name, message)
+                    self._output.write_line(run.name, message)

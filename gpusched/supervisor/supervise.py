@@ -67,7 +67,7 @@ def _forkable(spec: JobSpec) -> list[ReplicaSpec]:
 
 
 def _spawner(directory: JobDirectory, spec: JobSpec, preload: ZygoteClient | None) -> Spawner:
-    """Return what starts the replicas. Made before there are handlers: it looks at what signals do until then."""
+    """Return what starts the replicas. Made before there are handlers: it reads what signals do until then."""
 
     def spared() -> Callable[[Process], bool]:
         return outliving(str(directory.path))
@@ -75,5 +75,5 @@ def _spawner(directory: JobDirectory, spec: JobSpec, preload: ZygoteClient | Non
     if not spec.attached:
         return Children(preload, spared)
     if spec.launcher is None:
-        raise HostFault(f"{spec.id} is attached to nobody: its spec names no launcher", "start the command anew")
+        raise HostFault(f"{spec.id} is attached to no process: its spec names no launcher", "start the command again")
     return AttachedChild(spec.launcher.pid, spared)

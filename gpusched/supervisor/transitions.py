@@ -63,9 +63,9 @@ JOB_MOVES: Final = frozenset(
 
 
 class IllegalMove(Exception):
-    """A move that no table holds: a defect of the supervisor, told with what the subject went through before."""
+    """A move that no table holds: a defect of the supervisor, with what the subject went through before."""
 
     def __init__(self, subject: str, before: str, after: str, story: tuple[Transition, ...]) -> None:
-        told = "; ".join(f"{move.now:.3f} {move.before} -> {move.after}" for move in story) or "nothing yet"
-        super().__init__(f"{subject}: {before} -> {after} is not a legal move; its story: {told}")
+        moves = "; ".join(f"{move.now:.3f} {move.before} -> {move.after}" for move in story) or "nothing yet"
+        super().__init__(f"{subject}: {before} -> {after} is not a legal move; its story: {moves}")
         self.subject, self.before, self.after, self.story = subject, before, after, story

@@ -1,8 +1,8 @@
-"""The supervisor's side of a zygote: start it, hear how far it is, have it fork replicas. Nothing here waits for long.
+"""The supervisor's side of a zygote: start it, read its progress, have it fork replicas. Nothing here waits for long.
 
 The zygote (server.py) makes starts fast and nothing else depends on it: whenever it cannot serve, replicas are started
-by exec. A fork is told at its gate to begin only after its pid is known here; the gate of one that nobody knows is
-closed, by which it ends, so that no replica is ever started twice.
+by exec. A fork may pass its gate only after its pid is known here; the gate of an unknown one is closed, by
+which it ends, so that no replica is ever started twice.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ class ZygoteClient:
         self._settled: dict[str, str] = {}
         self._started = 0.0
         self._steps: list[tuple[str, str]] = []
-        self._end_is_told = False
+        self._end_reported = False
 
     def start(self, environ: Mapping[str, str], tmp: Path, cwd: str, log: Path) -> None:
         """Start the zygote in the directory `cwd`, with the job's environment and its output in `log`."""
@@ -111,32 +111,32 @@ class ZygoteClient:
         self.deadline = self._started + _LOAD_PATIENCE_S
 
     def fileno(self) -> int | None:
-        """Return the descriptor that becomes readable when there is something to `hear`, None if there is none."""
+        """Return the descriptor that becomes readable when there is something to `receive`, None if there is none."""
         return None if self._control is None else self._control.fileno()
 
-    def hear(self) -> None:
-        """Take in what the zygote has said, without waiting; give up one that has been loading for too long."""
+    def receive(self) -> None:
+        """Handle the messages of the zygote, without waiting; give up one that has been loading for too long."""
         while self._control is not None:
             try:
                 self._control.setblocking(False)
-                said = self._control.recv(_MOST_BYTES)
+                packet = self._control.recv(_MOST_BYTES)
             except BlockingIOError:
                 break
             except OSError:
-                said = b""
-            self._take(_understood(said))
+                packet = b""
+            self._take(_understood(packet))
         if self.deadline is not None and time.monotonic() > self.deadline:
             self._leave(f"did not finish {self.doing} within {_LOAD_PATIENCE_S:.0f} s")
 
     def steps(self) -> list[tuple[str, str]]:
-        """Return what has become of the zygote since the last call, each step with its words."""
+        """Return what has become of the zygote since the last call, each step with its text."""
         steps, self._steps = self._steps, []
         return steps
 
     def takes(self, spec: ReplicaSpec) -> bool:
         """Return whether a fork can stand for the replica, now or once all is loaded.
 
-        Where it would not even start, exec is to say so.
+        Where it would not even start, exec is to report so.
         """
         if self.state is ZygoteState.GONE:
             return False
@@ -165,7 +165,7 @@ class ZygoteClient:
                 if pid is not None:
                     os.write(ours, b"x")
                 else:
-                    self._say("busy", f"the zygote could not fork {start.spec.replica.name}: {answer.message}")
+                    self._add_step("busy", f"the zygote could not fork {start.spec.replica.name}: {answer.message}")
             return list(answer.pids)
         finally:
             for gate in gates:
@@ -178,7 +178,7 @@ class ZygoteClient:
             while len(gates) < number:
                 gates.append(os.pipe2(os.O_CLOEXEC))
         except OSError as error:
-            self._say("busy", f"{number} replicas are executed, not forked: {error.strerror} (ulimit -n)")
+            self._add_step("busy", f"{number} replicas are executed, not forked: {error.strerror} (ulimit -n)")
             return False
         return True
 
@@ -205,23 +205,23 @@ class ZygoteClient:
             self._leave(f"does not answer: {error.strerror or error}")
         return None
 
-    def _send(self, control: socket.socket, start: Start, gate: int, word: bytes) -> None:
+    def _send(self, control: socket.socket, start: Start, gate: int, marker: bytes) -> None:
         memory = os.memfd_create("fork request", os.MFD_CLOEXEC)
         try:
             os.write(memory, msgspec.msgpack.encode(self._request(start)))
-            socket.send_fds(control, [word], [memory, *start.streams, gate])
+            socket.send_fds(control, [marker], [memory, *start.streams, gate])
         finally:
             os.close(memory)
 
     def _answer(self, control: socket.socket) -> ZygoteMessage | None:
-        """Wait for what the zygote says to a request. Raises OSError.
+        """Wait for the zygote's answer to a request. Raises OSError.
 
         One that is halted is given up soon; one that runs gets the time that many busy processes may cost it.
         """
         deadline = time.monotonic() + _BUSY_PATIENCE_S
         while True:
             try:
-                said = control.recv(_MOST_BYTES)
+                packet = control.recv(_MOST_BYTES)
                 break
             except TimeoutError:
                 late = time.monotonic() > deadline
@@ -229,46 +229,46 @@ class ZygoteClient:
                     patience = _BUSY_PATIENCE_S if late else _FORK_PATIENCE_S
                     self._leave(f"did not fork a replica within {patience:.0f} s")
                     return None
-        answer = _understood(said)
+        answer = _understood(packet)
         if not isinstance(answer, Forked):
             self._take(answer)
         return answer
 
     def ended(self, how: str) -> None:
         """Take in that the process of the zygote has ended, `how` it did, and that it is about to be reaped."""
-        self.hear()  # its last words
+        self.receive()  # its last messages
         doing = f" while {self.doing}" if self.doing else ""
         self.pid = None
         self._leave(f"ended {how}{doing}")
 
     def close(self) -> None:
         """End the zygote: nothing is to be started any more."""
-        self._end_is_told = True
+        self._end_reported = True
         self._end()
 
-    def _take(self, said: ZygoteMessage | None) -> None:
-        match said:
+    def _take(self, message: ZygoteMessage | None) -> None:
+        match message:
             case Loading():
-                self.doing = f"preloading {said.module}"
-                self._say("loading", self.doing)
+                self.doing = f"preloading {message.module}"
+                self._add_step("loading", self.doing)
             case Ready():
                 self.state, self.doing, self.deadline = ZygoteState.READY, None, None
                 took = time.monotonic() - self._started
-                self._say("ready", f"preloaded {', '.join(self.modules)} in {took:.1f} s: replicas are forked")
+                self._add_step("ready", f"preloaded {', '.join(self.modules)} in {took:.1f} s: replicas are forked")
             case Refused():
-                self._leave(f"is not used: {said.message}")
+                self._leave(f"is not used: {message.message}")
             case None:
-                self._end()  # how it ended, its parent is about to hear
+                self._end()  # its parent is about to learn how it ended
 
-    def _say(self, step: str, words: str) -> None:
-        self._steps.append((step, words))
+    def _add_step(self, step: str, text: str) -> None:
+        self._steps.append((step, text))
 
     def _leave(self, why: str) -> None:
-        """Do without the zygote from now on, and say why, once."""
+        """Do without the zygote from now on, and report why, once."""
         self._end()
-        if not self._end_is_told:
-            self._end_is_told = True
-            self._say("gone", f"the zygote {why}; from now on each replica imports for itself")
+        if not self._end_reported:
+            self._end_reported = True
+            self._add_step("gone", f"the zygote {why}; from now on each replica imports for itself")
 
     def _end(self) -> None:
         self.state, self.deadline = ZygoteState.GONE, None
@@ -280,12 +280,12 @@ class ZygoteClient:
                 os.killpg(self.pid, signal.SIGKILL)
 
 
-def _understood(said: bytes) -> ZygoteMessage | None:
-    """Return what the zygote said, None if it has ended. What it cannot have said, a module wrote to its socket."""
-    if not said:
+def _understood(packet: bytes) -> ZygoteMessage | None:
+    """Return the zygote's message, None if it has ended. What is none of its messages, a module wrote to its socket."""
+    if not packet:
         return None
     try:
-        message: ZygoteMessage = msgspec.msgpack.decode(said, type=ZygoteMessage)
+        message: ZygoteMessage = msgspec.msgpack.decode(packet, type=ZygoteMessage)
     except msgspec.MsgspecError:
         return Refused(message="a module has written to its socket")
     return message

@@ -1,4 +1,4 @@
-"""What the supervisor and a zygote say to each other, and which commands a fork can stand for. No I/O.
+"""The messages between the supervisor and a zygote, and which commands a fork can stand for. No I/O.
 
 A message is one packet of msgpack, never pickle. A request for a fork is too large for a packet where environments are:
 it lies in a memory file, whose descriptor comes with the packet, before the replica's three streams and its gate.
@@ -34,7 +34,7 @@ DESCRIPTORS: Final = 5
 """What comes with a request: the memory file, stdin, stdout, stderr, and the gate."""
 MORE: Final = b"more"
 LAST: Final = b"last"
-"""A request says whether more follow; those up to the last are served together."""
+"""A request announces whether more follow; those up to the last are served together."""
 
 _AT_START: Final = re.compile(r"PYTHON|LD_|GLIBC_TUNABLES|MALLOC_|LANG$|LC_")
 
@@ -79,7 +79,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The zygote must not be forked and ends; `message` says why."""
+    """The zygote must not be forked and ends; `message` is the reason."""
 
     message: str
 
@@ -87,7 +87,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The replicas are these processes, in the order of the requests; each leads a session and waits at its gate.
 
-    None where the system allowed no fork; `message` then says why.
+    None where the system allowed no fork; `message` is then the reason.
     """
 
     pids: tuple[int | None, ...]
@@ -105,20 +105,20 @@ def command_of(argv: Sequence[str], interpreter: str) -> Command | None:
     """
     if not argv or not _is_same(argv[0], interpreter):
         return None
-    words = list(argv[1:])
+    argv = list(argv[1:])
     options = set[str]()
-    while words[:1] in (["-u"], ["-P"]):
-        options.add(words.pop(0))
-    module = words[:1] == ["-m"]
-    del words[: int(module)]
-    if not words or words[0].startswith("-") or not (module or words[0].endswith(".py")):
+    while argv[:1] in (["-u"], ["-P"]):
+        options.add(argv.pop(0))
+    module = argv[:1] == ["-m"]
+    del argv[: int(module)]
+    if not argv or argv[0].startswith("-") or not (module or argv[0].endswith(".py")):
         return None
     return Command(
-        target=words[0],
+        target=argv[0],
         module=module,
         unbuffered="-u" in options,
         safe_path="-P" in options,
-        arguments=tuple(words[1:]),
+        arguments=tuple(argv[1:]),
     )
 
 

@@ -90,7 +90,7 @@ def _take_signals(handlers: Mapping[signal.Signals, Any]) -> None:
 
 
 def _settle(request: ForkRequest, command: Command, argv: list[str]) -> None:
-    """Take on what the request says of directory, CPUs, environment and limit, in this order. Raises OSError."""
+    """Take on the request's directory, CPUs, environment and limit, in this order. Raises OSError."""
     os.chdir(request.cwd)
     if request.cpus:
         with contextlib.suppress(OSError):  # a CPU taken away in this moment must not fail the start
@@ -99,13 +99,13 @@ def _settle(request: ForkRequest, command: Command, argv: list[str]) -> None:
         apply_attributes(request.attributes)
     os.environb.clear()
     os.environb.update(dict(request.env))
-    with contextlib.suppress(OSError, ValueError):  # ps then shows the zygote's words
+    with contextlib.suppress(OSError, ValueError):  # ps then shows the zygote's command line
         show_as(request.argv, request.env)
     sys.orig_argv[:] = argv
     sys.argv[:] = ["-m" if command.module else command.target, *command.arguments]
     if command.unbuffered:
         _unbuffer()
-    tempfile.tempdir = None  # it was looked up in the zygote's environment
+    tempfile.tempdir = None  # it was found in the zygote's environment
     renew_after_fork(request.threads)
     try:
         limit_memory()

@@ -25,7 +25,7 @@ from gpusched.zygote.replica import Fresh, Order, become
 
 __all__ = ["Zygote", "serve"]
 
-_MOST_WORDS: Final = 1000  # an error may tell more than a packet takes; all of it is in the zygote's log
+_LONGEST_MESSAGE: Final = 1000  # an error may be longer than a packet; all of it is in the zygote's log
 _THREADS_PATIENCE_S: Final = 0.5  # the kernel lists a thread for a moment longer than Python has joined it
 
 
@@ -39,32 +39,32 @@ class Zygote:
         """Import the modules; return whether this process may be forked now. What fails goes to stderr as well."""
         gc.disable()  # a quarter of the time of TensorFlow's import goes into collections that find nothing
         for module in self._modules:
-            self._say(Loading(module=module))
+            self._send(Loading(module=module))
             try:
                 importlib.import_module(module)
             except BaseException as error:  # noqa: BLE001 (also SystemExit: whatever a module does, replicas start)
                 traceback.print_exc()
-                self._say(
-                    Refused(message=f"import {module}: {type(error).__name__}: {error}"[:_MOST_WORDS].rstrip(": "))
+                self._send(
+                    Refused(message=f"import {module}: {type(error).__name__}: {error}"[:_LONGEST_MESSAGE].rstrip(": "))
                 )
                 return False
             why = obstacle_to_fork() or _further_threads()
             if why is not None:
-                self._say(Refused(message=f"after the import of {module} it cannot be forked: {why}"))
+                self._send(Refused(message=f"after the import of {module} it cannot be forked: {why}"))
                 return False
         _open_streams()
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # a fork hears them when it is the replica
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # a fork gets them when it is the replica
         gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
-        self._say(Ready())
+        self._send(Ready())
         return True
 
     def serve(self) -> Order | None:
         """Fork as often as the supervisor asks for it. Returns in each fork, with its order; in the zygote at the end.
 
-        A fork first becomes the leader of a session, so that from the moment on in which the supervisor hears of it, a
+        A fork first becomes the leader of a session, so that from the moment in which the supervisor knows of it, a
         signal to its group reaches it, and none to the zygote's does.
         """
-        while (orders := self._hear()) is not None:
+        while (orders := self._receive_orders()) is not None:
             mine = self._fork(orders)
             for order in orders:
                 if order is not mine:
@@ -74,19 +74,19 @@ class Zygote:
                 return mine
         return None
 
-    def _hear(self) -> list[Order] | None:
-        """Wait for requests, up to a last one. Returns None once there is nobody who could send one."""
+    def _receive_orders(self) -> list[Order] | None:
+        """Wait for requests, up to a last one. Returns None once the other end is closed."""
         orders: list[Order] = []
         while True:
-            said, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
+            marker, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
             if len(descriptors) != DESCRIPTORS:
                 return None
             orders.append(Order(descriptors))
-            if said == LAST:
+            if marker == LAST:
                 return orders
 
     def _fork(self, orders: list[Order]) -> Order | None:
-        """Fork a replica for each order and tell the supervisor of them. Returns the replica's own in each of them."""
+        """Fork a replica for each order, report them to the supervisor. Returns the replica's own in each of them."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # a module may have closed or replaced it
                 stream.flush()
@@ -95,7 +95,7 @@ class Zygote:
             middle = os.fork()
         except OSError as error:
             os.close(write)
-            self._say(Forked(pids=(None,) * len(orders), message=str(error.strerror)))
+            self._send(Forked(pids=(None,) * len(orders), message=str(error.strerror)))
         else:
             if middle == 0:
                 os.close(read)
@@ -103,11 +103,11 @@ class Zygote:
             os.close(write)
             with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
                 os.waitpid(middle, 0)  # from now on the replicas are children of the supervisor, a subreaper
-            self._say(_forked(read, len(orders)))
+            self._send(_forked(read, len(orders)))
         os.close(read)
         return None
 
-    def _say(self, message: ZygoteMessage) -> None:
+    def _send(self, message: ZygoteMessage) -> None:
         self._control.send(msgspec.msgpack.encode(message))
 
 
@@ -121,7 +121,7 @@ def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
 
 
 def _fork_each(orders: Sequence[Order], write: int) -> Order:
-    """Fork a replica for each order, and end. Returns only in the replicas, which have told their pids to `write`."""
+    """Fork a replica for each order, and end. Returns only in the replicas, which have put their pids into `write`."""
     for number, order in enumerate(orders):
         try:
             replica = os.fork() == 0
@@ -136,10 +136,10 @@ def _fork_each(orders: Sequence[Order], write: int) -> Order:
 
 
 def _forked(read: int, asked: int) -> Forked:
-    """Return what the replicas have told, once each of them has closed its end."""
-    with open(read, "rb", closefd=False) as told:
-        words = [line.split() for line in told]
-    pids = {int(number): int(pid) for number, pid in words}
+    """Return the pids that the replicas have written, once each of them has closed its end."""
+    with open(read, "rb", closefd=False) as pipe:
+        pairs = [line.split() for line in pipe]
+    pids = {int(number): int(pid) for number, pid in pairs}
     return Forked(
         pids=tuple(map(pids.get, range(asked))),
         message="" if len(pids) == asked else "the system allows no more processes",

@@ -92,7 +92,7 @@ def test_with_a_list_that_cannot_be_read_nobody_is_let_in(broken: bytes, keys: P
     (keys / ALLOWED).write_bytes(broken)
     assert allowed.name_of(key.public) is None
     assert "no list" in allowed.why_not(key.public)
-    with pytest.raises(HostFault, match="nobody can join"):
+    with pytest.raises(HostFault, match="no host can join"):
         listed(keys)
     (keys / ALLOWED).write_bytes(good)
     assert allowed.name_of(key.public) == "lab2"

@@ -303,7 +303,7 @@ def test_how_a_job_ended_is_saved_on_a_full_disk_too(host: Host, small_disk: Pat
 def test_a_supervisor_that_cannot_start_is_the_hosts_fault_and_the_job_has_failed(host: Host) -> None:
     one = host.prepare(replica("part.0", STAY))
     broken = msgspec.structs.replace(one.directory.read_spec(), attached=True, launcher=None)
-    with pytest.raises(HostFault, match="did not start: snake-1 is attached to nobody") as told:
+    with pytest.raises(HostFault, match="did not start: snake-1 is attached to no process") as told:
         start(one.directory, broken, host.environ(one))
     assert "supervisor.log" in told.value.hint
     assert one.status.state is JobState.FAILED

@@ -267,7 +267,7 @@ def test_a_learner_that_is_lost_fails_the_job_of_its_actors_here() -> None:
     machine.handle(Ended(replica="part.0", code=0, now=1.1))
 
     assert asked(machine.handle(Ended(replica="part.1", code=0, now=1.2))) == [FinishJob(state=JobState.FAILED)]
-    assert "nothing was heard of the learner" in (machine.message or "")
+    assert "nothing came from the learner" in (machine.message or "")
 
 
 def test_who_will_not_hear_of_the_learners_end_is_stopped_with_success() -> None:

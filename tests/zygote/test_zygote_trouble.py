@@ -178,7 +178,7 @@ def test_a_zygote_that_never_finishes_is_given_up(
     pid = one.pid
     assert pid is not None
     assert one.takes(place.python("part.0", "-m", "wait"))
-    wait_until(lambda: one.hear() is None and one.state is ZygoteState.GONE, "it is given up")  # type: ignore[func-returns-value]
+    wait_until(lambda: one.receive() is None and one.state is ZygoteState.GONE, "it is given up")  # type: ignore[func-returns-value]
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     one.ended("by signal 9")
     assert not one.takes(place.python("part.0", "-m", "wait"))
@@ -189,7 +189,7 @@ def test_a_zygote_that_never_finishes_is_given_up(
 def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading, tmp_path: Path) -> None:
     one = ZygoteClient(("preloaded",))
     one.start(os.environ, tmp_path, str(place.directory), tmp_path / "log")
-    wait_until(lambda: one.hear() is None and one.state is ZygoteState.READY, "it is ready")  # type: ignore[func-returns-value]
+    wait_until(lambda: one.receive() is None and one.state is ZygoteState.READY, "it is ready")  # type: ignore[func-returns-value]
     spec, nothing = place.python("part.0", "-m", "wait"), os.open(os.devnull, os.O_RDWR)
     log = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     gate, ours = os.pipe()
