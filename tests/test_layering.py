@@ -19,6 +19,7 @@ LAYERS = [
     {"supervisor"},
     {"engines", "daemon", "doctor", "export"},
     {"render"},
+    {"api"},
     {"cli"},
     {"template"},
 ]

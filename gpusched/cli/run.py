@@ -1,7 +1,6 @@
 """`gpusched run`: any command under the leases, the limits and the queue, as if it stood there without us."""
 
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -16,11 +15,12 @@ import typer
 from gpusched.cli.command_options import Fraction, Gpus, Machine, MemoryLimit, NumGpus, Processes
 from gpusched.cli.planning import ExcludeGpus
 from gpusched.cli.queue_options import After, AfterAny, At, Detach, Grace, Hold, Name, Priority, Requeue, TimeLimit
-from gpusched.errors import GpuschedError, HostFault, JobFailed, NoProgram, NotExecutable, UsageError
+from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
 from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.plan_options import machine_meant
 from gpusched.execution.queue_options import QueueOptions, parse_grace
+from gpusched.execution.requirements import require_program
 from gpusched.render.text import printable
 from gpusched.settings import load_settings, machine_typed, places
 
@@ -81,7 +81,7 @@ def run(
         wish = wish._replace(machine=machine_meant(machine, settings))
     submission = command_submission(command, wish, queue, None if detach else this_process(), parse_grace(grace))
     if not queue.follows:  # what goes before may still make the program
-        _require_program(command[0])
+        require_program(command[0])
     if detach:
         submit_detached(submission, settings, as_json=as_json)
         return
@@ -194,20 +194,6 @@ def _take_back(link: Link, job: str) -> None:
 
     with suppress(GpuschedError):
         link.done(Stop(ids=(job,), kill=True))
-
-
-def _require_program(program: str) -> None:
-    """Raise NoProgram or NotExecutable for what a shell could not start either."""
-    if shutil.which(program) is not None:
-        return
-    if "/" in program and Path(program).exists():
-        raise NotExecutable(
-            f"{program}: it is no program that can be executed", f"make it executable: chmod +x {shlex.quote(program)}"
-        )
-    words = program.split()
-    quoted = len(words) > 1 and shutil.which(words[0]) is not None
-    hint = f"leave the quotes out: gpusched run -- {program}; or a shell: sh -c {shlex.quote(program)}"
-    raise NoProgram(f"{program}: there is no such program", hint if quoted else "install it, or give its path")
 
 
 def _waiting(job: "JobStatus") -> str:

@@ -126,12 +126,14 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
         return Committed(directory, plan, hold, made=make is None)
 
 
-def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
-    """Start the job's supervisor; if it does not come up, its leases are given back. Raises HostFault.
+def start_committed(job: Committed, asked: Asked, settings: Settings) -> int:
+    """Start the job's supervisor and return the pid of its guard, a child of this process.
+
+    If it does not come up, its leases are given back. Raises HostFault.
 
     A directory in which that could not be left, as on a full disk, is removed.
     """
-    from gpusched.execution.start import start
+    from gpusched.execution.start import await_supervisor, prepare, spawn
 
     directory, plan, hold, made = job
     try:
@@ -139,7 +141,9 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
             from gpusched.execution.network import prepare_network
 
             prepare_network(directory, asked.workload.name, asked.options, asked.network)
-        start(directory, _spec(directory, asked, plan, settings), os.environ | places(os.environ))
+        spec = _spec(directory, asked, plan, settings)
+        guard = spawn(directory, prepare(directory, spec), os.environ | places(os.environ))
+        await_supervisor(directory, guard, spec)
     except BaseException:
         if _called_off(directory):
             hold.rollback()
@@ -148,6 +152,7 @@ def start_committed(job: Committed, asked: Asked, settings: Settings) -> None:
         raise
     finally:
         hold.release()
+    return guard
 
 
 def _called_off(directory: JobDirectory) -> bool:

@@ -1,18 +1,19 @@
 """What a workload needs of this host, checked before 33 processes fail without it."""
 
 import os
+import shlex
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from gpusched import contract
-from gpusched.errors import HostFault
+from gpusched.errors import HostFault, NoProgram, NotExecutable
 from gpusched.execution.active_python import active_python
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 
-__all__ = ["launch_warnings", "require_modules", "require_programs"]
+__all__ = ["launch_warnings", "require_modules", "require_program", "require_programs"]
 
 
 def launch_warnings(plan: Plan, workload: Workload) -> list[str]:
@@ -21,7 +22,7 @@ def launch_warnings(plan: Plan, workload: Workload) -> list[str]:
 
 
 def require_modules(workload: Workload) -> None:
-    """Say what to install before 33 processes say it in their logs, if they run by gpusched's own interpreter.
+    """Name the package to install before 33 processes fail without it, if they run by gpusched's own interpreter.
 
     Raises HostFault.
     """
@@ -50,6 +51,20 @@ def require_programs(workload: Workload) -> None:
                 f"the workload {workload.name}: {program!r}, the command of its role {role.name}, {what}{where}",
                 f"install it, or correct the command in {workload.path or 'its workload.toml'}",
             )
+
+
+def require_program(program: str) -> None:
+    """Raise NoProgram or NotExecutable for what a shell could not start either."""
+    if shutil.which(program) is not None:
+        return
+    if "/" in program and Path(program).exists():
+        raise NotExecutable(
+            f"{program}: it is no program that can be executed", f"make it executable: chmod +x {shlex.quote(program)}"
+        )
+    words = program.split()
+    quoted = len(words) > 1 and shutil.which(words[0]) is not None
+    hint = f"leave the quotes out: gpusched run -- {program}; or a shell: sh -c {shlex.quote(program)}"
+    raise NoProgram(f"{program}: there is no such program", hint if quoted else "install it, or give its path")
 
 
 def _is_installed(module: str) -> bool:

@@ -7,15 +7,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
-from typing import Any, NamedTuple, Never
+from typing import Any, Final, NamedTuple, Never
 
 import msgspec
 
 from gpusched.errors import UsageError, WorkloadError
 from gpusched.model.workload import Workload
 
-__all__ = ["Configured", "configured", "configured_as", "configured_to_plan"]
+__all__ = ["Configured", "configured", "configured_as", "configured_by", "configured_to_plan"]
+
+_IMPORTS: Final = Lock()
 
 
 class Configured(NamedTuple):
@@ -39,12 +42,35 @@ def configured(workload: Workload, words: Sequence[str], command: str) -> Config
         return Configured(workload, b"{}")
     of = _settings_class(workload, workload.settings)
     given = _given(workload.name, of, words, command) if words else {}
+    return _chosen(workload, of, given, f"see {command} -- --help")
+
+
+def configured_by(workload: Workload, options: Mapping[str, object]) -> Configured:
+    """Return the workload under `options` by the names of its settings, such as {"network": "small"}.
+
+    Values may be text, as on the command line. Raises UsageError for an unknown option or a value out of range, and
+    WorkloadError for a condition that no settings can meet.
+    """
+    if workload.settings is None:
+        if options:
+            raise UsageError(f"the workload {workload.name} has no options", f"leave out {', '.join(options)}")
+        return Configured(workload, b"{}")
+    of = _settings_class(workload, workload.settings)
+    for name in options:
+        if name not in of.__struct_fields__:
+            raise UsageError(
+                f"{workload.name} has no option {name!r}", f"its options: {', '.join(of.__struct_fields__)}"
+            )
+    return _chosen(workload, of, options, f"see gpusched launch {workload.name} -- --help")
+
+
+def _chosen(workload: Workload, of: type[msgspec.Struct], given: Mapping[str, object], hint: str) -> Configured:
     try:
         chosen = msgspec.convert(given, of, strict=False)
         _check(chosen)
     except ValueError as error:  # msgspec's own errors are ValueErrors too
         what = str(error).replace("`$.", "`--")
-        raise UsageError(f"an option of {workload.name}: {what}", f"see {command} -- --help") from None
+        raise UsageError(f"an option of {workload.name}: {what}", hint) from None
     return Configured(_under(workload, of, chosen), msgspec.json.encode(chosen))
 
 
@@ -164,12 +190,14 @@ def _imported_from_here(name: str) -> ModuleType:
     Afterwards the working directory is the last of sys.path, so that nothing in it takes the place of another module.
     """
     here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        return import_module(name)
-    finally:
-        sys.path.remove(here)
-        sys.path.append(here)
+    with _IMPORTS:
+        sys.path.insert(0, here)
+        try:
+            return import_module(name)
+        finally:
+            sys.path.remove(here)
+            if here not in sys.path:
+                sys.path.append(here)
 
 
 def _settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:

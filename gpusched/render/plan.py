@@ -14,7 +14,7 @@ from gpusched.planner.plan_format import number
 from gpusched.render.ansi import colours_of, painted, width_of
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["Piece", "draw_plan", "show_plan"]
+__all__ = ["Piece", "draw_plan", "plan_text", "show_plan"]
 
 _WIDEST: Final = 140
 _NARROWEST: Final = 60
@@ -78,6 +78,12 @@ def show_plan(plan: Plan, stream: TextIO) -> None:
     for line in draw_plan(plan, width_of(stream, _PIPED), colour=colours > 0, unicode=unicode):
         text = painted(line, colours).rstrip()
         print(text if unicode else text.encode("ascii", "replace").decode(), file=stream)
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan as plain text, in the width of a pipe."""
+    lines = draw_plan(plan, _PIPED, colour=False, unicode=True)
+    return "\n".join("".join(piece.text for piece in line).rstrip() for line in lines)
 
 
 def draw_plan(plan: Plan, width: int, *, colour: bool, unicode: bool) -> list[Line]:

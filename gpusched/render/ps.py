@@ -15,7 +15,7 @@ from gpusched.render.ansi import colours_of, width_of
 from gpusched.render.job_format import span, state_text, what
 from gpusched.render.text import cell_width, cut, printable
 
-__all__ = ["draw_table", "print_table"]
+__all__ = ["draw_table", "print_table", "table_text"]
 
 _COLOURS: Final = {
     JobState.QUEUED: "33",  # ECMA-48, SGR: 31 red, 32 green, 33 yellow, 36 cyan, 2 faint, 1 bold
@@ -54,6 +54,11 @@ def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool) -> None
         return
     for line in draw_table(jobs, time.time(), width, colour=colour, why=why):
         print(line, file=stream)
+
+
+def table_text(jobs: Sequence[JobStatus]) -> str:
+    """Return the jobs as a table in plain text, with what they wait for."""
+    return "\n".join(draw_table(jobs, time.time(), None, colour=False, why=True))
 
 
 def draw_table(

@@ -17,7 +17,7 @@ from gpusched.render.memory_parts import Part, cell_widths, memory_parts
 from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table, wrapped
 from gpusched.units import format_mib
 
-__all__ = ["print_status", "status_lines"]
+__all__ = ["print_status", "status_lines", "status_text"]
 
 _WIDTH_OF_A_PIPE: Final = 140
 _MOST_BLOCKS: Final = 16
@@ -62,6 +62,12 @@ def print_status(snapshot: Snapshot, *, unicode: bool) -> None:
 def status_lines(snapshot: Snapshot, width: int, *, unicode: bool) -> list[str]:
     """Return the snapshot as the lines of a terminal that has `width` columns, with its escape sequences."""
     return list(_painted(snapshot, _Paper(width, unicode, colours_of(sys.stdout) > 0)))
+
+
+def status_text(snapshot: Snapshot) -> str:
+    """Return the snapshot as plain text, as `status` writes it to a pipe."""
+    paper = _Paper(_WIDTH_OF_A_PIPE, unicode=True, colour=False, bounded=False)
+    return "\n".join(painted(line.pieces, 0) for line in _parts(snapshot, paper))
 
 
 def _painted(snapshot: Snapshot, paper: _Paper) -> Iterator[str]:

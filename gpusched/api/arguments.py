@@ -1,0 +1,170 @@
+"""The arguments of the Python API, once for all functions: names, types and units, and how they become options.
+
+They are those of the command line. Memory is text with a unit ("6GiB") or whole MiB; a span is text ("90s", "2h") or
+seconds. Each default is that of the command line.
+"""
+
+import datetime as dt
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypedDict, TypeVar, get_type_hints
+
+from gpusched.errors import UsageError
+from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.queue_options import QueueOptions
+
+__all__ = [
+    "CommandArguments",
+    "PlanArguments",
+    "QueueArguments",
+    "RunArguments",
+    "SubmitArguments",
+    "command_options",
+    "plan_options",
+    "queue_options",
+    "span_text",
+    "with_arguments",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class PlanArguments(TypedDict, total=False):
+    """Where replicas may go, and how many there are."""
+
+    procs: int | str | None
+    """How many actors, or "max"; the learner comes on top."""
+    machine: str | None
+    """A machine that is not here, such as "p3.8xlarge"; "here" is this host."""
+    gpus: str | None
+    """Only these devices: indices ("0,2"), MIG instances ("0:2") or starts of uuids."""
+    exclude_gpus: str | None
+    """All devices but these."""
+    learner_memory: int | str | None
+    """The least memory of the learner."""
+    actor_memory: int | str | None
+    """The least memory of an actor."""
+    policy: str
+    """"balanced", "pack", "spread" or "exclusive"."""
+
+
+class QueueArguments(TypedDict, total=False):
+    """When a job may start, and for how long it may run."""
+
+    name: str | None
+    """A name for people."""
+    priority: int
+    """Of jobs that wait, the highest starts first."""
+    after: str | Sequence[str]
+    """Ids of jobs that must have succeeded before."""
+    after_any: str | Sequence[str]
+    """Ids of jobs that must have ended before, in whatever way."""
+    at: str | dt.datetime | None
+    """Not before this time: "14:30", "+2h", or a datetime."""
+    time_limit: float | str | None
+    """Stop it after so long."""
+    hold: bool
+    """Keep it in the queue until Job.release."""
+    requeue: bool
+    """Queue it again if it is lost, as by a reboot."""
+
+
+class CommandArguments(TypedDict, total=False):
+    """Which devices a command has, and how much of them."""
+
+    num_gpus: int | None
+    """How many whole devices; 0 for none. 1 where no other amount is given."""
+    memory: int | str | None
+    """How much memory of one device."""
+    fraction: float | None
+    """A part of one device, above 0 and at most 1."""
+    processes: int | None
+    """How many of its processes use a device at once."""
+    gpus: str | None
+    """Which devices, as of plan."""
+    exclude_gpus: str | None
+    """All devices but these."""
+    machine: str | None
+    """A machine that is not here, whose devices are simulated."""
+    grace: float | str | None
+    """How long it may save its work once it is asked to end."""
+
+
+class SubmitArguments(PlanArguments, QueueArguments):
+    """All arguments of submit."""
+
+
+class RunArguments(CommandArguments, QueueArguments):
+    """All arguments of run."""
+
+
+def plan_options(given: Mapping[str, Any]) -> PlanOptions:
+    """Return what is given of PlanArguments as it is typed on the command line."""
+    texts = _chosen(given, PlanArguments)
+    for name in ("learner_memory", "actor_memory"):
+        if name in texts:
+            texts[name] = _amount(texts[name])
+    return PlanOptions()._replace(**_as_text(texts))
+
+
+def command_options(given: Mapping[str, Any]) -> CommandOptions:
+    """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
+    texts = _chosen(given, CommandArguments)
+    texts.pop("grace", None)
+    if "memory" in texts:
+        texts["memory"] = _amount(texts["memory"])
+    return CommandOptions()._replace(**_as_text(texts))
+
+
+def queue_options(given: Mapping[str, Any]) -> QueueOptions:
+    """Return what is given of QueueArguments as it is typed on the command line. Raises UsageError for a wrong type."""
+    chosen = _chosen(given, QueueArguments)
+    for name in ("after", "after_any"):
+        if name in chosen:
+            chosen[name] = (chosen[name],) if isinstance(chosen[name], str) else tuple(chosen[name])
+    if isinstance(chosen.get("at"), dt.datetime):
+        chosen["at"] = chosen["at"].isoformat()
+    if "time_limit" in chosen:
+        chosen["time_limit"] = span_text(chosen["time_limit"])
+    if not isinstance(chosen.get("priority", 0), int):
+        raise UsageError(f"priority: {chosen['priority']!r} is no whole number", "such as priority=5")
+    return QueueOptions()._replace(**chosen)
+
+
+def span_text(span: float | str | None) -> str | None:
+    """Return a span as text; a number is seconds."""
+    return f"{span:.3f}s" if isinstance(span, int | float) else span
+
+
+def with_arguments(*tables: type) -> Callable[[Function], Function]:
+    """Return a decorator that gives a function of **keywords the signature of `tables`, for help() and completion."""
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        hints = {name: kind for table in tables for name, kind in get_type_hints(table).items()}
+        keywords = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind)
+            for name, kind in hints.items()
+        ]
+        before = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = own.replace(parameters=[*before, *keywords])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+_DEFAULTS: Final[Mapping[str, Any]] = {**PlanOptions._field_defaults, **QueueOptions._field_defaults}
+
+
+def _chosen(given: Mapping[str, Any], table: type) -> dict[str, Any]:
+    names = get_type_hints(table)
+    return {name: value for name, value in given.items() if name in names and value is not None}
+
+
+def _as_text(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(value) for name, value in values.items()}
+
+
+def _amount(value: int | str) -> str:
+    return f"{value}MiB" if isinstance(value, int) else value

@@ -1,0 +1,190 @@
+"""What the command line can do, for Python: plan, launch, submit, run, jobs, job, status.
+
+Arguments are those of the command line (arguments.py). Nothing here prints, installs a signal handler or raises
+SystemExit, and all of it can be called from several threads. All errors are of the tree in gpusched.errors; a wrong
+name of an argument is a TypeError, as of any function.
+"""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Unpack, get_type_hints
+
+from gpusched.api.arguments import (
+    PlanArguments,
+    RunArguments,
+    SubmitArguments,
+    command_options,
+    plan_options,
+    queue_options,
+    span_text,
+    with_arguments,
+)
+from gpusched.api.handle import Job
+from gpusched.api.values import Plan, Status
+from gpusched.errors import UsageError
+from gpusched.execution.active_python import with_active_python
+from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
+from gpusched.execution.workload_options import Configured, configured_by
+from gpusched.execution.workloads import load_workload
+from gpusched.model.job import Submission
+from gpusched.model.status import JobState
+from gpusched.settings import Settings, load_settings, machine_typed
+
+__all__ = ["job", "jobs", "launch", "plan", "run", "status", "submit"]
+
+Options = Mapping[str, object]
+"""A workload's own options by name, such as {"network": "small"}."""
+
+
+@with_arguments(PlanArguments)
+def plan(workload: str = "snake", *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Plan:
+    """Return which process would go on which GPU with how much memory, and why. Nothing is started.
+
+    `workload` is a name or the path of a workload.toml. Raises UsageError, NeverFits and NotNow, and HostFault for a
+    driver that does not work.
+
+    Example: gpusched.plan(procs=32, machine="p3.8xlarge").counts == (3, 10, 10, 10)
+    """
+    _require_known(given, PlanArguments)
+    settings = load_settings(os.environ)
+    named = load_workload(workload)
+    chosen = configured_by(named, options or {}).workload if options or named.conditional else named
+    return Plan.of(_on_machine(plan_options(given), settings).plan(chosen, settings))
+
+
+@with_arguments(PlanArguments)
+def launch(workload: str, *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Job:
+    """Start a workload now or not at all, and return its job. It ends when this process ends, however that ends.
+
+    Raises UsageError, NeverFits, NotNow (submit waits instead), and HostFault.
+    """
+    from gpusched.engines.local import Asked, commit, start_committed
+    from gpusched.execution.expand import require_short_socket
+
+    _require_known(given, PlanArguments)
+    settings = load_settings(os.environ)
+    chosen = _chosen(workload, options)
+    wish = _on_machine(plan_options(given), settings)
+    require_short_socket(chosen.workload, settings)
+    asked = Asked(workload=chosen.workload, options=chosen.options, wish=wish)
+    committed = commit(asked, settings)
+    guard = start_committed(committed, asked, settings)
+    threading.Thread(target=_reap, args=(guard,), name=f"reap-{guard}", daemon=True).start()
+    return Job(committed.directory.path.name, committed.directory.path, launched=True)
+
+
+@with_arguments(SubmitArguments)
+def submit(workload: str, *, options: Options | None = None, **given: Unpack[SubmitArguments]) -> Job:
+    """Put a workload into the queue of the daemon, which is started if there is none; it outlives this process.
+
+    Raises UsageError, NeverFits, NoDaemon and HostFault.
+    """
+    from gpusched.execution.expand import require_short_socket
+    from gpusched.execution.submission import workload_submission
+
+    _require_known(given, SubmitArguments)
+    settings = load_settings(os.environ)
+    queue = queue_options(given)
+    chosen = _chosen(workload, options, follows=queue.follows)
+    require_short_socket(chosen.workload, settings)
+    wish = _on_machine(plan_options(given), settings)
+    return _queued(workload_submission(chosen.workload, chosen.options, wish, queue), settings)
+
+
+@with_arguments(RunArguments)
+def run(command: Sequence[str], **given: Unpack[RunArguments]) -> Job:
+    """Put a command into the queue: it runs on GPUs that no other job gets meanwhile, and outlives this process.
+
+    Raises UsageError (NoProgram, NotExecutable), NeverFits, NoDaemon and HostFault.
+
+    Example: gpusched.run(["python", "train.py"], fraction=0.4)
+    """
+    from gpusched.execution.queue_options import parse_grace
+    from gpusched.execution.requirements import require_program
+    from gpusched.execution.submission import command_submission
+
+    _require_known(given, RunArguments)
+    if isinstance(command, str) or not command:
+        raise UsageError(
+            f"command: {command!r} is no list of a program and its arguments", 'such as ["python", "a.py"]'
+        )
+    settings = load_settings(os.environ)
+    queue, wish = queue_options(given), command_options(given)
+    wish = wish._replace(machine=machine_typed(wish.machine))
+    if wish.need().devices != 0:
+        wish = wish._replace(machine=machine_meant(given.get("machine"), settings))
+    if not queue.follows:  # what goes before may still make the program
+        require_program(command[0])
+    grace_s = parse_grace(span_text(given.get("grace")))
+    return _queued(command_submission(command, wish, queue, None, grace_s), settings)
+
+
+def job(job_id: str) -> Job:
+    """Return the job of that id. Raises NotFound."""
+    from gpusched.execution.daemon_link import find_jobs
+
+    (found,) = find_jobs(load_settings(os.environ), [job_id]).jobs
+    return Job(found.id, Path(found.run_dir))
+
+
+def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
+    """Return the jobs that run or wait, oldest first, then the `ended` latest of those that ended, latest first.
+
+    `state`: only those in this state, such as "running". Raises UsageError for a state that there is not.
+    """
+    from gpusched.execution.daemon_link import find_jobs
+
+    if state is not None and state not in list(JobState):
+        raise UsageError(f"there is no state {state!r}", f"one of {', '.join(JobState)}")
+    found = find_jobs(load_settings(os.environ), (), ended).jobs
+    return [Job(one.id, Path(one.run_dir)) for one in found if state in (None, one.state)]
+
+
+def status(machine: str | None = None) -> Status:
+    """Return this moment of the host: its devices, the jobs, and which job's lease each process uses.
+
+    `machine`: a described machine or a file that `status --json` saved. Raises UsageError and HostFault.
+    """
+    from gpusched.execution.snapshot import reader_of
+
+    return Status.of(reader_of(machine_typed(machine), load_settings(os.environ))())
+
+
+def _require_known(given: Mapping[str, Any], table: type) -> None:
+    known = get_type_hints(table)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}; known: {', '.join(sorted(known))}")
+
+
+def _chosen(workload: str, options: Options | None, *, follows: bool = False) -> Configured:
+    """Return the workload as it is to run here. Raises HostFault for what it needs and is not here."""
+    from gpusched.execution.requirements import require_modules, require_programs
+
+    chosen = configured_by(with_active_python(load_workload(workload), os.environ).workload, options or {})
+    require_modules(chosen.workload)
+    if not follows:  # what goes before may still make the programs
+        require_programs(chosen.workload)
+    return chosen
+
+
+def _on_machine(wish: PlanOptions, settings: Settings) -> PlanOptions:
+    machine = machine_meant(wish.machine, settings)
+    return wish._replace(machine=machine, visible=visible_here(os.environ, machine))
+
+
+def _queued(submission: Submission, settings: Settings) -> Job:
+    from gpusched.execution.daemon_link import Link
+
+    with Link(settings, starts=True) as link:
+        found = link.submit(submission)
+    return Job(found.id, Path(found.run_dir))
+
+
+def _reap(guard: int) -> None:
+    """Wait for a guard that this process started, so that no zombie stays."""
+    with suppress(ChildProcessError):
+        os.waitpid(guard, 0)

@@ -1,0 +1,149 @@
+"""A job as Python code sees it: how it is, why it waits, what it wrote, and how it is ended."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpusched.errors import NotFound, TimedOut, UsageError
+from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpusched.control.messages import Request
+
+__all__ = ["Job"]
+
+_POLL_S: Final = 0.1
+
+
+class Job:
+    """One job by its `id`. Every method reads it again: changes by other processes are seen.
+
+    Methods raise NotFound for a job that there is no more, NoDaemon and HostFault.
+    """
+
+    def __init__(self, job_id: str, run_dir: Path, *, launched: bool = False) -> None:
+        self.id: Final = job_id
+        self.run_dir: Final = run_dir
+        """Its directory: results, logs, and what the learner reports."""
+        self._launched = launched
+        self._settings = load_settings(os.environ)
+
+    def status(self) -> JobStatus:
+        """Return how it is now."""
+        if self._launched:
+            from gpusched.execution.directory import read_job
+
+            return read_job(self.run_dir)
+        from gpusched.execution.daemon_link import find_jobs
+
+        (found,) = find_jobs(self._settings, [self.id]).jobs
+        return found
+
+    @property
+    def why(self) -> str | None:
+        """Why it waits, in numbers; None if it does not wait."""
+        return self.status().why
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """Return its status once it has ended, in whatever way. Raises TimedOut after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if self._launched:
+            return self._wait_here(deadline)
+        from gpusched.execution.daemon_link import ends, link_to_change
+
+        with link_to_change(self._settings, [self.id]) as link:
+            return next(ends(link, [self.id], deadline))
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Ask it to end, with its grace to save its work; `kill`: at once. It returns before the job has ended.
+
+        A job that has ended stays as it is.
+        """
+        if not self._launched:
+            from gpusched.control.messages import Stop
+
+            self._change(Stop(ids=(self.id,), everything=False, kill=kill))
+            return
+        from gpusched.execution.orders import StopOrder, give
+
+        status = self.status()
+        if status.state not in JOB_TERMINAL:
+            try:
+                give(status, StopOrder(kill=kill))
+            except NotFound:  # it has just ended
+                return
+
+    def hold(self) -> None:
+        """Keep it in the queue until `release`."""
+        from gpusched.control.messages import Hold
+
+        self._change(Hold(ids=(self.id,)))
+
+    def release(self) -> None:
+        """Let it start when its turn comes."""
+        from gpusched.control.messages import Release
+
+        self._change(Release(ids=(self.id,)))
+
+    def logs(self, replica: str | None = None, *, follow: bool = False, lines: int | None = None) -> Iterator[str]:
+        """Yield the lines that its processes wrote, from the last `lines` on (None: all), without line ends.
+
+        `replica`: of this one only, such as "actor.3"; else each line has its process in front if there are several.
+        `follow`: go on until the job has ended. Raises NotFound for a replica that there is not.
+        """
+        from gpusched.execution.log_lines import LogLines
+
+        reader = LogLines(self.status(), replica, lines)
+        while True:
+            over = not follow or self.status().state in JOB_TERMINAL
+            yield from reader.read(last=over)
+            if over:
+                return
+            time.sleep(_POLL_S)
+
+    def watch(self, every: float = 1.0) -> Iterator[JobStatus]:
+        """Yield its status now and every `every` seconds; the last is that of the ended job."""
+        if not every > 0:
+            raise UsageError(f"every: {every!r} is no time", "give a number of seconds above 0")
+        while True:
+            status = self.status()
+            yield status
+            if status.state in JOB_TERMINAL:
+                return
+            time.sleep(every)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.run_dir == other.run_dir
+
+    def __hash__(self) -> int:
+        return hash(self.run_dir)
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def __str__(self) -> str:
+        from gpusched.render.ps import table_text
+
+        return table_text([self.status()])
+
+    def _repr_html_(self) -> str:
+        from gpusched.render.html import jobs_html
+
+        return jobs_html([self.status()])
+
+    def _wait_here(self, deadline: float | None) -> JobStatus:
+        for status in self.watch(_POLL_S):
+            if status.state in JOB_TERMINAL:
+                return status
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimedOut(f"the time is up: {self.id} is {status.state}", "the job goes on; wait again or stop it")
+        raise AssertionError("watching ends with the end of the job")
+
+    def _change(self, request: "Request") -> None:
+        from gpusched.execution.daemon_link import link_to_change
+
+        with link_to_change(self._settings, [self.id]) as link:
+            link.done(request)
