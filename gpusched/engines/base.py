@@ -1,4 +1,4 @@
-"""What an engine is: it starts the processes of one job, says how they are, and ends them."""
+"""What an engine is: it starts the processes of one job, reports their state, and ends them."""
 
 from typing import Final, Literal, Protocol
 
@@ -12,10 +12,11 @@ Stage = Literal["waiting", "running", "succeeded", "failed", "cancelled", "lost"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """How the processes of a job are as their engine sees it. `words`: what it says beside that, for people."""
+    """The state of a job's processes as their engine sees it."""
 
     stage: Stage
     message: str = ""
+    """What the engine adds, for people."""
 
     @property
     def over(self) -> bool:
@@ -34,12 +35,12 @@ class Engine(Protocol):
         ...
 
     def poll(self) -> Seen:
-        """Return how they are."""
+        """Return the state of the processes."""
         ...
 
     def cancel(self, *, kill: bool) -> bool:
-        """Have them ended, within their grace, or at once if `kill`; return whether that could be said.
+        """Ask for their end, within their grace, or at once if `kill`; return whether the order could be sent.
 
-        It returns at once, and harms nothing twice.
+        It does not wait, and may be repeated.
         """
         ...

@@ -194,10 +194,10 @@ def test_nodes_of_which_nothing_is_heard_are_not_shown_as_running(tmp_path: Path
     with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
         call_silent(job, silent=True)
-        tell_engine(job, "nothing is heard of its first node for 45 s")
+        tell_engine(job, "its first node is silent for 45 s")
         shown = merge_node_status(a_job(job))
         assert {one.state for one in shown.replicas} == {ReplicaState.EXITED}
-        assert (shown.state, shown.note) == (JobState.RUNNING, "nothing is heard of its first node for 45 s")
+        assert (shown.state, shown.note) == (JobState.RUNNING, "its first node is silent for 45 s")
         call_silent(job, silent=False)
         assert merge_node_status(a_job(job)).replicas[0].state is ReplicaState.RUNNING
 

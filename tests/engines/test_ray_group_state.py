@@ -76,7 +76,7 @@ def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> N
     course.give_up(1, 1, "actor.1 crashed with code 3")
     assert course.ended is None, "that was said of the learner before"
     course.give_up(1, 2, "actor.1 crashed with code 3")
-    told = "nobody is left that the learner could hear: actor.1 crashed with code 3"
+    told = "no actor is left for the learner: actor.1 crashed with code 3"
     assert course.ended == Seen(stage="failed", message=told)
 
 

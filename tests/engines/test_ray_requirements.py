@@ -53,5 +53,5 @@ def test_keys_go_to_this_host_and_to_where_ray_asks_for_a_token(*, asks: bool, a
 
 
 def test_keys_go_to_no_other_host_where_ray_lets_everybody_in() -> None:
-    with pytest.raises(HostFault, match="Ray on n2 asks nobody for a token"):
+    with pytest.raises(HostFault, match="Ray on n2 asks for no token"):
         require_secret("n2", "10.0.0.2", "10.0.0.1", asks_for_token=False)

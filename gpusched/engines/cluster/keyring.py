@@ -1,4 +1,4 @@
-"""The keys of one attempt of a group: its nodes are told them, and keep them in files no longer than they run."""
+"""The keys of one attempt of a group: its nodes receive them, and keep them in files no longer than they run."""
 
 import tempfile
 from pathlib import Path
@@ -22,7 +22,7 @@ def fresh_keys(job: str) -> dict[str, str]:
 
 
 def order_of(whole: NodeOrder, number: int) -> NodeOrder:
-    """Return what node `number` is told. The learner's own keys are for its node alone."""
+    """Return the order for node `number`. The learner's own keys are for its node alone."""
     actors = f"{FIRST_KEY}.key"
     keys = whole.keys if number == 0 else {actors: whole.keys[actors]}
     return msgspec.structs.replace(whole, number=number, keys=keys)

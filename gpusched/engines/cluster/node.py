@@ -1,8 +1,8 @@
 """`python -m gpusched.engines.cluster.node`: one node's part of a job on a cluster, which the cluster starts there.
 
-The first line of its standard input tells what to run (NodeOrder). It runs it as a job of this host, with a plan,
-leases, a supervisor and restarts like any other, and tells on its standard output how that goes (Told). Each further
-line, the end of its input, and SIGTERM ask it to end: the first in order, the next at once. Exit code: 0 the part
+The first line of its standard input is its order (NodeOrder). It runs that as a job of this host, with a plan, leases,
+a supervisor and restarts like any other, and reports on its standard output (NodeMessage). Each further line, the end
+of its input, and SIGTERM ask it to end: the first in order, the next at once. Exit code: 0 the part
 succeeded, 1 it did not, else that of the error (errors.py).
 """
 
@@ -46,11 +46,11 @@ _MOST_READ: Final = 1 << 16
 _BUSY_S: Final = 20.0
 _BEAT_S: Final = 1.0
 _HANDED: Final = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS")
-"""What says which devices a cluster hands over. CUDA counts those that this process may see, Slurm all of a node."""
+"""Variables with the devices handed over. CUDA counts those that this process may see, Slurm all of a node."""
 
 
 def main() -> int:
-    """Run the part that is told; see the module."""
+    """Run the part that is ordered; see the module."""
     requests = Requests()
     try:
         stdin = os.fdopen(os.dup(0), "rb", buffering=0)  # unbuffered: a thread that reads it must not hold up the end
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def workload_of(order: NodeOrder) -> Workload:
-    """Return the workload with as many replicas as this node has of each role; without the leader, nobody leads."""
+    """Return the workload with as many replicas as this node has of each role; without the leader, there is none."""
     whole, share = order.group.workload, order.group.nodes[order.number]
     roles = tuple(msgspec.structs.replace(role, count=share.counts.get(role.name, 0)) for role in whole.roles)
     leads = whole.leader is not None and share.counts.get(whole.leader, 0) > 0
@@ -177,8 +177,8 @@ def _handed(gpus: int) -> str | None:
 def _place(order: NodeOrder, settings: Settings) -> Path:
     """Return where the part has its files: the learner's beside the job's own, the others' on this node alone.
 
-    What the learner leaves must outlast this node, and no second learner may write there: the directory's lock is kept
-    by whoever does. The others must be able to end when the file server cannot be reached.
+    What the learner leaves must outlast this node, and no second learner may write there: a learner holds the
+    directory's lock. The others must be able to end when the file server cannot be reached.
     """
     if order.number == 0:
         return learner_directory(Path(order.directory))
@@ -198,14 +198,14 @@ def _sweep(settings: Settings, order: NodeOrder) -> None:
 
 
 def _receive(stdin: RawIOBase, requests: Requests) -> None:
-    """Hear what further asks for an end. Nobody at the other end of the pipe is one who asks."""
+    """Read further requests to end. A closed pipe is one."""
     while line := stdin.readline():
         requests.ask(kill=line.strip() == b"kill")
     requests.ask()
 
 
 class MessageWriter:
-    """The standard output. Who tells nobody any more belongs to no job."""
+    """The standard output. A node whose output has no reader belongs to no job."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -218,7 +218,7 @@ class MessageWriter:
         return self._is_read
 
     def beat(self) -> None:
-        """Write an empty line every second: it says that this node is there, however long a disk takes."""
+        """Write an empty line every second as a heartbeat of this node, however slow a disk is."""
         while self._is_read:
             self._write(b"\n")
             time.sleep(_BEAT_S)
@@ -238,7 +238,7 @@ class ChangeTracker:
     def __init__(self, directory: JobDirectory) -> None:
         self._directory, self._host = directory, host_name()
         self._status: JobStatus | None = None
-        before = (*directory.logs.glob("*.log"), directory.progress)  # of an attempt that told of them itself
+        before = (*directory.logs.glob("*.log"), directory.progress)  # of an attempt that has sent them itself
         self._read = {path: path.stat().st_size for path in before if path.exists()}
 
     def since(self, status: JobStatus, *, last: bool = False) -> Iterator[NodeMessage]:

@@ -1,4 +1,4 @@
-"""What the nodes of a job tell, kept in the job's directory on the host that submitted it, where a local job has it.
+"""Reports of a job's nodes, kept in the job's directory on the host that submitted it, where a local job has them.
 
 JOBDIR/nodes/2.json       the part of node 2 as its supervisor shows it (NodeStatus)
 JOBDIR/logs/actor.9.log   what the replicas write, wherever they run
@@ -31,9 +31,9 @@ _decoder: msgspec.json.Decoder[NodeMessage] = msgspec.json.Decoder(NodeMessage)
 
 
 class NodeRecorder:
-    """Writes down what node `number` of the job in `job` tells. A context manager: whoever ends leaves it as lost.
+    """Records the messages of node `number` of the job in `job`. A context manager: at its end an unended part is lost.
 
-    One of a node that was cut off may end late: what a later `incarnation` has written stays.
+    The recorder of a node that was cut off may end late: what a later `incarnation` has written stays.
     """
 
     def __init__(self, job: Path, number: int, incarnation: int) -> None:
@@ -48,7 +48,7 @@ class NodeRecorder:
     def __enter__(self) -> Self:
         if self._last is not None and self._last.status.state is not JobState.QUEUED:  # also one that had failed
             self._last = msgspec.structs.replace(self._last, status=_as_if_it_ran(self._last.status))
-        self._lose("begins anew")
+        self._lose("begins again")
         self._last = None
         return self
 
@@ -59,19 +59,19 @@ class NodeRecorder:
 
     @property
     def state(self) -> JobState | None:
-        """How the part is as the node told last, None if it told nothing."""
+        """The state of the part that the node reported last, None if it reported nothing."""
         return None if self._last is None else self._last.status.state
 
     @property
     def failed(self) -> bool:
-        """Whether the part's replicas have used up their restarts, as the node told last."""
+        """Whether the part's replicas have used up their restarts, by the node's last report."""
         return self.state is JobState.FAILED and self._last is not None and not self._last.unheard
 
     def receive(self, node: int, silence_s: float) -> bool:
-        """Take all that a node tells in the pipe `node` until it closes it; False if it fell silent for `silence_s`.
+        """Take a node's messages from the pipe `node` until it closes it; False if it fell silent for `silence_s`.
 
-        It may take its time until its first word: it may have to wait for a place. A line that is no such thing is
-        passed over, as is an empty one, by which a node only says that it is there.
+        Its first message may come late: it may have to wait for a place. A line that is no message is passed over, as
+        is an empty one, the heartbeat of a node.
         """
         patience_s: float | None = None
         while select.select([node], [], [], patience_s)[0]:
@@ -83,7 +83,7 @@ class NodeRecorder:
         return False
 
     def feed(self, chunk: bytes) -> None:
-        """Take the lines that end in `chunk`, and keep what it has of the next; see `hear`."""
+        """Take the lines that end in `chunk`, and keep what it has of the next; see `receive`."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         for line in filter(None, lines):
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
@@ -135,7 +135,7 @@ def _as_if_it_ran(status: JobStatus) -> JobStatus:
 
 
 def announce(job: JobDirectory, group: ClusterJob) -> None:
-    """Write down what is to run on the nodes, before any of them tells something. Raises OSError."""
+    """Write down what is to run on the nodes, before any of them reports. Raises OSError."""
     forget_end(job.path)
     make_private(node_file(job.path, 0).parent)
     for number, share in enumerate(group.nodes):

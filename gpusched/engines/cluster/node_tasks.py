@@ -1,9 +1,9 @@
 """The nodes of a group as a job of one host: each is a process that has a node do its part, and is restarted like any.
 
 Its first replica has the node with the learner and leads; when it ends, the others are ended. `node.2` has node 3. Such
-a process hears what its node tells until that ends, writes it down, and ends in the same way. By a signal if it is to
-be started again: it was lost, or told to end by somebody else. A node that ended by itself, because the learner is over
-or its replicas have used up their restarts, waits for another learner, and has failed once a role is gone on all nodes.
+a process records the messages of its node until that ends, and ends in the same way. By a signal if it is to be started
+again: it was lost, or another user ended it. A node that ended by itself, because the learner is over or its replicas
+have used up their restarts, waits for another learner, and has failed once a role is gone on all nodes.
 """
 
 import os
@@ -39,7 +39,7 @@ _POLL_EVERY_S: Final = 1.0
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`order`: the file of what the nodes are told, this user's alone, as it holds keys."""
+    """`order`: the file with the nodes' order, readable by this user alone, as it holds keys."""
 
     order: str
 
@@ -60,7 +60,7 @@ def steps_workload(group: ClusterJob, job: str, module: str) -> Workload:
 
 
 def write_order(path: Path, order: NodeOrder) -> None:
-    """Leave what the nodes are told for this user's processes. Raises HostFault."""
+    """Leave the nodes' order for this user's processes. Raises HostFault."""
     try:
         make_private(path.parent)
         replace_file(path, msgspec.json.encode(order))
@@ -69,29 +69,29 @@ def write_order(path: Path, order: NodeOrder) -> None:
 
 
 def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
-    """Return what this process's node is to be told. Raises NotLaunched, HostFault."""
+    """Return the order for this process's node. Raises NotLaunched, HostFault."""
     me, settings = contract.replica(environ), contract.settings(StepSettings, environ)
     try:
         order = msgspec.json.decode(Path(settings.order).read_bytes(), type=NodeOrder)
     except (OSError, msgspec.MsgspecError) as error:
-        raise HostFault(f"{settings.order}: {error}", "launch the job anew") from None
+        raise HostFault(f"{settings.order}: {error}", "launch the job again") from None
     mine = order_of(order, 0 if me.role == _FIRST else me.rank + 1)
     return msgspec.structs.replace(mine, incarnation=order.incarnation + me.attempt + 1)
 
 
 def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callable[[], bool]) -> NoReturn:
-    """Write down what the node tells in the pipe `node` until it ends, and end as it did; see the module.
+    """Record the messages of the node in the pipe `node` until it ends, and end as it did; see the module.
 
-    It is lost if it left no last word, or has not been heard for as long as it would wait for the learner. `end` ends
-    before that what was started for it here; `asked` says whether this process was told to end. The exit code of
-    whatever started it there says nothing: srun's is 0 after a failure of the node.
+    It is lost if it left no last message, or was silent for as long as it would wait for the learner. `end` ends before
+    that what was started for it here; `asked` returns whether this process was asked to end. The exit code of the
+    command that started it there does not count: srun's is 0 after a failure of the node.
     """
     learner = _learner_attempt(order)
     with NodeRecorder(Path(order.directory), order.number, order.incarnation) as ledger:
         answered = ledger.receive(node, order.group.patience_s)
         state, failed = ledger.state, ledger.failed
     if not answered:
-        print(f"nothing was heard of the node for {order.group.patience_s} s", flush=True)
+        print(f"the node was silent for {order.group.patience_s} s", flush=True)
     end()
     is_first, refused = order.number == 0, ledger.refused
     if refused is not None:
@@ -111,9 +111,9 @@ def end_like(order: NodeOrder, node: int, end: Callable[[], None], asked: Callab
 
 
 def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
-    """Wait until this process is told to end, or a role has failed on all nodes, for which the learner would wait.
+    """Wait until this process is asked to end, or a role has failed on all nodes, for which the learner would wait.
 
-    False once there is another learner than the one that this node has heard.
+    False once there is another learner than the one that this node served.
     """
     while not asked():
         if _learner_attempt(order) > learner:

@@ -34,7 +34,7 @@ class Requests:
 def wait_for_engine(
     engine: Engine, requests: Requests, wanted: Callable[[Seen], bool], *, every_s: float = POLL_EVERY_S
 ) -> Seen:
-    """Return how the job ended. Looked at each time, `wanted` says whether it is to go on; once it is not, it stays so.
+    """Return how the job ended. After each poll `wanted` returns whether it is to go on; the first False is final.
 
     The first request ends the job in order, a second one at once.
     """
@@ -53,7 +53,7 @@ def wait_for_engine(
 
 
 def telling(job: Path) -> Callable[[Seen], bool]:
-    """Return a `wanted` for attend: it leaves what the cluster says, when that changes, where `status` finds it."""
+    """Return a `wanted` for wait_for_engine: it leaves each new message of the cluster where `status` reads it."""
     last = ""
 
     def report(now: Seen) -> bool:

@@ -1,9 +1,9 @@
 """`python -m gpusched.engines.ray.engine`: the engine `ray`, the one process of such a job on the submitting host.
 
 It is a driver of Ray's: it reserves a bundle of resources on as many nodes as the group has, has a NodeActor
-(node_actor.py) started in each, which runs that node's part as a child process, and hears what the parts tell
-(node.py). Ray ends all of them when this process is gone, and whoever kills it is answered with another one, which
-begins a new attempt. The host must be a node of the cluster, as all drivers are on; it may be one without resources.
+(node_actor.py) started in each, which runs that node's part as a child process, and receives the parts' messages
+(node.py). Ray ends all of them when this process is gone; the supervisor then starts another one, for a new attempt.
+The host must be a node of the cluster, as all drivers are on; it may be one without resources.
 """
 
 import logging
@@ -30,8 +30,8 @@ from gpusched.model.group import ClusterJob, NodeOrder
 
 __all__ = ["Ray", "main", "require_answer"]
 
-_AT_THE_SAME_TIME: Final = 4  # a NodeActor is heard for long at a time, and must be told things meanwhile
-_KILLED_AFTER_S: Final = 15.0  # beyond the workload's own grace: a supervisor may have to kill, and tells of it
+_AT_THE_SAME_TIME: Final = 4  # a call of NodeActor.receive takes long, and `send` must work meanwhile
+_KILLED_AFTER_S: Final = 15.0  # beyond the workload's own grace: a supervisor may have to kill, and reports it
 _GONE_WITHIN_S: Final = 5.0
 _ANSWERS_WITHIN_S: Final = 10.0
 _COMES_BACK_WITHIN_S: Final = 120.0
@@ -75,7 +75,7 @@ class Ray:
     def poll(self) -> Seen:
         """Return how the nodes are. What has ended is over once all of them are, or have been killed."""
         if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by a fault of its own
-            self._course.end(Seen(stage="lost", message="the first node is seen to no more: the log says why"))
+            self._course.end(Seen(stage="lost", message="the thread of the first node has failed: see the log"))
         ended = self._course.ended
         if ended is None:
             if self._course.runs:
@@ -150,14 +150,14 @@ class Ray:
 
 
 def require_answer(address: str) -> None:
-    """Raise HostFault where nobody listens: Ray would try for minutes before it says so."""
+    """Raise HostFault where no process listens: Ray would try for minutes before it fails."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
     except (OSError, OverflowError) as error:
-        raise HostFault(f"Ray at {address}: {error}", "is its head running? `ray start` tells its address") from None
+        raise HostFault(f"Ray at {address}: {error}", "is its head running? `ray start` prints its address") from None
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""How a group on Ray goes, as the threads of its nodes and the one that looks at it share it. It knows no Ray."""
+"""The state of a group on Ray, which the threads of its nodes and the one that polls it share. It knows no Ray."""
 
 import threading
 import time
@@ -11,20 +11,20 @@ from gpusched.engines.base import Seen
 __all__ = ["RayGroupState"]
 
 Send = Callable[[bytes], None]
-"""Says a line to one node, STOP or KILL: to end its part in order, or at once."""
+"""Sends a line to one node, STOP or KILL: to end its part in order, or at once."""
 
 STOP: Final = b"stop\n"
 KILL: Final = b"kill\n"
 
 
 class RayGroupState:
-    """Where the learner is, who is to be told when that changes, and how the group ended.
+    """Where the learner is, which nodes are notified when that changes, and how the group ended.
 
     All its methods may be called from any thread, and none of them waits for the cluster.
     """
 
     def __init__(self, needed: Collection[frozenset[int]] = ()) -> None:
-        """`needed`: sets of nodes; where nobody is left on all of one set, the learner waits in vain."""
+        """`needed`: sets of nodes; where all nodes of a set have given up, the learner would wait for ever."""
         self._needed, self._without = tuple(needed), set[int]()
         self._changed = threading.Condition()
         self._learner: str | None = None
@@ -70,7 +70,7 @@ class RayGroupState:
         return 0.0 if self._ended is None else time.monotonic() - self._ended_at
 
     def begin_learner(self, endpoint: str) -> None:
-        """Have the parts of all other nodes begin anew, with a learner that listens at `endpoint`."""
+        """Restart the parts of all other nodes, with a learner that listens at `endpoint`."""
         with self._changed:
             self._learner = endpoint
             self.learners += 1
@@ -81,19 +81,19 @@ class RayGroupState:
                     send(STOP)
 
     def give_up(self, number: int, known: int, message: str) -> None:
-        """Note that the replicas of a node have used up their restarts, with the learner that was there when `heard`.
+        """Note that the replicas of a node have used up their restarts, with the learner number `known`.
 
-        The group fails where nobody is left.
+        The group fails where no node is left that the learner needs.
         """
         with self._changed:
             if known < self.learners:
                 return
             self._without.add(number)
             if any(nodes <= self._without for nodes in self._needed):
-                self.end(Seen(stage="failed", message=f"nobody is left that the learner could hear: {message}"))
+                self.end(Seen(stage="failed", message=f"no actor is left for the learner: {message}"))
 
     def other_learner(self, known: int) -> bool:
-        """Wait until there is another learner than the `heard` there were (`learners`); False if the group ends."""
+        """Wait until there is a later learner than number `known` (of `learners`); False if the group ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended is not None or self.learners > known)
             return self._ended is None
@@ -111,7 +111,7 @@ class RayGroupState:
 
     @contextmanager
     def part(self, number: int, learner: str, send: Send) -> Iterator[None]:
-        """Have `tell` called, once the part of the node `number` is to end; at once if that was so before it began."""
+        """Have `send` called, once the part of the node `number` is to end; at once if that was so before it began."""
         with self._changed:
             self._parts[number], self._has_run = send, True
             if self._ended is not None or learner != self._learner:
@@ -123,6 +123,6 @@ class RayGroupState:
                 del self._parts[number]
 
     def pause(self, seconds: float) -> None:
-        """Return after so many seconds, or when the group ends."""
+        """Return after `seconds`, or when the group ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended is not None, timeout=seconds)

@@ -95,7 +95,7 @@ class RayNode(threading.Thread):
                 self._course.end(Seen(stage="failed", message=str(error)))
             return ("failed" if self._order.number == 0 else "lost"), str(error)
         except GetTimeoutError:
-            return "lost", "nothing was heard of it for too long"
+            return "lost", "it was silent for too long"
         except (RayError, OSError, ValueError) as error:
             return "lost", str(error).strip().partition("\n")[0]
 
@@ -160,16 +160,16 @@ class RayNode(threading.Thread):
             return "succeeded", ""
         if state is JobState.FAILED:
             return ("failed" if failed else "lost"), f"its part of the job failed on {place.host}"
-        if state is JobState.CANCELLED:  # for a learner that begins anew, or by somebody on the node
-            return "lost", "it was told to end"
+        if state is JobState.CANCELLED:  # for another learner, or by a user on the node
+            return "lost", "it was asked to end"
         code, complaints = ray.get(keeper.ended.remote(), timeout=_ANSWERS_WITHIN_S)
         if code < 0:
             return "lost", f"killed by signal {-code}"
         why = complaints.rpartition("\n")[2] or f"exit code {code}"
-        return ("lost" if order.number else "failed"), why  # one that cannot say why it ends will not fare better
+        return ("lost" if order.number else "failed"), why  # a node that ends without a message will not fare better
 
     def _receive(self, keeper: Any, ledger: NodeRecorder) -> None:
-        """Write down what the node tells until it ends. Raises RayError, too for a node that falls silent.
+        """Record the node's messages until it ends. Raises RayError, too for a node that falls silent.
 
         Ray may take longer to give up a node than the node to give up the learner.
         """

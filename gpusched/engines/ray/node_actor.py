@@ -1,4 +1,4 @@
-"""What Ray runs on each node of a group: it keeps the process of that node, and passes on what is said to it and by it.
+"""What Ray runs on each node of a group: it keeps the process of that node, and passes on its input and its output.
 
 Ray gets the class by value, not by name: its own Python on the nodes has Ray and need not have gpusched, so that this
 imports nothing of gpusched.
@@ -53,11 +53,11 @@ class NodeActor:
         )
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str], order: bytes, patience_s: float) -> None:
-        """Start the process, and say `order` to it. Raises OSError.
+        """Start the process, and send it `order`. Raises OSError.
 
-        It is in a session of its own and needs no death signal: when this process is gone, its input ends, which it
-        takes for a wish to end in order. So it does when nobody calls `hear` for `patience_s`: this node is cut off.
-        A thread sees to that, until `ended` has returned or `release` is called.
+        It is in a new session and needs no death signal: when this process is gone, its input ends, which it takes for
+        a wish to end in order. A thread ends it, too, when there was no call of `receive` for `patience_s`: this node
+        is cut off. The thread does so until `ended` has returned or `release` is called.
         """
         self._polled_at = time.monotonic()
         self._patience_s = patience_s
@@ -76,14 +76,14 @@ class NodeActor:
         self._watch.start()
 
     def send(self, line: bytes) -> None:
-        """Write to the process. That it has ended is told by `hear`."""
+        """Write to the process. `receive` returns None when it has ended."""
         assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
         with suppress(BrokenPipeError):
             while line:
                 line = line[self._process.stdin.write(line) or 0 :]
 
     def receive(self) -> bytes | None:
-        """Return what the process says, b"" if that is nothing for a while, and None when it says no more."""
+        """Return what the process has written, b"" if that is nothing for a while, and None when it has closed it."""
         assert self._process.stdout is not None  # noqa: S101 (it is a pipe)
         self._polled_at = time.monotonic()
         output = self._process.stdout.fileno()
@@ -100,7 +100,7 @@ class NodeActor:
         return code, self._errors.read().decode(errors="replace").strip()
 
     def release(self) -> None:
-        """End the thread that ends the process, and this one, where nobody calls `hear`. The process goes on.
+        """End the thread that ends the process, and this one, where there is no call of `receive`. The process goes on.
 
         Where the patience is over by now, it returns when the process has ended.
         """
@@ -109,7 +109,7 @@ class NodeActor:
             self._watch.join()
 
     def _end_unheard(self) -> None:
-        """End the process once nobody hears it, and then leave: Ray may still count its resources as taken."""
+        """End the process once `receive` is not called, and then leave: Ray may still count its resources as taken."""
         while (left := self._polled_at + self._patience_s - time.monotonic()) > 0:
             if self._released.wait(left):
                 return
@@ -127,7 +127,7 @@ def node_environment(sent: Mapping[str, str], here: Mapping[str, str]) -> dict[s
 
 
 def file_mark(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from any other, on each host that shares its file system; None if it is not there."""
+    """Return what identifies a file on each host that shares its file system; None if it is not there."""
     try:
         found = os.stat(path)  # noqa: PTH116 (a text is what is sent)
     except OSError:

@@ -1,4 +1,4 @@
-"""Words for Ray and about it: what a group needs of it, and whether that is there. Pure: it imports no Ray."""
+"""What a group needs of Ray, and whether Ray has it. Pure: it imports no Ray."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def needs_text(group: ClusterJob) -> str:
 
 
 def require_nodes(group: ClusterJob, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Raise NeverFits if too few of `nodes`, as ray.nodes() has them, could do a part, even with nobody else there.
+    """Raise NeverFits if too few of `nodes`, as ray.nodes() has them, could do a part, even without other users.
 
     Ray would let the group wait for ever, as a node could still be added.
     """
@@ -42,6 +42,6 @@ def require_secret(node: str, address: str, driver: str, *, asks_for_token: bool
     """Raise HostFault where keys would go to another host through a Ray that lets everybody in."""
     if not asks_for_token and address != driver:
         problem = (
-            f"Ray on {node} asks nobody for a token: whoever can reach it could take the job's keys, and run anything"
+            f"Ray on {node} asks for no token: each user who can reach it could take the job's keys, and run anything"
         )
         raise HostFault(problem, "have all of Ray started with RAY_AUTH_MODE=token (docs/clusters.md)")

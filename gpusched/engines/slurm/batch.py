@@ -1,4 +1,4 @@
-"""The batch script of a group, on the first of its nodes: `python -m gpusched.engines.slurm.batch`, told on its input.
+"""The batch script of a group, on the first of its nodes: `python -m gpusched.engines.slurm.batch < ORDER`.
 
 It makes the keys of this attempt, decides where the learner listens, and runs the nodes as the replicas of a job of
 this host (engines/cluster/node_tasks.py), so that a node which fails is started again, with a pause that doubles.
@@ -110,7 +110,7 @@ def _job(head_order: HeadOrder, settings: Settings) -> JobDirectory:
         hint = "the state directory must be one that all nodes share, such as in your home"
         raise HostFault(f"{job.path} is not there on {socket.gethostname()}", hint)
     if _is_over(job, head_order):
-        raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it anew")
+        raise HostFault(f"{job.path.name} is over: nothing is started for it", "launch it again")
     return job
 
 
@@ -138,7 +138,7 @@ def _attend(
 
 
 def _is_over(job: JobDirectory, head_order: HeadOrder) -> bool:
-    """Return whether nobody waits for this job any more. One that was lost may be found again, by a daemon."""
+    """Return whether no process waits for this job any more. A daemon may find a lost one again."""
     with suppress(HostFault):
         status = job.read_status()
         found_again = head_order.kept and not (job.path / STOP_ASKED).exists()
@@ -156,7 +156,7 @@ def _touch(beat: Path) -> None:
 
 
 def _was_cancelled(job: JobDirectory) -> bool:
-    """Return whether the learner's part was: what makes room is told so first, and its batch script last or never."""
+    """Return whether the learner's part was cancelled: Slurm signals the nodes first, the script last or never."""
     with suppress(OSError, msgspec.MsgspecError):
         return read_node(job.path, 0).status.state is JobState.CANCELLED
     return False
@@ -183,7 +183,7 @@ def _make_room(job_id: str, beat: Path) -> None:
 
 
 def _own_directory(head_order: HeadOrder, settings: Settings) -> JobDirectory:
-    """Return the directory of a job that was submitted by hand, the same if Slurm begins it anew. Raises HostFault."""
+    """Return the directory of a job that was submitted by hand, the same if Slurm starts it again. Raises HostFault."""
     name = f"{head_order.group.workload.name}-slurm-{os.environ['SLURM_JOB_ID']}"
     directory = JobDirectory(settings.state_dir / "jobs" / name)
     try:

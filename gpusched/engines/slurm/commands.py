@@ -32,7 +32,7 @@ __all__ = [
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 2.0
 _NOT_NOW: Final = ("timed out", "Unable to contact", "Connection refused", "temporarily")
-"""What sbatch says of a controller that may have taken the job all the same, or will later."""
+"""Messages of sbatch about a controller that may have taken the job all the same, or will later."""
 _COMMANDS: Final = ("sbatch", "squeue", "scancel", "scontrol")
 _HINT: Final = "run it where sbatch works, such as a login node of the cluster"
 
@@ -120,7 +120,7 @@ def show_job(job_id: str) -> dict[str, str]:
 
 
 def gives_up_after_s() -> float:
-    """Return for how long Slurm waits for a node of which it hears nothing. Raises HostFault."""
+    """Return for how long Slurm waits for a silent node. Raises HostFault."""
     found = re.search(r"^SlurmdTimeout\s*=\s*(\d+) sec", run(["scontrol", "show", "config"]), re.MULTILINE)
     return float(found[1]) if found and found[1] != "0" else math.inf
 

@@ -1,8 +1,8 @@
 """`python -m gpusched.engines.slurm.engine`: the engine `slurm`, the one process of such a job on the submitting host.
 
-It submits the batch script, unless a process before it has done so, waits until Slurm says that the job is over, and
-ends as it did. Who kills it is answered with another one, which finds the job by its name. What the job's nodes tell
-lies in the job's directory, which they share (engines/slurm/batch.py).
+It submits the batch script, unless a process before it has done so, waits until Slurm reports that the job is over, and
+ends as it did. If it is killed, its supervisor starts another one, which finds the job by its name. The reports of the
+job's nodes are in the job's directory, which they share (engines/slurm/batch.py).
 """
 
 import math
@@ -106,7 +106,7 @@ class Slurm:
         print(f"submitted Slurm job {self._known.id}, {name}", flush=True)
 
     def poll(self) -> Seen:
-        """Return what Slurm says of it, not asked too often; while Slurm does not answer, what it said last."""
+        """Return its state in Slurm, which is not asked too often; while Slurm does not answer, the last one."""
         if time.monotonic() < self._next_poll:
             return self._last
         self._next_poll = time.monotonic() + (_RUNNING_S if self._last.stage == "running" else 0.0)
@@ -160,7 +160,7 @@ class Slurm:
         return Seen(stage="lost", message=message)
 
     def _has_lost_its_script(self, nodes: str, batch: str) -> bool:
-        """Return whether the job goes on without its first node: `--no-kill` lets it, with nobody left to end it."""
+        """Return whether the job goes on without its first node: `--no-kill` lets it, and then nothing ends it."""
         if (nodes, batch) == self._places:
             return False
         names = host_names(nodes) if nodes else [batch]
@@ -177,7 +177,7 @@ class Slurm:
             scancel([self._known.id])
 
     def _notice_silence(self) -> None:
-        """Say of a job whose first node is no longer heard that nobody knows how it is, before Slurm notices."""
+        """Mark the state of a job as unknown when its first node falls silent, before Slurm notices."""
         with suppress(OSError):
             beat = beat_file(self._directory.path).stat().st_mtime
             if beat != self._beat:
@@ -185,11 +185,11 @@ class Slurm:
             silent = time.monotonic() - self._beat_at > self._group.patience_s
             call_silent(self._directory.path, silent=silent)
             if silent:
-                message = f"nothing is heard of its first node for {self._group.patience_s} s; {self._last.message}"
+                message = f"its first node is silent for {self._group.patience_s} s; {self._last.message}"
                 self._last = msgspec.structs.replace(self._last, message=message)
 
     def _queue_again(self) -> Seen:
-        """Have Slurm begin the job anew, and not after the two minutes that it would wait.
+        """Have Slurm start the job again, and not after the two minutes that it would wait.
 
         Not within this second: a node that had the job takes nothing more of it that is dated like its end there.
         """

@@ -62,14 +62,14 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _write(node: int, line: bytes) -> None:
-    """Write to the node. A srun that has ended says why."""
+    """Write to the node. A srun that has ended prints why."""
     with suppress(BrokenPipeError):
         while line:
             line = line[os.write(node, line) :]
 
 
 def _command(order: NodeOrder, job_id: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words and the environment of srun. Raises HostFault."""
+    """Return the command line and the environment of srun. Raises HostFault."""
     left = patiently(lambda: _names(squeue([f"--jobs={job_id}"], "%N")))
     node = nodes_of_job(os.environ)[order.number]
     if node in left:

@@ -1,4 +1,4 @@
-"""Words for Slurm: the batch script of a group, its commands, and what it says of a job. Pure.
+"""Texts for Slurm and from it: the batch script of a group, commands, and the state of a job. Pure.
 
 Only what Slurm has had for long: `squeue -h -o`, since its JSON changes from release to release (`job_state` became a
 list in 23.11's v0.0.40), and no shards, which few sites have.
@@ -70,11 +70,11 @@ _WHERE: Final = (
     *("-L", "--mem=", "--mem-per-cpu=", "--mem-per-gpu=", "--nice", "--qos=", "-q", "--reservation=", "--time=", "-t"),
     "--wckey=",
 )
-"""Of sbatch's options those that srun knows, too, and that say where a job may run, and for whose account."""
+"""Of sbatch's options those that srun knows, too, and that restrict where a job may run, and for whose account."""
 
 
 class HeadOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the batch script is told: the group, and for which `job` in which `directory`; None: one of its own.
+    """The order for the batch script: the group, and for which `job` in which `directory`; None: one of its own.
 
     `kept`: a job that is lost, with the host that submitted it, is found again: a daemon keeps it.
     """
@@ -136,7 +136,7 @@ def inside(group: ClusterJob, job_id: str, node: str) -> list[str]:
 def outside(group: ClusterJob, job_id: str) -> list[str]:
     """Return what starts a node's part on any node, once there is one: a job of its own.
 
-    Of the site's words it has those that say where a job may run, and for whose account. srun refuses some of sbatch's,
+    Of the site's options it has those for where a job may run, and for whose account. srun refuses some of sbatch's,
     and would wait for others, such as --begin, that are long fulfilled.
     """
     where = [word for word in group.site if word.startswith(_WHERE)]
@@ -149,7 +149,7 @@ def partition_of(site: Sequence[str]) -> list[str]:
 
 
 def seen(line: str) -> Seen:
-    """Return what a line of squeue in FORMAT says of a job."""
+    """Return a job's state from a line of squeue in FORMAT."""
     job, state, reason, nodes, _ = _fields(line)
     stage = _STAGES.get(state, "running")
     where = f" on {nodes}" if nodes and stage == "running" else ""
@@ -168,7 +168,7 @@ def has_to_make_room(shown: Mapping[str, str]) -> bool:
 
 
 def is_nearly_over(shown: Mapping[str, str], now: datetime) -> bool:
-    """Return whether its time limit is why a job was told to end, of what scontrol shows of it; `now` in local time."""
+    """Return whether its time limit is why a job was asked to end, as scontrol shows it; `now` in local time."""
     try:
         left = datetime.fromisoformat(shown.get("EndTime", "")) - now
     except ValueError:  # it has no limit
