@@ -46,8 +46,8 @@ class Actor:
     """Connects to `endpoint`, by default this launch's, now or as soon as a learner is there; it outlives learners.
 
     `name`: by default this replica's, and `actor-PID` outside a launch; of two living processes with one name the later
-    one counts. `keys`: the key file of whoever joins, for a tcp endpoint, by default this launch's; the name then says
-    where it is, `actor.0@HOST`, but for nodes of one launch. One thread calls weights() and send(); any may call
+    one counts. `keys`: the key file of a joining host, for a tcp endpoint, by default this launch's; the name then has
+    its host, `actor.0@HOST`, but for nodes of one launch. One thread calls weights() and send(); any may call
     close(). Raises NotLaunched without an endpoint outside a launch; UsageError for an endpoint or a key that cannot
     be, NotFound without the key file.
     """
@@ -91,9 +91,9 @@ class Actor:
 
     @property
     def connected(self) -> bool:
-        """Whether the learner was heard of lately (Limits.silence_s)."""
+        """Whether a message of the learner came lately (Limits.silence_s)."""
         with self._loop.changed:
-            return time.monotonic() - self._loop.heard <= self._limits.silence_s
+            return time.monotonic() - self._loop.received_at <= self._limits.silence_s
 
     @overload
     def weights(self, newer_than: int | None = None) -> Weights: ...
@@ -150,7 +150,7 @@ class Actor:
         return Answer(self, question) if self._hand_over(outgoing, timeout, question) else None
 
     def close(self) -> None:
-        """Send what is waiting, for two seconds at the most, say goodbye, and give everything back.
+        """Send what is waiting, for two seconds at the most, take leave, and give everything back.
 
         A process that was forked off does nothing here: all of it is its parent's.
         """
@@ -159,7 +159,7 @@ class Actor:
         self._closed = True
         with self._loop.changed:
             self._loop.closing_at = time.monotonic() + _FLUSH_S
-            self._loop.tell()
+            self._loop.notify()
         self._link.wake.set()
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
@@ -269,7 +269,7 @@ def _outside(known: _Identity, key: JoinKey | None) -> Outside:
 
 
 def _full_name(name: str, known: _Identity, key: JoinKey | None) -> str:
-    """Return what the learner calls it: with a key, or on a host that joined, it says where it is.
+    """Return its name at the learner: with a key, or on a host that joined, it has the host's name.
 
     But not on the nodes of a cluster: their names are those of one launch already.
     """

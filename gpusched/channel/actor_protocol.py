@@ -1,4 +1,4 @@
-"""What an actor says to its learner and hears of it: batches, weights, answers, and how to begin again.
+"""The actor's side of the protocol: batches, weights, answers, and how to begin again.
 
 It must not know threads: actor_thread.py sees to it that one at a time is in here.
 """
@@ -47,8 +47,8 @@ from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolEr
 __all__ = ["HELLO_AGAIN_S", "ActorProtocol", "Outgoing", "Outside", "Question", "Speaker"]
 
 HELLO_AGAIN_S: Final = 2.0
-_LOOK_S: Final = 1.0
-_CONNECT_ANEW_S: Final = 30.0  # a handshake has 10 s; libzmq, which connects again by itself, was seen to give up
+_CHECK_S: Final = 1.0
+_RECONNECT_S: Final = 30.0  # a handshake has 10 s; libzmq, which connects again by itself, was seen to give up
 
 
 class Outgoing(msgspec.Struct, eq=False, kw_only=True):
@@ -63,7 +63,7 @@ class Outgoing(msgspec.Struct, eq=False, kw_only=True):
     seq: int = 0
 
     def header(self) -> BatchHeader:
-        """Return what is said of it."""
+        """Return its header."""
         segment = None if self.segment is None else self.segment.segment
         return BatchHeader(self.seq, self.version, self.arrays, self.meta, self.asks, segment)
 
@@ -76,7 +76,7 @@ class Question(msgspec.Struct, eq=False, weakref=True):
 
 
 class Speaker(NamedTuple):
-    """Who says hello: the actor's name, which of its processes, and of which incarnation: see contract."""
+    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see contract."""
 
     name: str
     attempt: int = 0
@@ -86,7 +86,7 @@ class Speaker(NamedTuple):
 class Outside(NamedTuple):
     """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract.
 
-    `first_s`: the same until it hears of the learner for the first time, which may have much to import.
+    `first_s`: the same until the learner's first message, as a learner may have much to import.
     """
 
     key: str | None = None
@@ -108,7 +108,7 @@ class ActorProtocol:
         self.max_message = limits.max_message
         self.calls = 0
         self.inside = False
-        self.heard = float("-inf")
+        self.received_at = float("-inf")
         self.dropped: Counter[str] = Counter()
         self.closing_at: float | None = None
         self._seq = 0
@@ -130,25 +130,25 @@ class ActorProtocol:
         self._ready = False
         self._outside = outside or Outside()
         self._began = self._connected_at = time.monotonic()
-        self._look_at = math.inf if outside is None else self._began + _LOOK_S
+        self._check_at = math.inf if outside is None else self._began + _CHECK_S
 
     def _turn(self) -> None:
-        """Say what is due and hear what came, until nothing comes: see Link."""
+        """Send what is due and handle what came, until nothing comes: see Link."""
         while self.gone is None:
             self._send_due(time.monotonic())
             parts = self._link.receive()
             if parts is not None:
-                self._hear(parts)
+                self._handle(parts)
             elif not (self._blocked and self._link.writable()):  # the connection may have come about just now
                 break
 
-    def tell(self) -> None:
-        """Let all who wait look again."""
+    def notify(self) -> None:
+        """Let all threads that wait check again."""
         raise NotImplementedError
 
-    # What the learner says
+    # Messages of the learner
 
-    def _hear(self, parts: list[zmq.Frame]) -> None:
+    def _handle(self, parts: list[zmq.Frame]) -> None:
         try:
             message = decode_from_learner(parts[0].buffer)
             if isinstance(message, WeightsHeader):
@@ -159,11 +159,11 @@ class ActorProtocol:
             self._count("malformed", error.message)
             self.fetching.ask_again()  # it may have been the answer
             return
-        self.heard = time.monotonic()
+        self.received_at = time.monotonic()
         if isinstance(message, Taken):
             self._taken(message)
         elif isinstance(message, News):
-            self._hear_of(message.version)
+            self._note_version(message.version)
         elif isinstance(message, Welcome):
             self._begin(message)
         elif isinstance(message, WhoAreYou):
@@ -172,23 +172,23 @@ class ActorProtocol:
             self._parted = True
         else:
             self._trouble(message)
-        self.tell()
+        self.notify()
 
     def _taken(self, message: Taken) -> None:
         for seq in message.seqs:
             self.in_flight.pop(seq, None)
         for seq in message.freed:
             self.lent.free(seq)
-        self._hear_of(message.version)
+        self._note_version(message.version)
 
-    def _hear_of(self, version: int) -> None:
-        self.fetching.hear_of(version)
+    def _note_version(self, version: int) -> None:
+        self.fetching.note_version(version)
         if time.monotonic() < self.fetching.due() < math.inf:
             self._link.wake.set()  # the thread may wait for other things, and longer
 
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
-            return  # the answer to an earlier Hello: what it says of batches is out of date
+            return  # the answer to an earlier Hello: its batches are out of date
         if welcome.longest > self._longest:
             reason = f"the learner sends up to {welcome.longest} bytes, this actor takes {self._longest}"
             self._end(ChannelError(reason, "give Actor the same limits as Learner"))
@@ -202,7 +202,7 @@ class ActorProtocol:
         self.fetching.begin(welcome.version, same=same)
         for seq in self.in_flight.keys() - set(welcome.held):
             outgoing = self.in_flight.pop(seq)  # whatever became of it, its credit comes back
-            if same and seq > welcome.seq:  # lost with a connection; of another learner nobody knows what it used
+            if same and seq > welcome.seq:  # lost with a connection; what another learner used is unknown
                 self._send_again(outgoing)
         still = {*self.in_flight, *(outgoing.seq for outgoing in self.outbox)}
         self.lent.keep_only({*still, *welcome.lent})
@@ -210,7 +210,7 @@ class ActorProtocol:
             self._conclude(seq, None)
 
     def _begin_again(self, asked: WhoAreYou) -> None:
-        """Say Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
+        """Send Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
         self._welcomed, self._hello_at = False, float("-inf")
         self._link.wake.set()
         outgoing = None if asked.seq is None else self.in_flight.pop(asked.seq, None)
@@ -232,7 +232,7 @@ class ActorProtocol:
         if question is not None:
             self.questions[outgoing.seq] = question
         self.outbox.append(outgoing)
-        if self._leaving:  # it said goodbye too early
+        if self._leaving:  # its goodbye was too early
             self._leaving = self._welcomed = False
             self._hello_at = float("-inf")
 
@@ -270,44 +270,44 @@ class ActorProtocol:
                 self.lent.free(outgoing.seq)
                 self._conclude(outgoing.seq, None)
 
-    # What the actor says
+    # Messages of the actor
 
     def _send_due(self, now: float) -> None:
         self._blocked = False
-        if now >= self._look_at:
-            self._look_outside(now)
+        if now >= self._check_at:
+            self._check_network(now)
         if self.gone is not None or self._leaving:
             return
         if not self._welcomed:
             self._greet(now)
             return
         got = self.fetching.answer(speaking=bool(self.outbox) or now >= self._ping_at)
-        if got is not None and self._say(got):
+        if got is not None and self._send(got):
             self.fetching.answered()
-        if now >= self.fetching.due() and self._say(self.fetching.request()):
+        if now >= self.fetching.due() and self._send(self.fetching.request()):
             self.fetching.requested()
-        if now >= self._ping_at and self._say(Ping(self.calls, self.inside)):
+        if now >= self._ping_at and self._send(Ping(self.calls, self.inside)):
             self._ping_at = now + self._heartbeat_s
         while self.outbox and not self._blocked:
             self._send_batch(self.outbox[0])
         if self.closing_at is not None and not self.outbox:
-            self._leaving = self._say(Leaving())
+            self._leaving = self._send(Leaving())
 
-    def _look_outside(self, now: float) -> None:
-        """Give up where waiting is in vain: with a key that is not let in, or when no learner is heard of."""
-        self._look_at = now + _LOOK_S
+    def _check_network(self, now: float) -> None:
+        """Give up where waiting has no use: with a key that is not let in, or when no learner sends anything."""
+        self._check_at = now + _CHECK_S
         key, patience, first = self._outside
-        patience = patience if self.heard > self._began else first
+        patience = patience if self.received_at > self._began else first
         if key is not None and self._link.turned_away():
             self.refused = True
-            told = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
-            self._end(ChannelError(told, "ask whoever runs the job for a new one: `gpusched keys new JOB NAME`"))
-        elif patience is not None and now - max(self.heard, self._began) > patience:
-            told = f"nothing was heard of the learner for {patience:.0f} s"
-            self._end(LearnerGone(told, "end this process; join again when the job runs"))
-        elif now - max(self.heard, self._connected_at) > _CONNECT_ANEW_S and not self._link.writable():
+            problem = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
+            self._end(ChannelError(problem, "ask the owner of the job for a new one: `gpusched keys new JOB NAME`"))
+        elif patience is not None and now - max(self.received_at, self._began) > patience:
+            problem = f"nothing came from the learner for {patience:.0f} s"
+            self._end(LearnerGone(problem, "end this process; join again when the job runs"))
+        elif now - max(self.received_at, self._connected_at) > _RECONNECT_S and not self._link.writable():
             self._connected_at = now
-            self._link.connect_anew()
+            self._link.reconnect()
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:
@@ -323,19 +323,19 @@ class ActorProtocol:
             host=self._host,
             incarnation=self._speaker.incarnation,
         )
-        if self._say(hello):
+        if self._send(hello):
             self._number += 1
             self._hello_at = now
 
     def _send_batch(self, outgoing: Outgoing) -> None:
-        if self._say(outgoing.header(), outgoing.frames):
+        if self._send(outgoing.header(), outgoing.frames):
             self.outbox.popleft()
             self.in_flight[outgoing.seq] = outgoing
             if not self._ready:
                 self._ready = True
                 contract.report_ready()
 
-    def _say(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
+    def _send(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])
         if not done:
             self._blocked = True
@@ -344,8 +344,8 @@ class ActorProtocol:
 
     def _end(self, reason: GpuschedError) -> None:
         self.gone = reason
-        self.tell()
-        self._link.wake.set()  # it may be the application's thread that heard of it
+        self.notify()
+        self._link.wake.set()  # it may be the application's thread that found it
 
     def _count(self, kind: str, reason: str) -> None:
         if kind not in self.dropped:

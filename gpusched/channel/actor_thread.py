@@ -1,6 +1,6 @@
 """The actor's thread: it sends batches while the application plays, fetches weights, and outlives the learner.
 
-It owns the threads and the condition; what is said is actor_protocol.py's. The application's side (actor.py) shares the
+It owns the threads and the condition; actor_protocol.py has the messages. The application's side (actor.py) shares the
 condition, which goes with the socket, and takes a turn at it in its own thread when it sends, and while it waits.
 """
 
@@ -89,22 +89,22 @@ class ActorThread(ActorProtocol):
             self.changed.notify_all()
         return True
 
-    def tell(self) -> None:
-        """Let all who wait look again."""
+    def notify(self) -> None:
+        """Let all threads that wait check again."""
         self.changed.notify_all()
         if self._stand_in not in {None, threading.get_ident()}:
             self._link.nudge.set()
 
     def close_link(self) -> None:
-        """Give the socket back, after the thread has ended and whoever waits has gone."""
-        self.tell()
+        """Give the socket back, after the thread has ended and the thread that waits has gone."""
+        self.notify()
         self.changed.wait_for(lambda: self._stand_in is None, _STANDS_BACK_S)
         self._link.close()
 
     # The thread
 
     def run(self) -> None:
-        """Serve until the application closes, or the learner says that it is over; the reason shows in `gone`."""
+        """Serve until the application closes, or the learner ends the job; the reason shows in `gone`."""
         try:
             while not self._finished():
                 self._link.poll(self._until_due())
@@ -112,8 +112,8 @@ class ActorThread(ActorProtocol):
                     self._turn()
             with self.changed:
                 if self._welcomed and not self._leaving:
-                    self._say(Leaving())
-        except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
+                    self._send(Leaving())
+        except Exception as error:  # noqa: BLE001 (whatever it is, the application must get it)
             with self.changed:
                 self._end(thread_ended(error))
         finally:
@@ -143,7 +143,7 @@ class ActorThread(ActorProtocol):
     def _until_due(self) -> float:
         due = min(self._ping_at, self.fetching.due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
         if self._blocked or self._leaving:
-            due = math.inf  # nothing can be said before there is room, and that ends the wait
+            due = math.inf  # nothing can be sent before there is room, and that ends the wait
         if self.closing_at is not None:
             due = min(due, self.closing_at)
         return min(self._heartbeat_s, max(0.0, due - time.monotonic()))

@@ -49,7 +49,7 @@ def where_to_bind(endpoint: str, listen: str | None, keys: Path | None) -> Where
 def check_endpoint(endpoint: str, *, secured: bool = False) -> Path | None:
     """Return the path of an ipc endpoint, None for a tcp one. Raises UsageError for anything else.
 
-    `secured`: there are keys for it. Without them nothing goes over a network, where anybody could read and say it.
+    `secured`: there are keys for it. Without them nothing goes over a network, where anybody could read and forge it.
     """
     if endpoint.startswith("ipc:///"):
         path = Path(endpoint.removeprefix("ipc://"))
@@ -114,7 +114,7 @@ class Claim:
         while True:
             descriptor = self._open_locked()
             try:
-                # Whoever held it before removed it while it waited here: then this lock is on a file that is gone.
+                # The former holder removed it while this one waited here: then this lock is on a file that is gone.
                 if os.fstat(descriptor).st_ino == self._lock_path.stat().st_ino:
                     return descriptor
             except FileNotFoundError:

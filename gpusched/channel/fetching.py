@@ -21,7 +21,7 @@ __all__ = ["Fetching"]
 class Fetching:
     """What one actor knows of weights. `longest`: bytes that a set may have.
 
-    `waited_for`: in so many calls the application waits for newer ones. In none, the next are fetched, over a socket,
+    `waited_for`: how many calls of the application wait for newer ones. With none, the next are fetched, over a socket,
     halfway to when it is likely to take some again. A learner may publish for every batch, and an actor uses one
     version for each of its own: to fetch all of them would take more of both hosts, and of what is between, than the
     batches.
@@ -51,7 +51,7 @@ class Fetching:
         self._got, self._unanswered = None, 0
         self._views.begin(same=same)
 
-    def hear_of(self, version: int) -> None:
+    def note_version(self, version: int) -> None:
         """Note that there are weights of this version."""
         self._newest = max(self._newest, version)
 
@@ -85,18 +85,18 @@ class Fetching:
         arrays = self._unpack(header, frames) if header.segment is None else self._map(header, header.segment)
         if self.weights is None or header.version > self.weights.version:
             self.weights, self.learner = Weights(version=header.version, arrays=arrays), learner
-            self.hear_of(header.version)
+            self.note_version(header.version)
 
     def answer(self, *, speaking: bool) -> GotWeights | None:
-        """Return what to say to the offers that came, None for nothing now; `speaking`: something is said anyway."""
+        """Return the answer to the offers that came, None for nothing now; `speaking`: a message goes out anyway."""
         got = self._got
         if got is None or (got.opened and not speaking and self._unanswered < self._answer_after):
             return None
         return msgspec.structs.replace(got, freed=self._views.let_go())
 
     def answered(self) -> None:
-        """Note that the learner was told what answer() returned last."""
-        self._views.told()
+        """Note that the learner was sent what answer() returned last."""
+        self._views.acknowledged()
         self._got, self._unanswered = None, 0
 
     def _unpack(self, header: WeightsHeader, frames: list[zmq.Frame]) -> dict[str, Array]:

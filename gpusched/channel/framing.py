@@ -68,7 +68,7 @@ class _Layout(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=16)
 def _layout(specs: tuple[ArraySpec, ...]) -> _Layout:
-    """Work it out once: one batch, one version is as the other. Raises ProtocolError for what no sender may say."""
+    """Work it out once: one batch, one version is as the other. Raises ProtocolError for what no sender may send."""
     if len({spec.name for spec in specs}) != len(specs):
         raise ProtocolError("two arrays have one name")
     found, end = [], 0
@@ -120,10 +120,10 @@ def unpack_arrays(
 ) -> dict[str, Array]:
     """Return the named arrays, as views on `frames` where their memory is aligned. Shapes and dtypes are `specs`'.
 
-    Raises ProtocolError, and nothing else, when the frames are not what `specs` says, or are more than `max_message`.
+    Raises ProtocolError, and nothing else, when the frames differ from `specs`, or are more than `max_message`.
     """
     if len(specs) != len(frames):
-        raise ProtocolError(f"{len(frames)} arrays came, the header tells of {len(specs)}")
+        raise ProtocolError(f"{len(frames)} arrays came, the header lists {len(specs)}")
     _check(specs, max_message)
     return {spec.name: _view(spec, frame) for spec, frame in zip(specs, frames, strict=True)}
 

@@ -31,7 +31,7 @@ _THREAD_ENDS_S: Final = 5.0
 
 
 def launched_replica(side: str) -> contract.ReplicaIdentity:
-    """Return who this process is in its launch. Raises NotLaunched, which says what to do, outside a launch."""
+    """Return who this process is in its launch. Raises NotLaunched, with what to do, outside a launch."""
     try:
         return contract.replica()
     except NotLaunched as error:
@@ -107,7 +107,7 @@ class Learner:
 
     @property
     def actors(self) -> tuple[ActorStatus, ...]:
-        """All actors that ever said hello to this learner, in that order.
+        """All actors that ever sent Hello to this learner, in that order.
 
         But where there are very many, new ones take the place of those of the same key that have been gone for long.
         """
@@ -127,7 +127,7 @@ class Learner:
 
         The arrays are copied once, here: they may be changed when this returns. Actors get the newest, not each one.
         After a restart the version is raised above those of the former learner when its actors come back, so
-        `version` may then say more than what was returned here. Raises UsageError for arrays that cannot travel.
+        `version` may then be more than what was returned here. Raises UsageError for arrays that cannot travel.
         """
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
@@ -185,7 +185,7 @@ class Learner:
         self._loop.stop()
 
     def close(self, *, over: bool = True) -> None:
-        """Stop, and give everything back. `over`: tell the actors that the job is over, so that they end too.
+        """Stop, and give everything back. `over`: end the job for the actors, so that they end too.
 
         Leaving the `with` block by an error closes with over=False: actors then wait for the next learner.
         A process that was forked off does nothing here: all of it is its parent's.

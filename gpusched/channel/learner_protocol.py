@@ -1,4 +1,4 @@
-"""What a learner says to its actors and hears of them: who they are, their batches, what they are given.
+"""The learner's side of the protocol: who its actors are, their batches, what they are given.
 
 It must not know threads: learner_thread.py sees to it that one at a time is in here.
 """
@@ -51,13 +51,13 @@ __all__ = ["LearnerProtocol"]
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
 _LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of who speaks CURVE, libzmq takes longer ones too
-_USER: Final = "User-Id"  # what the gate said of whoever has that key: ENTRY:KEY, see Connections.heard
+_USER: Final = "User-Id"  # what the gate noted for that key: ENTRY:KEY, see Connections.count_message
 
 
 class LearnerProtocol:
     """A learner's side of the talk with its actors. Called with the lock of `link` held.
 
-    `gate`: whoever watches over those who come from the network; `hosts`: where they are.
+    `gate`: the guard of connections from the network; `hosts`: where they are.
     """
 
     def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: ZapAuthenticator | None = None) -> None:
@@ -66,7 +66,7 @@ class LearnerProtocol:
         self._limits = limits
         self._hosts = hosts
         self._gate = gate
-        self._key = ""  # of whoever says what is being heard, and their connection: of the network only
+        self._key = ""  # of the sender of the present message, and its connection: of the network only
         self._connection: Connection | None = None
         self._taken: deque[Waiting] = deque()
         self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
@@ -98,11 +98,11 @@ class LearnerProtocol:
             parts = self._link.receive()
             if parts is None:
                 break
-            self._hear(parts)
+            self._handle(parts)
         else:
             self._link.wake.set()  # more may be there
 
-    def _hear(self, parts: list[zmq.Frame]) -> None:
+    def _handle(self, parts: list[zmq.Frame]) -> None:
         if len(parts[0]) > _LONGEST_ROUTE:
             self._disconnect(parts)
             return
@@ -140,10 +140,10 @@ class LearnerProtocol:
             entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = gate.heard(parts, self._link.unkept, self._key, int(entry))
+        self._connection = gate.count_message(parts, self._link.unkept, self._key, int(entry))
 
     def _disconnect(self, parts: list[zmq.Frame]) -> None:
-        """Hear nothing of one with a long name, which libzmq copies for each message, and see that it goes."""
+        """Ignore a peer with a long name, which libzmq copies for each message, and see that it goes."""
         self.dropped["route"] += 1
         if self._gate is not None:
             self._see_who(self._gate, b"", parts)
@@ -160,7 +160,7 @@ class LearnerProtocol:
         elif isinstance(message, Ping):
             self._roster.ping(peer, message, time.monotonic())
         elif isinstance(message, Leaving):
-            self._say(peer, Parted())
+            self._send(peer, Parted())
             self._roster.lost(peer)
 
     def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
@@ -182,11 +182,11 @@ class LearnerProtocol:
         self._raise_version(hello)
         self._shelf.retire(answer.owner)
         lent = self._borrowed.in_use(answer.owner)
-        self._say(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
+        self._send(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
 
     def _count_the_past(self, peer: ActorRecord) -> None:
-        """Tell of batches that will not be used because this process, of a higher incarnation, has come."""
+        """Log batches that will not be used because this process, of a higher incarnation, has come."""
         given_up = self._roster.past - self.dropped["past"]
         if given_up:
             self.dropped["past"] += given_up
@@ -252,7 +252,7 @@ class LearnerProtocol:
         return unpack_block(header.arrays, block, self._limits.max_message)
 
     def _newest_for(self, peer: ActorRecord) -> int:
-        """Return the version that this actor is told of. One that shares memory need not ask: it is offered them."""
+        """Return the version to notify this actor of. One that shares memory need not ask: it is offered them."""
         if self._published is None:
             return 0
         return peer.version if peer.shares and self._published.segment is not None else self._published.version
@@ -267,7 +267,7 @@ class LearnerProtocol:
             peer.version = published.version
             peer.offered[published.version] = published
             self._shelf.lend(published.segment, published.version, peer.owner)
-            self._say(peer, published.offer)
+            self._send(peer, published.offer)
 
     def _offered(self, peer: ActorRecord, message: GotWeights) -> None:
         self._shelf.give_back(peer.owner, message.freed)
@@ -286,7 +286,7 @@ class LearnerProtocol:
 
     def _give_weights(self, peer: ActorRecord, have: int, ticket: int = 0) -> None:
         """Give the newest, if it is newer. Over a network one set at a time: libzmq keeps what a peer does not read."""
-        peer.told = False
+        peer.notified = False
         published, connection = self._published, self._connection
         if published is None or published.version <= have:
             return
@@ -294,7 +294,7 @@ class LearnerProtocol:
             return  # what it was given last is still under way; with that it will ask again
         peer.version = published.version
         given = 0 if connection is None else 1 + secrets.randbits(32)
-        if self._say(peer, published.header(given), published.frames()) and connection is not None:
+        if self._send(peer, published.header(given), published.frames()) and connection is not None:
             connection.ticket = given
 
     def _give_answers(self) -> None:
@@ -302,10 +302,10 @@ class LearnerProtocol:
             batch, header, frames = self._answers.popleft()
             peer = self._roster.process(batch.actor, batch.process)
             if peer is not None:
-                self._say(peer, header, frames)
+                self._send(peer, header, frames)
 
     def _acknowledge(self, *, all_freed: bool = False) -> None:
-        """Tell actors which batches were taken, and by the way which segments are free: they have some to spare."""
+        """Send actors which batches were taken, and by the way which segments are free: they have some to spare."""
         taken: dict[str, tuple[ActorRecord, list[int]]] = {}
         while self._taken:
             waiting = self._taken.popleft()
@@ -320,11 +320,11 @@ class LearnerProtocol:
                     taken.setdefault(peer.name, (peer, []))
         for peer, seqs in taken.values():
             version = self._newest_for(peer)
-            peer.told = version > peer.version
-            self._say(peer, Taken(tuple(seqs), version, tuple(self._freed.pop(peer.owner, ()))))
+            peer.notified = version > peer.version
+            self._send(peer, Taken(tuple(seqs), version, tuple(self._freed.pop(peer.owner, ()))))
 
     def _announce(self) -> None:
-        """Tell of new weights those who are not told yet; and everybody, now and then, that the learner lives."""
+        """Notify actors of new weights, once; and all, now and then, that the learner lives."""
         newest, now = 0 if self._published is None else self._published.version, time.monotonic()
         due = now >= self._next_news
         if due:
@@ -336,12 +336,12 @@ class LearnerProtocol:
         for peer in self._roster.within_reach(now):
             self._offer(peer)
             version = self._newest_for(peer)
-            if due or (version > peer.version and not peer.told):
-                peer.told = version > peer.version
-                self._say(peer, News(version))
+            if due or (version > peer.version and not peer.notified):
+                peer.notified = version > peer.version
+                self._send(peer, News(version))
 
     def _tidy(self, now: float) -> None:
-        """Let the silent have no memory: not the old weights that they were offered, nor their own that nobody uses."""
+        """Let the silent have no memory: not the old weights that they were offered, nor their own unused ones."""
         near = self._roster.within_reach(now)
         for peer in self._roster.connections():
             if peer not in near:
@@ -352,11 +352,11 @@ class LearnerProtocol:
         self._borrowed.trim(owners)
         self._shelf.retire_all_but(owners)
 
-    def _say(self, peer: ActorRecord, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+    def _send(self, peer: ActorRecord, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
         if peer.route is None:
             return False
         if not self._reply(peer.route, message, frames):
-            # Something would be missing there: it has to say Hello again, which puts everything right.
+            # Something would be missing there: it has to send Hello again, which puts everything right.
             self._roster.lost(peer)
             return False
         return True

@@ -1,7 +1,7 @@
 """The learner's thread: it answers actors while the application trains, and never takes more than was agreed.
 
 It owns the threads and the lock; learner_protocol.py has the protocol. The application's side (learner.py) puts weights
-in, takes batches out, and says when it is over; what it has to say to actors it sends from its own thread if the socket
+in, takes batches out, and ends the job; its messages to actors go out from its own thread if the socket
 is free at that moment.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["LearnerThread"]
 
 _FAREWELL_S: Final = 2.0
 _STANDS_BACK_S: Final = 1.0
-_TELL_HOSTS_S: Final = 1.0
+_WRITE_HOSTS_S: Final = 1.0
 
 
 class LearnerThread(LearnerProtocol):
@@ -44,7 +44,7 @@ class LearnerThread(LearnerProtocol):
         self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
         self._standing_in = threading.Lock()
         self._stand_in: int | None = None
-        self._tell_hosts_at = 0.0
+        self._write_hosts_at = 0.0
         self._ended = False
 
     # What other threads may call
@@ -63,7 +63,7 @@ class LearnerThread(LearnerProtocol):
     def shared(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> WeightsSegment | None:
         """Copy weights to where actors on this host can see them. None: frames are as quick, or there is no such place.
 
-        Whoever publishes copies, without the lock.
+        The thread that publishes copies, without the lock.
         """
         size = extent(specs)
         if size < SMALLEST or not self._limits.share_memory or not can_share_weights():
@@ -116,7 +116,7 @@ class LearnerThread(LearnerProtocol):
         self._link.nudge.set()
 
     def take(self, waiting: Waiting) -> None:
-        """Say that the application took this batch: its actor may send another."""
+        """Note that the application took this batch: its actor may send another."""
         waiting.batch = None  # it is the application's now, and so is its memory
         self._taken.append(waiting)
         self._speak()
@@ -132,7 +132,7 @@ class LearnerThread(LearnerProtocol):
             return self._roster.status(time.monotonic())
 
     def end(self, *, over: bool) -> None:
-        """End the thread; `over`: tell the actors that there will be no other learner."""
+        """End the thread; `over`: the actors learn that there will be no other learner."""
         self._over = over
         self._ended = True
         self._link.wake.set()
@@ -153,11 +153,11 @@ class LearnerThread(LearnerProtocol):
                 self._link.poll(min(self._limits.heartbeat_s, max(0.0, self._next_news - time.monotonic())))
                 with self._lock:
                     self._turn()
-                self._tell_of_hosts(time.monotonic())
+                self._write_hosts(time.monotonic())
             if self._over:
                 self._part()
-            self._tell_of_hosts(math.inf)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the application must hear of it)
+            self._write_hosts(math.inf)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the application must get it)
             self._fail(error)
         finally:
             with self._lock:
@@ -166,7 +166,7 @@ class LearnerThread(LearnerProtocol):
                 self._shelf.clear()
 
     def _speak(self) -> None:
-        """Take a turn in this thread: it is the shorter way. If the loop has the socket now, it is told to take one."""
+        """Take a turn in this thread: it is the shorter way. If the loop has the socket, it is woken to take one."""
         if not self._lock.acquire(blocking=False):
             self._link.wake.set()
             return
@@ -175,11 +175,11 @@ class LearnerThread(LearnerProtocol):
         finally:
             self._lock.release()
 
-    def _tell_of_hosts(self, now: float) -> None:
+    def _write_hosts(self, now: float) -> None:
         """Write which hosts joined and what they sent, once a second at the most; without the lock: disks wait."""
-        if now < self._tell_hosts_at:
+        if now < self._write_hosts_at:
             return
-        self._tell_hosts_at = now + _TELL_HOSTS_S
+        self._write_hosts_at = now + _WRITE_HOSTS_S
         with self._lock:
             news = self._hosts.news(self._roster.status(time.monotonic())) if self._hosts else None
         if news is not None:
@@ -197,14 +197,14 @@ class LearnerThread(LearnerProtocol):
         self.stop()
 
     def _part(self) -> None:
-        """Tell all actors that it is over, and wait a moment for each to say that it heard.
+        """Notify all actors that it is over, and wait a moment for the answer of each.
 
         A connection that breaks takes with it what its other end has not read: libzmq with ZMQ_IMMEDIATE, and TCP.
         """
         until = time.monotonic() + _FAREWELL_S
         with self._lock:
             for peer in self._roster.connections():
-                self._say(peer, Bye())
+                self._send(peer, Bye())
         while self._roster.connections() and (left := until - time.monotonic()) > 0:
             self._link.poll(left)
             with self._lock:

@@ -1,7 +1,7 @@
-"""The words on the wire between learner and actors: small typed headers in msgpack, and the bounds they keep to.
+"""The messages on the wire between learner and actors: small typed headers in msgpack, and the bounds they keep to.
 
-It owns what a header may say. It must not know sockets, nor arrays: those travel as raw frames beside a header.
-Three things stay in all protocol versions, so that any two can tell that they differ: the first field of Hello and of
+It owns what a header may contain. It must not know sockets, nor arrays: those travel as raw frames beside a header.
+Three things stay in all protocol versions, so that any two can find that they differ: the first field of Hello and of
 Join, and Refused.
 """
 
@@ -102,9 +102,9 @@ WIDEST_SEGMENT: Final = Segment(1 << 31, 1 << 31, MAX_NUMBER, MAX_NUMBER)
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """An actor's first word on a connection. `learner`: whose weights it holds, `version`: which; "" and 0 for none.
+    """An actor's first message on a connection. `learner`: whose weights it holds, `version`: which; "" and 0 for none.
 
-    `nonce` tells one process from the next of the same name; `number` counts hellos, and Welcome repeats it. `host`: a
+    `nonce` distinguishes processes of the same name; `number` counts hellos, and Welcome repeats it. `host`: a
     token of where it runs, "" if it shares no memory. `incarnation`: of its node's actors, see contract.
     """
 
@@ -150,7 +150,7 @@ class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"
 class GotWeights(msgspec.Struct, frozen=True, array_like=True, tag="got-weights"):
     """An actor has, or could not open, the segment with this version of the weights, and those offered before it.
 
-    `freed`: the versions of which it looks at nothing any more, so that their segments may be filled again.
+    `freed`: the versions that it uses no more, so that their segments may be filled again.
     """
 
     version: Number
@@ -231,7 +231,7 @@ class AnswerHeader(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
 
 
 class WhoAreYou(msgspec.Struct, frozen=True, array_like=True, tag="who-are-you"):
-    """Something came over a connection that said no Hello. `seq`: it was that batch; it was not kept: send it again."""
+    """Something came over a connection without a Hello. `seq`: it was that batch; it was not kept: send it again."""
 
     seq: Number | None = None
 
@@ -245,7 +245,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
 
 
 class Parted(msgspec.Struct, frozen=True, array_like=True, tag="parted"):
-    """The answer to Leaving: what the actor said before has been heard, and its segments are mapped."""
+    """The answer to Leaving: what the actor sent before has been handled, and its segments are mapped."""
 
 
 class Bye(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
@@ -294,7 +294,7 @@ def encode_header(message: FromActor | FromLearner) -> bytes:
 
 
 def check_header(message: BatchHeader | Hello | WeightsHeader | AnswerHeader) -> None:
-    """Make sure, where the application can hear of it, that the other side can read this. Raises UsageError."""
+    """Make sure, where the application can see the error, that the other side can read this. Raises UsageError."""
     try:
         msgspec.msgpack.decode(encode_header(message), type=type(message))
     except ProtocolError as error:
@@ -304,12 +304,12 @@ def check_header(message: BatchHeader | Hello | WeightsHeader | AnswerHeader) ->
 
 
 def decode_from_actor(data: bytes | memoryview) -> FromActor:
-    """Read what an actor says. Raises ProtocolError, and nothing else, for anything malformed."""
+    """Decode a message of an actor. Raises ProtocolError, and nothing else, for anything malformed."""
     return _decode(data, _from_actor)
 
 
 def decode_from_learner(data: bytes | memoryview) -> FromLearner:
-    """Read what a learner says. Raises ProtocolError, and nothing else, for anything malformed."""
+    """Decode a message of a learner. Raises ProtocolError, and nothing else, for anything malformed."""
     return _decode(data, _from_learner)
 
 

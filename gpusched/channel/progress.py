@@ -1,4 +1,4 @@
-"""What a workload tells people: numbers as JSON lines, and one frame of a game as text, in the run directory.
+"""What a workload shows people: numbers as JSON lines, and one frame of a game as text, in the run directory.
 
 It must not know who reads them. Nothing here may stop a training: a full disk costs the progress, not the run.
 """
@@ -19,7 +19,7 @@ from gpusched.errors import NotLaunched
 __all__ = ["Progress"]
 
 _log: Final = logging.getLogger(__name__)
-_LOOK_S: Final = 1.0
+_CHECK_S: Final = 1.0
 
 
 def _plain(value: object) -> object:
@@ -38,7 +38,7 @@ class Progress:
         self._clock = clock
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
         self._watched = False
-        self._looked = -_LOOK_S
+        self._checked_at = -_CHECK_S
         self._run_dir = run_dir
         if run_dir is None:
             try:
@@ -72,10 +72,10 @@ class Progress:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody watches, so that frames are worth drawing: the file `watched`, looked for once a second."""
+        """Whether somebody watches, so that frames are worth drawing: the file `watched`, checked once a second."""
         now = time.monotonic()
-        if self._run_dir is not None and now - self._looked >= _LOOK_S:
-            self._looked = now
+        if self._run_dir is not None and now - self._checked_at >= _CHECK_S:
+            self._checked_at = now
             self._watched = (self._run_dir / "watched").exists()
         return self._watched
 
@@ -99,5 +99,5 @@ def _append(path: Path, data: bytes) -> None:
 
 def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)  # not fsynced: after a crash of the host nobody looks at this frame
+    temporary.write_text(text)  # not fsynced: after a crash of the host this frame has no reader
     temporary.replace(path)

@@ -1,7 +1,7 @@
 """Who the actors are, by name: which process speaks for each now, and what of it waits for the application.
 
 Pure bookkeeping of the learner's side: messages and times in, answers out. It must not know sockets or threads.
-A name outlives its processes: a new process takes the name over, and what the old one still says is not heard. One of a
+A name outlives its processes: a new process takes the name over, and what the old one still sends is ignored. One of a
 higher incarnation does so at once and for good, and what the former left is not used (docs/decisions/0019). Where a key
 has as many names as it may, one whose process has been gone for long gives way to a new one.
 """
@@ -50,7 +50,7 @@ class Waiting(msgspec.Struct, eq=False):
 class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
     """One actor, which is `user`'s for ever. `route` None: no connection. `version`: the weights it was given.
 
-    `told`: it was told of newer ones and has not asked for them yet; until then it is told of no others. `shares`: it
+    `notified`: of newer ones, and has not asked for them yet; until then it is notified of no others. `shares`: it
     can open the learner's segments; `offered`: the versions it was offered so, each kept until it has answered.
     """
 
@@ -65,7 +65,7 @@ class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
     seq: int = 0
     calls: int = 0
     inside: bool = False
-    told: bool = False
+    notified: bool = False
     version: int = 0
     shares: bool = False
     offered: dict[int, object] = {}
@@ -103,7 +103,7 @@ class ActorRegistry:
         """Batches that were given up because a higher incarnation of their actor came."""
 
     def hello(self, route: bytes, hello: Hello, now: float, key: str = "") -> ActorRecord | Refused:
-        """Let this process, which has this key, speak for its name over this connection, or say why not."""
+        """Let this process, which has this key, speak for its name over this connection, or return why not."""
         if hello.protocol != PROTOCOL:
             return other_protocol(hello.protocol)
         peer = self._by_name.get(hello.name)
@@ -130,7 +130,7 @@ class ActorRegistry:
         elif (refused := self._succeed(peer, hello, now)) is not None:
             return refused
         self._move(peer, route)
-        peer.seen, peer.told, peer.version = now, False, hello.version
+        peer.seen, peer.notified, peer.version = now, False, hello.version
         peer.shares = bool(self._host) and not key and hello.host == self._host
         peer.offered.clear()
         return peer
@@ -150,14 +150,14 @@ class ActorRegistry:
         if not gone:
             return None
         peer = min(gone, key=lambda each: each.seen)
-        told = self._status(peer, now)
+        status = self._status(peer, now)
         self.lost(peer)
         del self._by_name[peer.name], user.actors[peer.name]
         # Should they come back all the same, they must not send again what was used.
         user.gone |= {**dict.fromkeys(peer.retired), peer.nonce: peer.seq}
         while len(user.gone) > _REMEMBERED_OF_A_KEY:
             del user.gone[next(iter(user.gone))]
-        return told
+        return status
 
     def welcome(self, peer: ActorRecord, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
         """Return the answer to hello `number`, with the batches of that process that still wait."""
@@ -177,7 +177,7 @@ class ActorRegistry:
         )
 
     def speaker(self, route: bytes, now: float, key: str = "") -> ActorRecord | None:
-        """Return who speaks over this connection, and note that it lives. None: it has to say Hello."""
+        """Return who speaks over this connection, and note that it lives. None: it has to send Hello."""
         peer = self._by_route.get(route)
         if peer is None or peer.user.key != key:  # a peer chooses its route, and may choose one that was another's
             return None
@@ -222,7 +222,7 @@ class ActorRegistry:
         return waiting
 
     def taken(self, waiting: Waiting) -> bool:
-        """Forget a batch that the application took; return whether the process that sent it is there to hear so."""
+        """Forget a batch that the application took; return whether the process that sent it is there to be notified."""
         if waiting in waiting.peer.waiting:
             self._give_up(waiting)
         return waiting.nonce == waiting.peer.nonce and waiting.peer.route is not None
@@ -266,7 +266,7 @@ class ActorRegistry:
         )
 
     def _succeed(self, peer: ActorRecord, hello: Hello, now: float) -> Refused | None:
-        """Let this process speak for the name of `peer` from now on, or say why not; it may do so already."""
+        """Let this process speak for the name of `peer` from now on, or return why not; it may do so already."""
         if hello.incarnation < peer.incarnation:
             there = f"incarnation {peer.incarnation} of {hello.name} is there"
             return Refused("fenced", f"{there}, and incarnation {hello.incarnation} is over")
@@ -285,7 +285,7 @@ class ActorRegistry:
         return None
 
     def _give_up(self, waiting: Waiting) -> None:
-        """Let a batch wait no longer, and nobody take it."""
+        """Let a batch wait no longer, and no caller take it."""
         waiting.peer.waiting.remove(waiting)
         waiting.peer.user.waiting -= waiting.size
         waiting.batch = None

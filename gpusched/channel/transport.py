@@ -76,7 +76,7 @@ class Wake:
 class Transport:
     """One socket in a context of its own, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
 
-    libzmq tells of a message once, to whoever uses the socket next, in whatever way: so each turn at the socket, of any
+    libzmq reports a message once, to the thread that uses the socket next: so each turn at the socket, of any
     thread, ends with a receive() that returns None. Amid a message that means: another turn is due.
 
     The own thread of a side waits in poll(), for messages, `wake` and the time. A thread of the application that waits
@@ -86,8 +86,8 @@ class Transport:
     In a thread of the application a signal's handler may raise between two parts of a message: such a one is ended, or
     read to its end, before the next, so that it harms no other.
 
-    `network`: a thread of libzmq does nothing but what comes over the network, and its keys: whoever is on this host
-    waits for none of it.
+    `network`: a thread of libzmq does nothing but what comes over the network, and its keys: peers on this host
+    wait for none of it.
     """
 
     def __init__(self, kind: int, limits: Limits, *, network: bool = False) -> None:
@@ -143,32 +143,32 @@ class Transport:
         self._endpoint = endpoint
 
     def monitor(self, events: int) -> "zmq.Socket[bytes]":
-        """Return a socket that tells of these events, for one thread. As long as it is not read, libzmq may wait."""
+        """Return a socket that reports these events, for one thread. As long as it is not read, libzmq may wait."""
         where = f"inproc://monitor-{id(self)}"
         self._socket.monitor(where, events)
-        told = self.context.socket(zmq.PAIR)
-        told.connect(where)
-        return told
+        pair = self.context.socket(zmq.PAIR)
+        pair.connect(where)
+        return pair
 
     def monitor_no_more(self) -> None:
         """End what monitor() began; from any thread, before the socket that it returned is closed."""
         self._socket.disable_monitor()
 
     def turned_away(self) -> bool:
-        """Return whether the other side said, since the last call, that it does not let this key in.
+        """Return whether the other side has refused this key since the last call.
 
-        Where somebody else answered, who has no keys, libzmq would not try again. This does.
+        Where a peer without keys answered instead, libzmq would not try again. This does.
         """
-        told, again = False, False
+        refused, again = False, False
         while self._monitor is not None and int(self._monitor.get(_EVENTS)) & _READABLE:
             event, _ = _MONITORED.unpack(self._monitor.recv_multipart(_NOW)[0])
-            told = told or event == zmq.EVENT_HANDSHAKE_FAILED_AUTH
+            refused = refused or event == zmq.EVENT_HANDSHAKE_FAILED_AUTH
             again = again or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        if again and not told:
-            self.connect_anew()
-        return told
+        if again and not refused:
+            self.reconnect()
+        return refused
 
-    def connect_anew(self) -> None:
+    def reconnect(self) -> None:
         """Give the connection up, whatever state it is in, and begin another."""
         with suppress(zmq.ZMQError):
             self._socket.disconnect(self._endpoint)
@@ -208,7 +208,7 @@ class Transport:
                 return self._whole()
         else:
             self.unkept = 0
-            if not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again, and it says as much
+            if not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again
                 return None
         for _ in range(_FRAMES_A_TURN):
             frame = self._socket.recv(_NOW, copy=False)
@@ -222,7 +222,7 @@ class Transport:
         return None
 
     def writable(self) -> bool:
-        """Return whether there is room and a connection; a receive() that heard nothing may have taken that news."""
+        """Return whether there is room and a connection; a receive() that returned None may have taken that news."""
         return bool(int(self._socket.get(_EVENTS)) & _WRITABLE)
 
     def send(self, parts: Sequence[bytes | zmq.Frame]) -> bool:
@@ -274,7 +274,7 @@ class Transport:
             ) from None
 
     def _reach_out(self, *, ipv6: bool) -> None:
-        """Set what a network asks for: to hear that it failed, and not to be forgotten by a NAT on the way."""
+        """Set what a network asks for: to learn that it failed, and not to be forgotten by a NAT on the way."""
         for option, value in (
             (zmq.IPV6, int(ipv6)),
             (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
@@ -297,7 +297,7 @@ class Transport:
             zmq.BACKLOG: 1024,
         }
         if kind == zmq.ROUTER:
-            options[zmq.ROUTER_MANDATORY] = 1  # a lost peer is told, not silently forgotten
+            options[zmq.ROUTER_MANDATORY] = 1  # a lost peer is an error, not silently forgotten
         else:
             options |= {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in options.items():
@@ -305,7 +305,7 @@ class Transport:
 
 
 def _hide_routes() -> None:
-    """Let nobody know which routes the next ROUTER gives to its peers.
+    """Let no peer know which routes the next ROUTER gives to its peers.
 
     They are numbers that follow each other, from rand() on, which libzmq does not seed; a peer may choose its own, and
     if it chose one that is given out later, libzmq ends this process (router.cpp, socket_base.cpp: add_out_pipe).
@@ -319,10 +319,10 @@ def _queue(limits: Limits) -> int:
 
 
 def thread_ended(error: Exception) -> ChannelError:
-    """Return what the application is told of an error that should not happen; its traceback goes with it."""
-    told = ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched")
-    told.__cause__ = error
-    return told
+    """Return the application's error for one that should not happen; its traceback goes with it."""
+    problem = ChannelError(f"the channel's thread ended: {error!r}", "this is a fault in gpusched")
+    problem.__cause__ = error
+    return problem
 
 
 def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:

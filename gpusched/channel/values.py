@@ -21,7 +21,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     The arrays are the received memory itself, not a copy: this batch's alone, writable, freed with the last of them.
     A batch in shared memory is kept by the process that got it: a process forked off later has to copy what it keeps.
-    `asks`: the actor waits for Learner.answer(). `process` tells one process of the actor's name from the next.
+    `asks`: the actor waits for Learner.answer(). `process` distinguishes processes of the actor's name.
     """
 
     arrays: dict[str, Array]
@@ -43,8 +43,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class ActorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One actor as the learner sees it.
 
-    `connected`: its process was heard of within `Limits.silence_s`. `alive`: connected, and its application waits in a
-    call of the channel or made one within `Limits.stuck_s`; connected but not alive is an actor that is stuck.
+    `connected`: its last message is no older than `Limits.silence_s`. `alive`: connected, and its application waits in
+    a call of the channel or made one within `Limits.stuck_s`; connected but not alive is an actor that is stuck.
     `batches` and `bytes` count what was received under this name; `waiting`: batches not taken yet. `seen_s`: seconds
     since anything came from it. `version`: the newest weights that it was given.
     """

@@ -146,7 +146,7 @@ def test_who_is_in_when_the_key_is_revoked_is_put_out(
         while peer.socket.poll(200):
             heard.append(peer.socket.recv_multipart())
         assert not [parts for parts in heard if len(parts) > 1], "weights have frames"
-    assert len([each for each in caplog.records if "put out whoever has the key 'lab'" in each.getMessage()]) == 1
+    assert len([each for each in caplog.records if "cut the connections with the key 'lab'" in each.getMessage()]) == 1
 
 
 def test_without_its_thread_the_gate_lets_nobody_in(
@@ -186,7 +186,7 @@ def test_without_its_thread_the_gate_lets_nobody_in(
     ("key", "name", "why"),
     [
         ("other", "actor.3@lab", "the host lab has another key"),
-        ("other", "actor.0", "with a key, a name says on which host"),
+        ("other", "actor.0", "with a key, a name has its host"),
         (None, "actor.3@lab", "a name on another host takes a key"),
         (None, "actor.3@new", "a name on another host takes a key"),
     ],
@@ -256,7 +256,7 @@ def test_who_connects_and_says_nothing_does_not_stay(
         with suppress(ConnectionResetError):
             while raw.recv(1000):
                 continue
-    wait_until(lambda: any("said nothing" in told for told in turned_away(caplog)))
+    wait_until(lambda: any("sent nothing" in told for told in turned_away(caplog)))
     silent.socket.close(0)
 
 

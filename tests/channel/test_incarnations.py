@@ -150,6 +150,6 @@ def test_a_learner_without_other_nodes_takes_no_names_of_theirs(start: Start, ke
     with (
         Learner() as learner,
         start(1, learner) as actor,
-        pytest.raises(ChannelError, match="with a key, a name says on which host"),
+        pytest.raises(ChannelError, match="with a key, a name has its host"),
     ):
         actor.weights(timeout=PATIENCE_S)

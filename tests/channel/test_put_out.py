@@ -94,7 +94,7 @@ def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
             assert len(answer.read(64)) == 64
     for each in (*slow, *many):
         each.close()
-    assert turned_away(caplog)[:1] == ["turned away 127.0.0.1: more than 5 connections say nothing"]
+    assert turned_away(caplog)[:1] == ["turned away 127.0.0.1: more than 5 connections send nothing"]
 
 
 def test_who_sends_too_much_again_and_again_is_named_once(
@@ -106,8 +106,8 @@ def test_who_sends_too_much_again_and_again_is_named_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("gpusched.channel.remote.connections._KERNEL_KEEPS", 1 << 20)
-    monkeypatch.setattr("gpusched.channel.remote.authentication._LOOK_S", 3600.0)
-    monkeypatch.setattr("gpusched.channel.remote.authentication._LOOK_CLOSELY_S", 3600.0)
+    monkeypatch.setattr("gpusched.channel.remote.authentication._CHECK_S", 3600.0)
+    monkeypatch.setattr("gpusched.channel.remote.authentication._CHECK_OFTEN_S", 3600.0)
     limits = Limits(max_remote=64 << 10)
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
         gate = learner._gate
@@ -120,7 +120,7 @@ def test_who_sends_too_much_again_and_again_is_named_once(
             with learner._loop._lock:  # it reads nothing now
                 peer.socket.send_multipart([bytes(60_000)] * number)
                 wait_until(lambda got=connection, least=number * 60_000: _received(got.socket) > least)
-                gate._look_at = 0.0  # it looks now
+                gate._check_at = 0.0  # it looks now
                 gate._wake.set()
                 wait_until(lambda got=connection: got.shut)
             peer.socket.close(0)
@@ -130,7 +130,7 @@ def test_who_sends_too_much_again_and_again_is_named_once(
 
 @pytest.mark.parametrize(
     ("length", "why"),
-    [(300, "it calls itself by a name of over 255 bytes"), (100_000, "it said more than a handshake takes")],
+    [(300, "it calls itself by a name of over 255 bytes"), (100_000, "it sent more than a handshake takes")],
 )
 def test_who_calls_itself_by_a_long_name_is_put_out(
     length: int, why: str, learner: Learner, keys: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture

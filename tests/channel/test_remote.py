@@ -282,7 +282,7 @@ def test_an_actor_that_hears_of_no_learner_gives_up_when_its_patience_ends(
     keys: Path, launch: Launch, run_dir: Path
 ) -> None:
     launch("actor", ENDPOINT="tcp://127.0.0.1:9", KEYS=keys / "lab.key", PATIENCE_S=1, JOINED="node")
-    with Actor() as actor, pytest.raises(LearnerGone, match="nothing was heard of the learner for 1 s"):
+    with Actor() as actor, pytest.raises(LearnerGone, match="nothing came from the learner for 1 s"):
         actor.weights(timeout=PATIENCE_S)
     assert (run_dir / LEARNER_LOST).exists()
 
@@ -403,7 +403,7 @@ def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
 def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
     endpoint: str, keys: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_protocol._CONNECT_ANEW_S", 1.0)
+    monkeypatch.setattr("gpusched.channel.actor_protocol._RECONNECT_S", 1.0)
     with (
         Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=QUICK) as learner,
         Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor,
@@ -420,7 +420,7 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
 def test_weights_that_take_long_to_come_are_waited_for(
     endpoint: str, keys: Path, relay: Callable[[str], Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_protocol._CONNECT_ANEW_S", 0.5)
+    monkeypatch.setattr("gpusched.channel.actor_protocol._RECONNECT_S", 0.5)
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
         slow = relay(network(learner))
         slow.pause_s = 0.03

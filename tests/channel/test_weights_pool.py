@@ -178,7 +178,7 @@ def test_versions_that_an_actor_has_let_go_are_told_until_they_were_heard() -> N
     assert views.let_go() == ()
     del looks[:2]
     assert sorted(views.let_go()) == sorted(views.let_go()) == [0, 1]
-    views.told()
+    views.acknowledged()
     looks.clear()
     assert len(views.let_go()) == MAX_RETURNED
     last = views.take(segment.segment, 99)

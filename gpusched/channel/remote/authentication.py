@@ -1,6 +1,6 @@
-"""Who comes in from the network: keys are asked for, the turned away are named, and whoever goes too far is put out.
+"""Admission from the network: peers without a key are turned away, and a connection that goes too far is cut.
 
-One thread of the learner's process answers libzmq's questions about keys (ZAP, rfc.zeromq.org/spec/27) and hears its
+One thread of the learner's process answers libzmq's questions about keys (ZAP, rfc.zeromq.org/spec/27) and reads its
 events. It fails closed: when this thread is not there, no handshake goes through, and what was connected is shut.
 """
 
@@ -25,9 +25,9 @@ __all__ = ["ZapAuthenticator"]
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _CURVE: Final = b"CURVE"
-_LOOK_S: Final = 0.5
-_LOOK_CLOSELY_S: Final = 0.1  # while somebody is connected: see Connections
-_A_CONNECTION_S: Final = 0.0005  # each makes looks rarer by that, so that they never take more than a little
+_CHECK_S: Final = 0.5
+_CHECK_OFTEN_S: Final = 0.1  # while somebody is connected: see Connections
+_A_CONNECTION_S: Final = 0.0005  # each makes checks rarer by that, so that they never take more than a little
 _AT_ONCE: Final = 1024.0  # connections of one key, and how many more each second
 _A_SECOND: Final = 5.0
 _MOST_NAMED: Final = 4096
@@ -57,11 +57,11 @@ class ZapAuthenticator:
         self._users: dict[str, str] = {}
         self._pace: dict[str, tuple[float, float]] = {}
         self._connections = Connections(limits)
-        self.heard: Final = self._connections.heard
+        self.count_message: Final = self._connections.count_message
         self._entries = 0
         self._named: set[tuple[str, str]] = set()
         self._failure: str | None = None
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._wake = Wake()
         self._ending = False
         self._zap = link.context.socket(zmq.REP)
@@ -72,7 +72,7 @@ class ZapAuthenticator:
 
     def open(self) -> None:
         """Begin, after the socket was bound."""
-        self._hear_events()  # where it listens is the first of them
+        self._read_events()  # where it listens is the first of them
         self._thread = start_thread("gpusched-gate", self._run)
 
     def lets_in(self, user: str) -> bool:
@@ -98,17 +98,17 @@ class ZapAuthenticator:
             for each in (self._monitor, self._zap, self._wake.descriptor):
                 poller.register(each, zmq.POLLIN)
             while not self._ending:
-                ready = dict(poller.poll(math.ceil(1000 * max(0.0, self._look_at - time.monotonic()))))
+                ready = dict(poller.poll(math.ceil(1000 * max(0.0, self._check_at - time.monotonic()))))
                 if self._wake.descriptor in ready:
                     self._wake.clear()
                 if self._monitor in ready or self._zap in ready:  # first: who is asked about must be known by then
-                    self._hear_events()
+                    self._read_events()
                 if self._zap in ready:
                     self._answer()
-                if time.monotonic() >= self._look_at:
-                    self._look()
-        except Exception:  # noqa: BLE001 (whatever it is, nobody may come in then)
-            log.exception("nobody comes in from the network any more: the gate's thread ended")
+                if time.monotonic() >= self._check_at:
+                    self._check()
+        except Exception:  # noqa: BLE001 (whatever it is, no peer may come in then)
+            log.exception("no peer comes in from the network any more: the gate's thread ended")
             self._connections.shut_all()
         finally:
             self._shut()
@@ -132,12 +132,12 @@ class ZapAuthenticator:
             self._turn_away(where, f"its key {name!r} connects too often")
             self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
         elif self._connections.talks_too_much(where):
-            self._turn_away(where, "it said more than a handshake takes")
+            self._turn_away(where, "it sent more than a handshake takes")
             self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it may be another from there
         else:
             self._users[public] = name
             self._entries += 1
-            user = f"{self._entries}:{public}".encode()  # see Connections.heard
+            user = f"{self._entries}:{public}".encode()  # see Connections.count_message
             self._zap.send_multipart([version, request, b"200", b"OK", user, b""])
 
     def _too_often(self, public: str) -> bool:
@@ -149,17 +149,17 @@ class ZapAuthenticator:
         self._pace[public] = (left if too_often else left - 1, now)  # who is turned away keeps what it has saved up
         return too_often
 
-    def _hear_events(self) -> None:
+    def _read_events(self) -> None:
         for _ in range(_MANY):
             try:
-                told, where = self._monitor.recv_multipart(zmq.NOBLOCK)
+                event, where = self._monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             if where.startswith(b"tcp:"):  # this host's own need no gate
-                self._hear(*_EVENT.unpack(told))
+                self._handle_event(*_EVENT.unpack(event))
 
-    def _hear(self, event: int, value: int) -> None:
-        """Note one event. A handshake's failure does not say whose; the end of that connection follows at once."""
+    def _handle_event(self, event: int, value: int) -> None:
+        """Note one event. A handshake's failure does not name the peer; the end of that connection follows at once."""
         if event == zmq.EVENT_LISTENING:
             self._connections.freeze(value)
         elif event == zmq.EVENT_ACCEPTED:
@@ -167,19 +167,19 @@ class ZapAuthenticator:
             gone = self._connections.accepted(value, now, self._entries)
             if gone is not None:
                 self._turn_away(gone[0].address, gone[1])
-            self._look_at = min(self._look_at, now + _LOOK_CLOSELY_S)
+            self._check_at = min(self._check_at, now + _CHECK_OFTEN_S)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            self._failure = ""  # said already, when its key was asked about
+            self._failure = ""  # logged already, when its key was asked about
         elif event in _FAILED:
             # One without a key gives up by itself, too: which of both ends it first is chance, and so is the event.
             self._failure = "its key is for another learner" if value == _OTHERS_KEY else "it showed no key"
         elif event == zmq.EVENT_DISCONNECTED:
             ended, why, self._failure = self._connections.ended(value), self._failure, None
             if why and (ended is None or not ended.shut):
-                self._turn_away("an address that it did not stay to tell" if ended is None else ended.address, why)
+                self._turn_away("an unknown address (it left at once)" if ended is None else ended.address, why)
 
     def _turn_away(self, address: str, why: str) -> None:
-        """Say once who was turned away for what: a reason must hold no number that is another one each time."""
+        """Log once who was turned away for what: a reason must hold no number that is another one each time."""
         if (address, why) in self._named:
             return
         if len(self._named) >= _MOST_NAMED:
@@ -187,18 +187,18 @@ class ZapAuthenticator:
         self._named.add((address, why))
         log.warning("turned away %s: %s", address, why)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """See to the keys that were revoked and to the connections that go too far."""
         revoked = [(user, name) for user, name in self._users.items() if self._allowed.name_of(user) is None]
         for user, _ in revoked:
             del self._users[user]
-        self._connections.shut_others(self._users)  # at each look: whose it is may show after the key was revoked
+        self._connections.shut_others(self._users)  # at each check: whose it is may show after the key was revoked
         for user, name in revoked:
             self.revoked.append(user)
             self._changed()
-            log.warning("put out whoever has the key %r: %s", name, self._allowed.why_not(user))
+            log.warning("cut the connections with the key %r: %s", name, self._allowed.why_not(user))
         now = time.monotonic()
-        for connection, why in self._connections.look(now):
+        for connection, why in self._connections.check(now):
             self._turn_away(connection.address, why)
         some = len(self._connections)
-        self._look_at = now + (max(_LOOK_CLOSELY_S, some * _A_CONNECTION_S) if some else _LOOK_S)
+        self._check_at = now + (max(_CHECK_OFTEN_S, some * _A_CONNECTION_S) if some else _CHECK_S)

@@ -3,7 +3,7 @@
 libzmq keeps the frames of a message until the last has come, however many come, and nothing there bounds that. But the
 kernel counts what a connection brought, and the learner what it took: one that is too far ahead is shut down, and with
 it goes all that libzmq kept for it. A connection is known by its descriptor, which libzmq names in its events and in
-its messages; a copy of the descriptor makes sure that it is this connection that is looked at.
+its messages; a copy of the descriptor makes sure that it is this connection that is read.
 """
 
 import os
@@ -36,9 +36,9 @@ _SOURCE: Final = int(zmq.SRCFD)
 class Connection(msgspec.Struct, eq=False, kw_only=True):
     """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
 
-    `user`: whose key it has, "" until it said something. `before`: how often anybody had been let in when it came, see
-    heard(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader). `trouble`: why the
-    learner wants to hear no more of it.
+    `user`: whose key it has, "" until its first message. `before`: how often a peer had been let in when it came, see
+    count_message(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader). `trouble`:
+    why the learner wants no more of it.
     """
 
     socket: socket.socket
@@ -54,14 +54,14 @@ class Connection(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Connections:
-    """All of them. Only the gate's thread calls its methods, but for heard(), which is for the learner's."""
+    """All of them. Only the gate's thread calls its methods, but for count_message(), which is for the learner's."""
 
     def __init__(self, limits: Limits) -> None:
         self._by_descriptor: dict[int, Connection] = {}
         self._most = max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)  # of two descriptors each
         self._most_unread = 2 * min(limits.max_message, limits.max_remote) + _KERNEL_KEEPS
         self._most_unread_of_a_key = limits.most_of_a_key + _KERNEL_KEEPS
-        self._beats_a_s = 256 / limits.heartbeat_s  # bytes of libzmq's own heartbeats, which nobody takes
+        self._beats_a_s = 256 / limits.heartbeat_s  # bytes of libzmq's own heartbeats, which the learner does not take
 
     def __len__(self) -> int:
         return len(self._by_descriptor)
@@ -70,7 +70,7 @@ class Connections:
     def freeze(listening: int) -> None:
         """Let connections that are accepted from now on be silent to libzmq until accepted() has seen them.
 
-        They inherit that a little is not worth to be told of (SO_RCVLOWAT). So whoever is turned away in the handshake
+        They inherit that a little is not worth a wake-up (SO_RCVLOWAT). So a peer that is turned away in the handshake
         is still there when this process asks for the address; and without a gate there is no handshake at all.
         """
         with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
@@ -108,7 +108,7 @@ class Connections:
             connection.socket.close()
         return connection
 
-    def heard(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
+    def count_message(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
         """Count this message as taken, and return the connection of `user` that it came over, None if it has ended.
 
         `entry`: which of all times that anybody was let in was that of this connection. A message of an earlier one
@@ -122,9 +122,9 @@ class Connections:
         return connection
 
     def talks_too_much(self, address: str) -> bool:
-        """Return whether one from there has said more than a handshake takes before its first word, and shut it.
+        """Return whether one from there has sent more than a handshake takes before its first message, and shut it.
 
-        A peer says in the handshake what it wants to be called: libzmq takes a name as long as a message may be, and
+        A peer gives itself a name in the handshake: libzmq takes a name as long as a message may be, and
         copies it for each message.
         """
         found = [each for each in self._by_descriptor.values() if each.address == address and not each.user]
@@ -133,7 +133,7 @@ class Connections:
             self.shut(each)
         return bool(found)
 
-    def look(self, now: float) -> list[tuple[Connection, str]]:
+    def check(self, now: float) -> list[tuple[Connection, str]]:
         """Shut those that go too far, and return them with the reason."""
         number, unread = Counter[str](), Counter[str]()
         found = []
@@ -174,13 +174,13 @@ class Connections:
             self.ended(descriptor)
 
     def _too_many(self, newest: Connection) -> tuple[Connection, str] | None:
-        """Of those that have said nothing one gives way: an honest one says who it is soon.
+        """Of those that have sent nothing one gives way: an honest one sends its name soon.
 
-        It is the oldest from the address that has most of them, so that whoever makes many is in the way of few others.
+        It is the oldest from the address that has most of them, so that a peer with many is in the way of few others.
         """
         silent = [each for each in self._by_descriptor.values() if not each.user and not each.shut]
         if len(silent) > _MOST_SILENT:
-            why = f"more than {_MOST_SILENT} connections say nothing"
+            why = f"more than {_MOST_SILENT} connections send nothing"
         elif len(self._by_descriptor) > self._most:
             why = f"there are more than {self._most} connections: see `ulimit -n`"
         else:
@@ -197,7 +197,7 @@ class Connections:
         if connection.trouble:
             return connection.trouble
         if not connection.user and now - connection.since > _FIRST_WORD_S:
-            return f"it said nothing for {_FIRST_WORD_S:.0f} s"
+            return f"it sent nothing for {_FIRST_WORD_S:.0f} s"
         if connection.user and number > _MOST_OF_A_KEY:
             return f"its key has more than {_MOST_OF_A_KEY} connections"
         if connection.unread > self._most_unread:
@@ -205,17 +205,17 @@ class Connections:
         return ""
 
     def _unread(self, connection: Connection, now: float) -> int:
-        """Return the bytes that are with libzmq, or with the kernel; a little less, as heartbeats are not told of."""
+        """Return the bytes that are with libzmq, or with the kernel; a little less, as heartbeats are not counted."""
         return max(0, _received(connection.socket) - connection.taken - int(self._beats_a_s * (now - connection.since)))
 
 
 def _received(connected: socket.socket) -> int:
-    """Return the bytes that came over a connection, 0 where the kernel does not say."""
+    """Return the bytes that came over a connection, 0 where the kernel does not show it."""
     try:
-        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
     except OSError:
         return 0
-    return int(_BYTES_RECEIVED.unpack(told)[0]) if len(told) == _BYTES_RECEIVED.size else 0
+    return int(_BYTES_RECEIVED.unpack(info)[0]) if len(info) == _BYTES_RECEIVED.size else 0
 
 
 def _on_the_wire(size: int) -> int:

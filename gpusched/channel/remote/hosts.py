@@ -1,4 +1,4 @@
-"""The hosts that joined: which key each name belongs to, what they are told, and how they are told of.
+"""The hosts that joined: which key each name belongs to, the answers that they get, and joined.json.
 
 Bookkeeping of the learner's side. A host's name is the last part of its actors' names: `actor.3@lab2`. A learner that
 is started again finds the names and their keys where it wrote them, in `joined.json`.
@@ -29,9 +29,9 @@ _LONGEST_NAME: Final = 32
 
 
 class _Host(msgspec.Struct, kw_only=True):
-    """One of them, also as it is told of. `key` is the public one, "" without; `number`: which of all joinings it was.
+    """One of them, in joined.json too. `key` is the public one, "" without; `number`: which of all joinings it was.
 
-    `batches` and `bytes`: what its actors sent. `nonce` tells the joining of this host from others that ask.
+    `batches` and `bytes`: what its actors sent. `nonce` distinguishes the joining of this host from others that ask.
     """
 
     host: str
@@ -46,9 +46,9 @@ class _Host(msgspec.Struct, kw_only=True):
 
 
 class Hosts:
-    """All of one learner. `run_dir` None: nobody can be invited, and nothing is written.
+    """All of one learner. `run_dir` None: no host can be invited, and nothing is written.
 
-    `keyless`: the learner listens without keys, so that names on other hosts belong to nobody. `has_nodes`: so do nodes
+    `keyless`: the learner listens without keys, so that names on other hosts belong to no key. `has_nodes`: so do nodes
     of its own launch, whose actors have names like those on its own.
     """
 
@@ -75,7 +75,7 @@ class Hosts:
         if self._invitation is None and self._run_dir is not None:
             self._invitation = read_invitation(self._run_dir)
         if self._invitation is None:
-            return Refused("uninvited", "this learner has nothing to tell to a host that joins: it was not launched")
+            return Refused("uninvited", "this learner has no invitation for a host that joins: it was not launched")
         if not user and not self._keyless:
             return Refused("identity", "to join takes a key")
         host = (
@@ -96,7 +96,7 @@ class Hosts:
         if not user and (not where or not self._keyless):
             return Refused("identity", f"{name}: a name on another host takes a key") if where else None
         if not where:
-            return Refused("identity", f"{name}: with a key, a name says on which host: {name}@HOST")
+            return Refused("identity", f"{name}: with a key, a name has its host: {name}@HOST")
         host = self._by_name.get(where) or self._add(where, user, "")
         if host is None:
             return Refused("full", "too many hosts have joined")
@@ -125,8 +125,8 @@ class Hosts:
                 found.batches += actor.batches
                 found.bytes += actor.bytes
         self._note_idle()
-        told = msgspec.json.encode(list(self._by_name.values())) if self._by_name else b""
-        return None if told == self._written else told
+        content = msgspec.json.encode(list(self._by_name.values())) if self._by_name else b""
+        return None if content == self._written else content
 
     def _note_idle(self) -> None:
         now = time.monotonic()
@@ -136,14 +136,14 @@ class Hosts:
             else:
                 self._idle_since.setdefault(name, now)
 
-    def write(self, told: bytes) -> None:
+    def write(self, content: bytes) -> None:
         """Replace joined.json. A run directory that cannot be written costs the news, not the training."""
-        self._written = told
+        self._written = content
         if self._run_dir is None:
             return
         temporary = self._run_dir / f".{JOINED_HOSTS}.{os.getpid()}"
         try:
-            temporary.write_bytes(told)  # not fsynced: after a crash of the host the job is over
+            temporary.write_bytes(content)  # not fsynced: after a crash of the host the job is over
             temporary.replace(self._run_dir / JOINED_HOSTS)
         except OSError as error:
             if not self._complained:
@@ -159,7 +159,7 @@ class Hosts:
         )
 
     def _come_back(self, user: str, join: Join) -> _Host | None:
-        """Return a former joining of the same host and key of which nobody has been here for long."""
+        """Return a former joining of the same host and key of which no actor has been here for long."""
         gone = time.monotonic() - _GONE_S
         for name, since in self._idle_since.items():
             host, number = self._by_name.get(name), name.removeprefix(join.host).removeprefix("-")

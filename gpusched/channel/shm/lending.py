@@ -1,7 +1,7 @@
 """Whose turn it is with a segment: the actor's side lends them with batches, the learner's side gives them back.
 
 A segment belongs to one batch from the moment the actor takes it until the last array on it is freed in the learner. It
-must not know sockets; both classes are called with their loop's lock held, unless they say otherwise.
+must not know sockets; both classes are called with their loop's lock held, unless noted otherwise.
 """
 
 import mmap
@@ -24,7 +24,7 @@ __all__ = ["Owner", "SegmentMap", "SegmentPool"]
 _MOST_SEGMENTS: Final = 16
 _MOST_BYTES: Final = 256 << 20
 """What one actor shares at the most, in all its segments: the learner holds every actor to it."""
-_SPARE: Final = 4  # beside those in flight: one being filled, one in use, and those that are not told of yet
+_SPARE: Final = 4  # beside those in flight: one being filled, one in use, and those that are not reported yet
 
 Owner = tuple[str, str]
 """A process of an actor: name and nonce."""
@@ -73,7 +73,7 @@ class SegmentPool:
         self._free.append(segment)
 
     def free(self, seq: int) -> None:
-        """Note that the learner needs what came with batch `seq` no longer; said twice, it counts once."""
+        """Note that the learner needs what came with batch `seq` no longer; noted twice, it counts once."""
         segment = self._lent.pop(seq, None)
         if segment is not None:
             self._free.append(segment)
@@ -116,7 +116,7 @@ class SegmentMap:
         self._of: dict[Owner, dict[int, _Mapping]] = {}
         self._count = 0
         self._most = max(_MOST_SEGMENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        self._unused: deque[_Mapping] = deque()  # appended to by whoever frees the last array, at any time
+        self._unused: deque[_Mapping] = deque()  # appended to by the thread that frees the last array, at any time
         self._ready: list[tuple[Owner, int]] = []
 
     def take(self, owner: Owner, segment: Segment, seq: int) -> Array:

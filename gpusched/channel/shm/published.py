@@ -16,7 +16,7 @@ __all__ = ["Published"]
 
 
 class Published:
-    """Weights that do not change as long as they are the newest, or an actor looks at them."""
+    """Weights that do not change as long as they are the newest, or an actor uses them."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Published:
         return type(self)(version, self.specs, self.segment, self._frames)
 
     def header(self, ticket: int = 0) -> WeightsHeader:
-        """Return what is said before the frames."""
+        """Return the header before the frames."""
         return WeightsHeader(self.version, self.specs, ticket=ticket)
 
     @functools.cached_property

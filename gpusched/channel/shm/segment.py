@@ -2,7 +2,7 @@
 
 A segment is a memfd. It has no name in any file system, so nothing is left behind however a process ends; a receiver of
 the same user opens it through /proc/PID/fd. Seals forbid to shrink it, so no peer can pull memory from under a mapping;
-what a peer says of a segment is held against what the kernel says before it is mapped. It must not know sockets.
+what a peer claims of a segment is checked with the kernel before it is mapped. It must not know sockets.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ _BLOCK: Final = 512  # the unit of st_blocks
 
 
 def host_token() -> str:
-    """Return what two processes have in common if one can open the other's segments; "" where that cannot be told.
+    """Return what two processes have in common if one can open the other's segments; "" where that is unknown.
 
     Boot, pid namespace and user: the boot's id differs between hosts, and a pid means the same in one namespace only.
     """
@@ -112,9 +112,9 @@ def can_share_weights() -> bool:
 
 
 def map_segment(segment: Segment, *, writable: bool) -> mmap.mmap:
-    """Map a peer's segment. Raises ProtocolError if it cannot be opened, or is not what the peer says that it is.
+    """Map a peer's segment. Raises ProtocolError if it cannot be opened, or is not what the peer claims.
 
-    `writable` False asks for one that nobody but the peer can write.
+    `writable` False asks for one that only the peer can write.
     """
     try:
         descriptor = _open(segment, os.O_RDWR if writable else os.O_RDONLY)

@@ -1,9 +1,9 @@
-"""Memory for weights, one copy for all actors on the host, filled again when nobody looks at what was in it.
+"""Memory for weights, one copy for all actors on the host, filled again when no actor uses what was in it.
 
 Fresh memory for each version would cost more than the copy: the kernel clears it, and every process maps it, faults it
-in and gives it back. So each actor says which versions it has let go, and a segment that all have let go serves again.
-Whatever is not sure is not used again: an actor that left without a word may still look, and what it sees must stay. It
-must not know sockets; both classes are called with their loop's lock held.
+in and gives it back. So each actor reports the versions that it has let go, and a segment that all have let go serves
+again. Whatever is not sure is not used again: an actor that left without a message may still read, and what it sees
+must stay. It must not know sockets; both classes are called with their loop's lock held.
 """
 
 import mmap
@@ -29,33 +29,33 @@ _LARGEST_KEPT: Final = 64 << 20
 
 
 def most_offers(size: int) -> int:
-    """Return how many segments of so many bytes may be offered to one who has answered none of them; one at least.
+    """Return how many segments of `size` bytes may be offered to one who has answered none of them; one at least.
 
-    Both sides go by it: who is offered them answers when half of them have come, or with what he says anyway.
+    Both sides go by it: who is offered them answers when half of them have come, or with what it sends anyway.
     """
     return max(1, min(_MOST_OFFERS, _MOST_OFFERED // size))
 
 
 def _most_kept(size: int) -> int:
-    """Return how many segments of so many bytes either side keeps for the next versions: of large ones none.
+    """Return how many segments of `size` bytes either side keeps for the next versions: of large ones none.
 
-    Fewer than four would never be free in time: the newest, the one before, that all still look at, the one before
-    that, of which the learner hears with the next answer only, and what an actor is late by.
+    Fewer than four would never be free in time: the newest, the one before, that all still use, the one before
+    that, which the learner gets back with the next answer only, and what an actor is late by.
     """
     return max(_FEWEST_KEPT, min(_MOST_KEPT, _LARGEST_KEPT // size)) if size <= _LARGEST_KEPT else 0
 
 
 class WeightsSegmentPool:
-    """The learner's segments of one size, the newest weights among them, and who may look at which."""
+    """The learner's segments of one size, the newest weights among them, and which actor may read which."""
 
     def __init__(self) -> None:
         self._lent: dict[WeightsSegment, set[tuple[Owner, int]]] = {}
         self._newest: WeightsSegment | None = None
 
     def take(self, size: int) -> WeightsSegment | None:
-        """Return one of `size` bytes at which nobody looks; it is the caller's until put(). None if there is none."""
-        for segment, lookers in self._lent.items():
-            if segment.segment.size == size and not lookers and segment is not self._newest:
+        """Return one of `size` bytes that no actor uses; it is the caller's until put(). None if there is none."""
+        for segment, readers in self._lent.items():
+            if segment.segment.size == size and not readers and segment is not self._newest:
                 del self._lent[segment]
                 return segment
         return None
@@ -71,22 +71,22 @@ class WeightsSegmentPool:
             self._lent[segment] = set()
 
     def lend(self, segment: WeightsSegment, version: int, owner: Owner) -> None:
-        """Note that this process is told of the segment, as that of `version`."""
+        """Note that this process is offered the segment, as that of `version`."""
         if segment in self._lent:
             self._lent[segment].add((owner, version))
 
     def give_back(self, owner: Owner, versions: Collection[int]) -> None:
-        """Note that this process looks at these versions no more."""
-        for lookers in self._lent.values():
-            lookers.difference_update((owner, version) for version in versions)
+        """Note that this process uses these versions no more."""
+        for readers in self._lent.values():
+            readers.difference_update((owner, version) for version in versions)
 
     def retire(self, owner: Owner) -> None:
-        """Use nothing again that this process was told of: what it says of it from now on is another matter."""
+        """Use nothing again that this process was offered: what it reports of it from now on does not matter."""
         self._drop({owner})
 
     def retire_all_but(self, owners: Collection[Owner]) -> None:
-        """Use nothing again that others than these were told of."""
-        self._drop({owner for lookers in self._lent.values() for owner, _ in lookers} - set(owners))
+        """Use nothing again that others than these were offered."""
+        self._drop({owner for readers in self._lent.values() for owner, _ in readers} - set(owners))
 
     def clear(self) -> None:
         """Forget all; their memory goes with the last who maps it."""
@@ -94,7 +94,7 @@ class WeightsSegmentPool:
         self._newest = None
 
     def _drop(self, owners: Collection[Owner]) -> None:
-        for segment in [each for each, lookers in self._lent.items() if any(one in owners for one, _ in lookers)]:
+        for segment in [each for each, readers in self._lent.items() if any(one in owners for one, _ in readers)]:
             del self._lent[segment]
 
 
@@ -104,9 +104,9 @@ class Views:
     def __init__(self) -> None:
         self._mapped: dict[Segment, tuple[mmap.mmap, int]] = {}
         self._takes = 0
-        self._looked_at: dict[int, tuple[weakref.ref[Array], int]] = {}
-        self._left: deque[weakref.ref[Array]] = deque()  # appended to by whoever frees the last array, at any time
-        self._untold: list[int] = []
+        self._in_use: dict[int, tuple[weakref.ref[Array], int]] = {}
+        self._left: deque[weakref.ref[Array]] = deque()  # appended to as the last array is freed, in any thread
+        self._released: list[int] = []
         _ALL.add(self)
 
     def take(self, segment: Segment, version: int) -> Array:
@@ -117,32 +117,32 @@ class Views:
         self._mapped[segment] = memory, self._takes
         self._drop_mappings(segment.size)
         block: Array = np.frombuffer(memory, np.uint8)
-        look = weakref.ref(block, self._left.append)
-        self._looked_at[id(look)] = look, version
+        reference = weakref.ref(block, self._left.append)
+        self._in_use[id(reference)] = reference, version
         return block
 
     def let_go(self) -> tuple[int, ...]:
-        """Return versions of which no array is left; the same and more until told() is called."""
-        while self._left and len(self._untold) < MAX_RETURNED:
-            _, version = self._looked_at.pop(id(self._left.popleft()), (None, None))
-            if version is not None and all(version != other for _, other in self._looked_at.values()):
-                self._untold.append(version)
-        return tuple(self._untold)
+        """Return versions of which no array is left; the same and more until acknowledged() is called."""
+        while self._left and len(self._released) < MAX_RETURNED:
+            _, version = self._in_use.pop(id(self._left.popleft()), (None, None))
+            if version is not None and all(version != other for _, other in self._in_use.values()):
+                self._released.append(version)
+        return tuple(self._released)
 
-    def told(self) -> None:
-        """Forget what let_go() returned last: the learner has heard of it."""
-        self._untold.clear()
+    def acknowledged(self) -> None:
+        """Forget what let_go() returned last: the learner has got it."""
+        self._released.clear()
 
     def begin(self, *, same: bool) -> None:
         """Begin with a learner that counts on nothing from before; `same`: its segments may still come."""
         if not same:
             self._mapped.clear()
         self.never_let_go()
-        self._untold.clear()
+        self._released.clear()
 
     def never_let_go(self) -> None:
-        """Let what is looked at now stay as it is for ever."""
-        self._looked_at.clear()
+        """Let what is in use now stay as it is for ever."""
+        self._in_use.clear()
 
     def _drop_mappings(self, size: int) -> None:
         """Forget what will not come again: other sizes, too many, and what did not come for long."""
@@ -156,7 +156,7 @@ _ALL: Final[weakref.WeakSet[Views]] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    """Let the child keep what it inherits: nobody will hear of it when that lets go."""
+    """Let the child keep what it inherits: it cannot report when that lets go."""
     for views in _ALL:
         views.never_let_go()
 
