@@ -30,8 +30,8 @@ demo: $(READY) ## Plan, launch snake and show the status, on whatever this host 
 	@BIN=$(BIN) PROCS=$(PROCS) sh scripts/demo
 
 test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest -q -rs -n $(SIDE) --dist worksteal --ignore tests/clusters
-	@$(BIN)/python -m pytest -q -rs tests/clusters -m "not long"
+	@$(BIN)/python -m pytest -q -rs -n $(SIDE) --dist worksteal --ignore tests/clusters $(PYTEST_OPTIONS)
+	@$(BIN)/python -m pytest -q -rs tests/clusters -m "not long" $(PYTEST_OPTIONS)
 
 test-clusters: $(READY) ## Run all that is tested on real clusters of three nodes, also what takes minutes (root)
 	@$(BIN)/python -m pytest -q tests/clusters -rs

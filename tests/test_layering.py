@@ -11,7 +11,8 @@ LAYERS = [
     {"errors", "units", "times", "settings", "interpreter"},
     {"model"},
     {"linux"},
-    {"contract", "joining"},
+    {"runtime", "joining"},
+    {"environment"},
     {"probe", "planner", "control", "channel", "frameworks"},
     {"leases"},
     {"execution"},
@@ -24,7 +25,7 @@ LAYERS = [
     {"template"},
 ]
 WITHIN_BOTTOM = {("units", "errors"), ("times", "errors"), ("settings", "errors"), ("settings", "units")}
-FOR_WORKLOADS = {"contract", "channel", "frameworks"}
+FOR_WORKLOADS = {"runtime", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
 LIGHT_ROOMS = {
     "errors",
@@ -34,7 +35,8 @@ LIGHT_ROOMS = {
     "settings",
     "model",
     "linux",
-    "contract",
+    "runtime",
+    "environment",
     "joining",
     "probe",
     "planner",

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from bench.fresh import ROOT
 from bench.peers.ready import SOCKET
-from gpusched.contract import child_environment, resource_environment, xla_fraction_variable
+from gpusched.environment import child_environment, resource_environment, xla_fraction_variable
 from gpusched.execution.spec import Start
 from gpusched.linux.processes import become_subreaper
 from gpusched.model.plan import Replica, ReplicaSpec

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self, overload
 
 import zmq
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel.actor_protocol import Outgoing, Outside, Question, Speaker
 from gpusched.channel.actor_thread import ActorThread
 from gpusched.channel.endpoint import check_endpoint
@@ -253,7 +253,7 @@ class _Identity(NamedTuple):
 
 def _identity() -> _Identity:
     try:
-        replica = contract.replica()
+        replica = runtime.current_replica()
     except NotLaunched:
         return _Identity(f"actor-{os.getpid()}", 0, "", None, 0)
     patience = (replica.patience_s or _PATIENCE_S) if replica.elsewhere else None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel.fetching import Fetching
 from gpusched.channel.framing import split, unpack_arrays
 from gpusched.channel.messages import (
@@ -76,7 +76,7 @@ class Question(msgspec.Struct, eq=False, weakref=True):
 
 
 class Speaker(NamedTuple):
-    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see contract."""
+    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see runtime.py."""
 
     name: str
     attempt: int = 0
@@ -84,7 +84,7 @@ class Speaker(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see contract.
+    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see runtime.py.
 
     `first_s`: the same until the learner's first message, as a learner may have much to import.
     """
@@ -333,7 +333,7 @@ class ActorProtocol:
             self.in_flight[outgoing.seq] = outgoing
             if not self._ready:
                 self._ready = True
-                contract.report_ready()
+                runtime.report_ready()
 
     def _send(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
         done = self._link.send([encode_header(message), *(frames or ())])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorProtocol, Outgoing, Outside, Question, Speaker
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shm.segment import SMALLEST, ReusableSegment
@@ -120,9 +120,9 @@ class ActorThread(ActorProtocol):
             with self.changed:
                 self.lent.close()
             if isinstance(self.gone, LearnerGone):
-                contract.tell_learner_gone(lost=not self.over)
+                runtime.report_learner_gone(lost=not self.over)
             elif self.refused:
-                contract.tell_learner_gone(lost=True, refuses=True)
+                runtime.report_learner_gone(lost=True, refuses=True)
 
     def _guarded_turn(self) -> None:
         try:

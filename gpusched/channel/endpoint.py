@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from gpusched.contract import LONGEST_SOCKET_PATH
+from gpusched.environment import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.joining.keys import ServerKey, read_server_key
 from gpusched.linux.files import make_private

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import zmq
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel.endpoint import Claim, Where, where_to_bind
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_thread import LearnerThread
@@ -30,10 +30,10 @@ __all__ = ["Learner", "launched_replica"]
 _THREAD_ENDS_S: Final = 5.0
 
 
-def launched_replica(side: str) -> contract.ReplicaIdentity:
+def launched_replica(side: str) -> runtime.ReplicaIdentity:
     """Return who this process is in its launch. Raises NotLaunched, with what to do, outside a launch."""
     try:
-        return contract.replica()
+        return runtime.current_replica()
     except NotLaunched as error:
         raise NotLaunched(
             error.message,
@@ -135,7 +135,7 @@ class Learner:
         version = self._loop.publish(Published.of(specs, arrays, self._loop.shared(specs, arrays)))
         if not self._ready:
             self._ready = True
-            contract.report_ready()
+            runtime.report_ready()
         return version
 
     def get(self, timeout: float | None = None) -> Batch | None:

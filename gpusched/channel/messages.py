@@ -104,8 +104,8 @@ WIDEST_SEGMENT: Final = Segment(1 << 31, 1 << 31, MAX_NUMBER, MAX_NUMBER)
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """An actor's first message on a connection. `learner`: whose weights it holds, `version`: which; "" and 0 for none.
 
-    `nonce` distinguishes processes of the same name; `number` counts hellos, and Welcome repeats it. `host`: a
-    token of where it runs, "" if it shares no memory. `incarnation`: of its node's actors, see contract.
+        `nonce` distinguishes processes of the same name; `number` counts hellos, and Welcome repeats it. `host`: a
+    token of where it runs, "" if it shares no memory. `incarnation`: of its node's actors, see runtime.py.
     """
 
     protocol: int

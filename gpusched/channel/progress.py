@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.errors import NotLaunched
 
 __all__ = ["Progress"]
@@ -42,7 +42,7 @@ class Progress:
         self._run_dir = run_dir
         if run_dir is None:
             try:
-                self._run_dir = contract.replica().run_dir
+                self._run_dir = runtime.current_replica().run_dir
             except NotLaunched:
                 self._run_dir = None
 

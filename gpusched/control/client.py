@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import gpusched
-from gpusched.contract import outside_environment
 from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
+from gpusched.environment import outside_environment
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
 from gpusched.linux.files import make_private, require_descriptors

@@ -10,7 +10,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from gpusched.contract import LONGEST_SOCKET_PATH
+from gpusched.environment import LONGEST_SOCKET_PATH
 from gpusched.errors import HostFault, UsageError
 from gpusched.linux.file_locks import held
 from gpusched.linux.files import make_private

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from gpusched.contract import HOOK_DIRECTORY
 from gpusched.doctor.facts import DeviceFacts, Finding, SoftwareFacts, error, ok, warning
+from gpusched.environment import HOOK_DIRECTORY
 
 __all__ = [
     "check_hook",

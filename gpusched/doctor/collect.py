@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import gpusched
-from gpusched.contract import users_visible_devices
 from gpusched.doctor.collect_host import host_facts, place_facts
 from gpusched.doctor.facts import DaemonFacts, DeviceFacts, Facts, SoftwareFacts
+from gpusched.environment import users_visible_devices
 from gpusched.errors import GpuschedError, NoDaemon
 from gpusched.probe.reading import Reading
 from gpusched.settings import Settings, load_settings
@@ -240,7 +240,7 @@ def _hook(environ: Mapping[str, str]) -> str:
     import subprocess
     import sys
 
-    from gpusched.contract import child_environment
+    from gpusched.environment import child_environment
 
     ended = subprocess.run(
         [sys.executable, "-c", _ASK_FOR_HOOK],

@@ -31,7 +31,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import READY_DIRECTORY, ready_name
 from gpusched.errors import HostFault
 from gpusched.execution.hosts import with_joined, with_network
 from gpusched.execution.nodes import merge_node_status
@@ -49,6 +48,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from gpusched.runtime import READY_DIRECTORY, ready_name
 
 __all__ = [
     "JobDirectory",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpusched import contract
+from gpusched.environment import LONGEST_SOCKET_PATH, identity_environment
 from gpusched.errors import UsageError
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import addresses, learner_role
@@ -90,7 +90,7 @@ def job_socket(settings: Settings, directory: Path) -> Path:
 
 def require_short_socket(workload: Workload, settings: Settings) -> None:
     """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
-    longest = contract.LONGEST_SOCKET_PATH
+    longest = LONGEST_SOCKET_PATH
     if len(os.fsencode(job_socket(settings, settings.state_dir / f"{workload.name}-99999"))) > longest:
         raise UsageError(
             f"{settings.runtime_dir}: sockets in this directory would have paths of over {longest} bytes",
@@ -111,7 +111,7 @@ def _identities(
     learner = learner_role(workload) if isinstance(network, Listening) else ""
 
     def identity(replica: Replica) -> dict[str, str]:
-        return settings.environment() | contract.identity_environment(
+        return settings.environment() | identity_environment(
             replica,
             job=whole.job,
             role_count=whole.counts[replica.role],

@@ -5,7 +5,7 @@ from typing import Final, Required, TypedDict
 
 import msgspec
 
-from gpusched.contract import JOINED_HOSTS
+from gpusched.environment import JOINED_HOSTS
 from gpusched.errors import UsageError
 from gpusched.joining.keys import SERVER
 from gpusched.linux.files import remove_tree
@@ -40,7 +40,7 @@ _MOST_JOINED: Final = 4 << 20
 
 
 class Addresses(TypedDict, total=False):
-    """Where the others of a replica are, as arguments of contract.identity_environment."""
+    """Where the others of a replica are, as arguments of identity_environment."""
 
     endpoint: Required[str]
     keys: str | None

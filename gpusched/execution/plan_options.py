@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpusched import contract
+from gpusched.environment import users_visible_devices, xla_fraction_variable
 from gpusched.errors import NotNow, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import VisibleDevices
@@ -117,7 +117,7 @@ def machine_meant(machine: str | None, settings: Settings) -> str | None:
 
 def visible_here(environ: Mapping[str, str], machine: str | None) -> VisibleDevices | None:
     """Return what a person's CUDA_VISIBLE_DEVICES leaves of this host; None if it is unset, or the host is another."""
-    names = contract.users_visible_devices(environ)
+    names = users_visible_devices(environ)
     if names is None or machine is not None:
         return None
     by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
@@ -137,10 +137,10 @@ def xla_variable() -> str:
     from importlib.util import find_spec
 
     if find_spec("jaxlib") is None:
-        return contract.xla_fraction_variable(None)
+        return xla_fraction_variable(None)
     from importlib.metadata import PackageNotFoundError, version  # takes 30 ms to import
 
     try:
-        return contract.xla_fraction_variable(version("jaxlib"))
+        return xla_fraction_variable(version("jaxlib"))
     except PackageNotFoundError:  # a folder of that name, perhaps
-        return contract.xla_fraction_variable(None)
+        return xla_fraction_variable(None)

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from gpusched import contract
+from gpusched.environment import modules_to_preload, skips_hook
 from gpusched.errors import HostFault, NoProgram, NotExecutable
 from gpusched.execution.active_python import active_python
 from gpusched.model.plan import Plan
@@ -29,7 +29,7 @@ def require_modules(workload: Workload) -> None:
     active = active_python(os.environ)
     if active is not None and any(active in role.command for role in workload.roles):
         return
-    for wanted in contract.modules_to_preload(workload.preload, os.environ):
+    for wanted in modules_to_preload(workload.preload, os.environ):
         if not _is_installed(wanted):
             hint = f"install what provides the module {wanted}"
             if wanted == "tensorflow":
@@ -79,7 +79,7 @@ def _without_hook(plan: Plan, workload: Workload) -> list[str]:
         f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
         "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
         for role in workload.roles
-        if plan.devices and role.count and (role.memory or role.devices) and contract.skips_hook(role.command)
+        if plan.devices and role.count and (role.memory or role.devices) and skips_hook(role.command)
     ]
 
 

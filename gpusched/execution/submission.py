@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.contract import outside_environment
+from gpusched.environment import outside_environment
 from gpusched.errors import HostFault
 from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable

@@ -6,7 +6,7 @@ Sources: the Compose specification (github.com/compose-spec/compose-spec, 05-ser
 import math
 from typing import Final
 
-from gpusched import contract
+from gpusched.environment import identity_environment
 from gpusched.execution.hosts import learner_role
 from gpusched.export.manifest import (
     RUN_DIR,
@@ -33,7 +33,7 @@ def compose(what: Exported) -> Manifests:
     counts = role_counts(what.plan)
 
     def identity(replica: Replica) -> dict[str, str]:
-        return contract.identity_environment(
+        return identity_environment(
             replica,
             job=what.name,
             role_count=counts[replica.role],

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from gpusched import contract
+from gpusched.environment import identity_environment
 from gpusched.errors import UsageError
 from gpusched.execution.hosts import FIRST_KEY, learner_role
 from gpusched.export.manifest import (
@@ -84,7 +84,7 @@ def _groups(what: Exported, share: ShareResource, learner: str) -> list[_Group]:
 
     def identity(replica: Replica) -> dict[str, str]:
         listens = replica.role == learner
-        return contract.identity_environment(
+        return identity_environment(
             replica,
             job=what.name,
             role_count=counts[replica.role],

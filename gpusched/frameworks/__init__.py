@@ -3,7 +3,7 @@
 CuPy needs nothing here: it reads CUPY_GPU_MEMORY_LIMIT when it is imported, and only a script that calls set_limit() on
 its memory pool itself goes past it.
 
-It reads the environment that gpusched.contract writes and changes the frameworks that the process has loaded. It never
+It reads the environment of a replica (environment.py) and changes the frameworks that the process has loaded. It never
 imports a framework and never starts CUDA before the script does. Scripts that know nothing of gpusched get all of it by
 the import hook in `hook/`; a script that wants to be sure, or that runs under `python -I`, calls limit_memory().
 """

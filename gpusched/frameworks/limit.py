@@ -2,7 +2,7 @@
 
 Nothing in gpusched.frameworks imports a third-party package, not even what gpusched itself needs: a replica may be run
 by an interpreter of another virtual environment, which has neither gpusched nor msgspec. That is why the two variables
-of the limit are read here as well as in gpusched.contract, whose values are msgspec.Structs; a test holds the two
+of the limit are read here as well as in gpusched.environment, whose values are msgspec.Structs; a test holds the two
 together. For the same reason the annotations are not evaluated: that interpreter may be older than this project's.
 """
 

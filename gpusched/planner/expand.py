@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gpusched import contract
+from gpusched.environment import resource_environment
 from gpusched.model.plan import Plan, Replica, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.units import FRACTION_ONE
@@ -24,15 +24,15 @@ def replica_specs(
 ) -> tuple[ReplicaSpec, ...]:
     """Return one spec per replica of `plan`: its role's command with `{python}` filled in, and its environment.
 
-    `identity` gives what only the launched job knows (see contract.identity_environment); `env` is a difference to the
-    environment that the processes are started in. `xla_variable`: see contract.xla_fraction_variable.
+    `identity` gives what only the launched job knows (see identity_environment); `env` is a difference to the
+    environment that the processes are started in. `xla_variable`: see xla_fraction_variable.
     """
     argv = {role.name: tuple(filled_in(word, python) for word in role.command) for role in workload.roles}
     return tuple(
         ReplicaSpec(
             replica=replica,
             argv=argv[replica.role],
-            env=contract.resource_environment(replica, xla_variable) | dict(identity(replica)),
+            env=resource_environment(replica, xla_variable) | dict(identity(replica)),
             cwd=cwd,
         )
         for replica in plan.replicas
@@ -89,6 +89,6 @@ def _replica(replica: Replica, xla_variable: str) -> dict[str, object]:
         "share_mib": replica.share_mib,
         "fraction": replica.fraction / FRACTION_ONE,
         "cpus": list(replica.cpus),
-        "env": contract.resource_environment(replica, xla_variable),
+        "env": resource_environment(replica, xla_variable),
         **({"further": further} if further else {}),
     }

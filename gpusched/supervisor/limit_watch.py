@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpusched.contract import HOOK_DIRECTORY, skips_hook
+from gpusched.environment import HOOK_DIRECTORY, skips_hook
 from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
 from gpusched.linux.processes import below

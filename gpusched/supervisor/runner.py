@@ -11,14 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import (
-    LEARNER_LOST,
-    LEARNER_OVER,
-    LEARNER_REFUSES,
-    attempt_environment,
-    child_environment,
-    ready_name,
-)
+from gpusched.environment import attempt_environment, child_environment
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import remove_keys_of_start
 from gpusched.execution.learner_socket import remove_own_socket
@@ -31,6 +24,7 @@ from gpusched.linux.oom import OomKills, memory_that_ran_out
 from gpusched.linux.processes import kill_descendants
 from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
+from gpusched.runtime import LEARNER_LOST, LEARNER_OVER, LEARNER_REFUSES, ready_name
 from gpusched.supervisor.events import (
     Ended,
     Event,

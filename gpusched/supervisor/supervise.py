@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpusched.contract import modules_to_preload
+from gpusched.environment import modules_to_preload
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.relatives import outliving

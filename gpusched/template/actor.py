@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, ChannelError, LearnerGone
 from gpusched.template.settings import Settings
 
@@ -35,7 +35,7 @@ class Bandit:
 
 def main() -> None:
     """Play until the learner ends the job."""
-    me, settings = contract.replica(), contract.settings(Settings)
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
     bandit = Bandit(settings.arms, np.random.default_rng([me.rank, me.attempt]))
     with Actor() as channel:
         while True:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import ChannelError, Learner, Progress
 from gpusched.template.settings import Settings
 
@@ -63,7 +63,7 @@ class Model:
 
 def main() -> None:
     """Learn until the model has had its updates, or somebody stops the job."""
-    me, settings = contract.replica(), contract.settings(Settings)
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
     model, saved = Model(settings.arms), me.run_dir / "weights.npz"
     if saved.exists():
         model.load(saved)

@@ -1,6 +1,6 @@
 """The options of the workload: `gpusched launch` makes a command-line option of each field, and checks it.
 
-Learner and actors read them with `contract.settings(Settings)`.
+Learner and actors read them with `runtime.settings(Settings)`.
 """
 
 from typing import Annotated

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import child_environment, threads
+from gpusched.environment import child_environment, threads
 from gpusched.execution.spec import Start
 from gpusched.linux.attributes import cpus_of_replica
 from gpusched.linux.processes import die_with, halted

@@ -26,10 +26,10 @@ import msgspec
 import numpy as np
 import zmq
 
-from gpusched import contract
 from gpusched.channel import Actor, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES
 from gpusched.channel.messages import PROTOCOL
+from gpusched.environment import identity_environment
 from gpusched.joining.invitation import Invitation, write_invitation
 from gpusched.joining.keys import make_server_key, new_key, read_join_key, secure_client
 from gpusched.model.plan import Replica
@@ -370,7 +370,7 @@ def _besiege(
 def _environment(home: Path) -> dict[str, str]:
     """Return what makes the learner the one of a job that listens."""
     replica = Replica(name="learner.0", role="learner", rank=0)
-    return os.environ | contract.identity_environment(
+    return os.environ | identity_environment(
         replica,
         job="fuzz",
         role_count=1,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, Learner, LearnerGone
-from gpusched.contract import READY_DIRECTORY, ready_name
+from gpusched.runtime import READY_DIRECTORY, ready_name
 from tests.channel.conftest import Launch
 from tests.patience import PATIENCE_S
 

@@ -8,8 +8,8 @@ import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Leaving, Refused, Welcome, WhoAreYou, encode_header
-from gpusched.contract import LEARNER_LOST
 from gpusched.joining.keys import read_join_key
+from gpusched.runtime import LEARNER_LOST
 from tests.channel.conftest import ANYWHERE, Launch, MakeDealer, Router, WaitUntil, network
 from tests.patience import PATIENCE_S
 

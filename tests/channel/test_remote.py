@@ -11,7 +11,6 @@ import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.messages import BatchHeader, Welcome, encode_header
-from gpusched.contract import LEARNER_LOST
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining.invitation import (
     PROTOCOL,
@@ -23,6 +22,7 @@ from gpusched.joining.invitation import (
     write_invitation,
 )
 from gpusched.joining.keys import make_server_key, new_key, read_join_key, revoke
+from gpusched.runtime import LEARNER_LOST
 from tests.channel.conftest import ANYWHERE, Dealer, Launch, MakeDealer, Relay, Router, WaitUntil, network
 from tests.patience import PATIENCE_S
 

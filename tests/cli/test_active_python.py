@@ -62,7 +62,7 @@ def test_what_cannot_be_forked_is_executed_and_said(command: Command, active: Pa
     assert not (command.state / "jobs" / "mine-1" / "logs" / "zygote.log").exists()
 
 
-@pytest.mark.parametrize(("module", "install"), [("torch_of_mine", "it"), ("gpusched.contract", "gpusched")])
+@pytest.mark.parametrize(("module", "install"), [("torch_of_mine", "it"), ("gpusched.environment", "gpusched")])
 def test_a_missing_module_is_told_with_the_interpreter(
     module: str, install: str, command: Command, active: Path
 ) -> None:

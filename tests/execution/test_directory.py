@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.contract import report_ready
 from gpusched.errors import HostFault
 from gpusched.execution import directory as jobs_directory
 from gpusched.execution.directory import (
@@ -25,6 +24,7 @@ from gpusched.execution.directory import (
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import boot_id, start_time
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
+from gpusched.runtime import report_ready
 from tests.patience import PATIENCE_S
 from tests.supervisor.specs import job, replica
 

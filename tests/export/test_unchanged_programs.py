@@ -23,9 +23,9 @@ ACTORS = 3
 LEARNER = """
 import json
 import numpy as np
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Learner
-me, heard = contract.replica(), {}
+me, heard = runtime.current_replica(), {}
 with Learner() as learner:
     (me.run_dir / "endpoint").write_text(learner.listening or learner.endpoint)
     learner.publish({"w": np.zeros(1, np.float32)})
@@ -36,9 +36,9 @@ with Learner() as learner:
 """
 ACTOR = """
 import numpy as np
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, LearnerGone
-me, version = contract.replica(), 0
+me, version = runtime.current_replica(), 0
 try:
     with Actor() as actor:
         actor.weights()

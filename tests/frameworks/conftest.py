@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpusched import contract
+from gpusched.environment import child_environment, resource_environment, xla_fraction_variable
 from gpusched.model.plan import Replica
 from tests.patience import PATIENCE_S
 
@@ -42,9 +42,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     record = tmp_path / "record.jsonl"
     record.touch()
-    layer = contract.resource_environment(REPLICA, contract.xla_fraction_variable(None))
+    layer = resource_environment(REPLICA, xla_fraction_variable(None))
     extra = {"RECORD": str(record), "PYTHONPATH": str(HERE / "recording"), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return contract.child_environment(base, layer, extra)
+    return child_environment(base, layer, extra)
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpusched import contract
+from gpusched.environment import HOOK_DIRECTORY, child_environment
 from tests.frameworks.conftest import HERE, RunScript
 
 FINDERS = "import sys; print([type(finder).__name__ for finder in sys.meta_path].count('LimitingFinder'))"
 
 
 def on_the_path(environment: dict[str, str], directory: Path) -> dict[str, str]:
-    return contract.child_environment({**environment, "PYTHONPATH": str(directory)})
+    return child_environment({**environment, "PYTHONPATH": str(directory)})
 
 
 def limited(environment: dict[str, str], directory: Path) -> dict[str, str]:
@@ -28,7 +28,7 @@ def test_a_script_sees_the_path_and_the_modules_that_it_would_have_without_gpusc
 ) -> None:
     code = "import sys; print(sys.path, sorted(name for name in sys.modules if name.split('.')[0] == 'gpusched'))"
     bare = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
-    with_hook = run_script("-c", code, env=bare | {"PYTHONPATH": str(contract.HOOK_DIRECTORY)})
+    with_hook = run_script("-c", code, env=bare | {"PYTHONPATH": str(HOOK_DIRECTORY)})
     assert with_hook.out == run_script("-c", code, env=bare).out
     assert with_hook.err == ""
 
@@ -162,7 +162,7 @@ def test_the_hook_loads_nothing_that_python_has_not_loaded_by_itself() -> None:
     """What it adds to the start of every interpreter: two modules, and no module of the standard library."""
     code = "import sys; print('\\n'.join(sorted(sys.modules)))"
     without = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={})
-    env = {"PYTHONPATH": str(contract.HOOK_DIRECTORY)}
+    env = {"PYTHONPATH": str(HOOK_DIRECTORY)}
     with_hook = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert set(with_hook.stdout.split()) - set(without.stdout.split()) <= {
         "gpusched_import_hook",

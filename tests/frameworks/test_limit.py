@@ -1,4 +1,4 @@
-"""Reading this process's limit: what gpusched.contract writes is what the frameworks are limited to."""
+"""Reading this process's limit: what gpusched.environment writes is what the frameworks are limited to."""
 
 import sys
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched import contract
+from gpusched import runtime
+from gpusched.environment import resource_environment, xla_fraction_variable
 from gpusched.errors import UsageError
 from gpusched.frameworks import limit_memory
 from gpusched.frameworks.hook.gpusched_import_hook import LimitingFinder, install
@@ -17,14 +18,14 @@ from gpusched.model.plan import Replica
 @given(mib=st.integers(1, 1 << 20), fraction=st.integers(1, 10_000))
 def test_the_limit_that_the_contract_writes_is_the_one_that_is_read_here_and_there(mib: int, fraction: int) -> None:
     replica = Replica(name="a.0", role="a", rank=0, device_uuid="GPU-0", limit_mib=mib, fraction=fraction)
-    env = contract.resource_environment(replica, contract.xla_fraction_variable(None))
+    env = resource_environment(replica, xla_fraction_variable(None))
     assert read_limit(env) == Limit(mib, fraction)
-    assert contract.memory_limit(env) == (mib, fraction)
+    assert runtime.memory_limit(env) == (mib, fraction)
 
 
 def test_a_process_without_a_device_or_outside_a_launch_has_no_limit() -> None:
     assert read_limit({}) is None
-    assert read_limit(contract.resource_environment(Replica(name="a.0", role="a", rank=0), "X")) is None
+    assert read_limit(resource_environment(Replica(name="a.0", role="a", rank=0), "X")) is None
 
 
 def test_a_fraction_that_was_rounded_down_to_nothing_never_means_everything() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpusched import contract
+from gpusched.environment import child_environment, resource_environment, xla_fraction_variable
 from gpusched.model.plan import Replica
 from gpusched.units import fraction_of, portion
 from tests.gpu.conftest import RealDevice, used_mib
@@ -37,10 +37,10 @@ class Filling:
             limit_mib=LIMIT_MIB,
             fraction=fraction_of(LIMIT_MIB, device.total_mib),
         )
-        layer = contract.resource_environment(replica, contract.xla_fraction_variable(None))
+        layer = resource_environment(replica, xla_fraction_variable(None))
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "scripts" / f"fill_{framework}.py")],
-            env=contract.child_environment(os.environ, layer),
+            env=child_environment(os.environ, layer),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

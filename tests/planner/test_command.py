@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched import contract
+from gpusched.environment import resource_environment
 from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, DeviceProcess, Inventory
@@ -109,7 +109,7 @@ def test_whole_devices_are_seen_by_the_command_and_planned_to_the_last_mib() -> 
     assert list(found.counts) == [1, 1, 0]
     assert [device.replicas for device in found.devices] == [("command.0",), ("command.0",), ()]
     assert [device.planned_mib for device in found.devices] == [100, 100, 0]
-    environment = contract.resource_environment(found.replicas[0], "XLA_CLIENT_MEM_FRACTION")
+    environment = resource_environment(found.replicas[0], "XLA_CLIENT_MEM_FRACTION")
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert sum(one.share_mib for one in leases_of_plan(found, "run-1")) == 200
 
@@ -124,7 +124,7 @@ def test_processes_that_keep_to_their_part_of_the_limit_fit_the_share_with_their
     found = planned(replace(need, processes=3), host(100))
 
     (replica,) = found.replicas
-    environment = contract.resource_environment(replica, "XLA_CLIENT_MEM_FRACTION")
+    environment = resource_environment(replica, "XLA_CLIENT_MEM_FRACTION")
     assert (int(environment["GPUSCHED_MEMORY_LIMIT_MIB"]), replica.share_mib) == (limit, share)
     assert 3 * (limit + EXACT.context_mib) <= replica.share_mib < 3 * (limit + 1 + EXACT.context_mib)
     assert 3 * round(float(environment["GPUSCHED_MEMORY_FRACTION"]) * 10_000) <= replica.limit_mib * 100

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched import contract
+from gpusched.environment import resource_environment
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, DeviceProcess, Inventory
@@ -66,7 +66,7 @@ def test_a_whole_device_is_all_that_can_be_planned_on_it_less_the_context() -> N
 
 def test_cuda_is_told_of_every_device_and_each_is_leased_as_a_whole() -> None:
     found = planned(wanting(2), host(100, 100, 100))
-    env = contract.resource_environment(found.replicas[0], "XLA_CLIENT_MEM_FRACTION")
+    env = resource_environment(found.replicas[0], "XLA_CLIENT_MEM_FRACTION")
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert env["GPUSCHED_MEMORY_LIMIT_MIB"] == "99"
     assert [(one.device_uuid, one.share_mib, one.whole) for one in leases_of_plan(found, "towers-1")] == [

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor
-from gpusched.contract import identity_environment, ready_name
+from gpusched.environment import identity_environment
 from gpusched.execution.hosts import addresses, key_directory
 from gpusched.execution.network import prepare_network
 from gpusched.execution.start import start
@@ -22,6 +22,7 @@ from gpusched.joining.keys import make_server_key, new_key
 from gpusched.model.job import Listening, Network, NodeActors
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
+from gpusched.runtime import ready_name
 from tests.patience import PATIENCE_S
 from tests.supervisor.host import Host, Job, wait_until
 from tests.supervisor.specs import CHILDREN, python, replica

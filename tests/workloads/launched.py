@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpusched.contract import READY_DIRECTORY, ready_name
+from gpusched.runtime import READY_DIRECTORY, ready_name
 from tests.cli.command import Command
 
 __all__ = ["Launched", "Launches"]

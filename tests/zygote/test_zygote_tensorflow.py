@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpusched.contract import resource_environment
+from gpusched.environment import resource_environment
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.status import JobState
 from tests.patience import PATIENCE_S

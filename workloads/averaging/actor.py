@@ -2,7 +2,7 @@
 
 import sys
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, ChannelError, LearnerGone
 from gpusched.frameworks import limit_memory
 from workloads.averaging.settings import Settings
@@ -16,7 +16,7 @@ __all__ = ["main"]
 def main() -> None:
     """Contribute to round after round until the learner says that the job is over."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
     except ChannelError as error:
         sys.exit(str(error))
     if me.joined:

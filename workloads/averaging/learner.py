@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Batch, ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.averaging.record import Counts, Record
@@ -109,7 +109,7 @@ class Averaging:
 def main() -> None:
     """Average until the last round is over or SIGTERM comes; leave weights and curve."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
         limit_memory()
         averaging = Averaging(settings, me.run_dir)
     except (ChannelError, UnusableWeights) as error:

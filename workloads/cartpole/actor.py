@@ -5,7 +5,7 @@ With the scheme `central` it plays in NumPy, and uses no framework.
 
 import sys
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, ChannelError, LearnerGone
 from workloads.cartpole.explorer import Explorer, curiosities
 from workloads.cartpole.games import Games
@@ -20,7 +20,7 @@ __all__ = ["main"]
 def main() -> None:
     """Play until the learner says that the job is over."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
     except ChannelError as error:
         sys.exit(str(error))
     if me.joined and settings.scheme == "average":
@@ -37,7 +37,7 @@ def main() -> None:
         sys.exit(str(error))
 
 
-def explore(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) -> None:
+def explore(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
     """Play with the learner's newest weights, and send what was played, for ever. Raises LearnerGone."""
     random = chance_of("actor", settings.seed, me.rank, me.attempt)
     epsilons = curiosities(settings.epsilon, settings.games, me.rank, me.role_count)
@@ -48,7 +48,7 @@ def explore(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) ->
         channel.send(played.arrays(), version=weights.version, meta=_told(explorer.score))
 
 
-def contribute(channel: Actor, settings: Settings, me: contract.ReplicaIdentity) -> None:
+def contribute(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
     """Contribute for ever, once for each version of the weights. Raises LearnerGone when the job is over.
 
     The round comes with the weights: versions are raised when a learner is restarted, rounds are not.

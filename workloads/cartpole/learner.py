@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Batch, ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.cartpole.memory import Memory, transitions_from
@@ -33,7 +33,7 @@ _PATIENCE_S: Final = 5.0
 def main() -> None:
     """Learn until it is solved, a limit is reached or SIGTERM comes; leave weights, curve and evaluation."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
         limit_memory()
         run = Run(settings, me.run_dir)
     except (ChannelError, UnusableWeights) as error:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import ChannelError
 from gpusched.frameworks import limit_memory
 from workloads.common import digits, mnist
@@ -96,7 +96,7 @@ class Training:
 def main() -> None:
     """Train until the last pass is over or SIGTERM comes; leave weights and curve."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
         limit_memory()
         devices = open_devices(settings)
         training = Training(settings, devices, me.run_dir)
@@ -104,7 +104,7 @@ def main() -> None:
     except (ChannelError, UnusableWeights, ValueError) as error:
         sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
-    contract.report_ready()
+    runtime.report_ready()
     try:
         while not training.done:
             training.step()

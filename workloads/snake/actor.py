@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
 from workloads.common.chance import chance_of
 from workloads.snake.performer import play_genomes
@@ -30,7 +30,7 @@ __all__ = ["main"]
 def main() -> None:
     """Play until the learner says that the job is over."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
     except ChannelError as error:
         sys.exit(str(error))
     random = chance_of("actor", settings.seed, me.rank, me.attempt)

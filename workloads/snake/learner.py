@@ -16,7 +16,7 @@ from typing import Any, Final
 import keras
 from numpy.typing import NDArray
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.common.chance import chance_of
@@ -44,7 +44,7 @@ Unpack = Callable[[Mapping[str, NDArray[Any]]], Experience]
 def main() -> None:
     """Learn until a limit of the settings is reached or SIGTERM comes; leave weights and pictures."""
     try:
-        me, settings = contract.replica(), contract.settings(Settings)
+        me, settings = runtime.current_replica(), runtime.settings(Settings)
         limit_memory()
         training = Training(settings, me.run_dir, me.attempt)
     except (ChannelError, UnusableWeights) as error:
@@ -100,12 +100,12 @@ def run(training: Training, source: Sent | Central | Breeding) -> None:
 def source_of(training: Training, channel: Learner, settings: Settings, attempt: int) -> Sent | Central | Breeding:
     """Return where what is learnt from comes from."""
     if isinstance(training.algorithm, Genetic):
-        contract.report_ready()
+        runtime.report_ready()
         return Breeding(channel, training.algorithm)
     if settings.inference == "actor":
         return Sent(channel, training.model, rollout_from if settings.algo == "a2c" else explored_from)
     random = chance_of("answers", settings.seed, attempt)
-    contract.report_ready()
+    runtime.report_ready()
     return Central(channel, partial(judge, training.model), settings.rollout, random)
 
 

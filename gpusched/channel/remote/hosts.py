@@ -17,7 +17,7 @@ from gpusched.channel.messages import PROTOCOL, Refused
 from gpusched.channel.registry import other_protocol
 from gpusched.channel.transport import log
 from gpusched.channel.values import ActorStatus
-from gpusched.contract import JOINED_HOSTS
+from gpusched.environment import JOINED_HOSTS
 from gpusched.joining.invitation import RANKS_PER_HOST, Invitation, Invited, Join, read_invitation
 
 __all__ = ["Hosts"]

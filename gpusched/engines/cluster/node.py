@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.contract import LEARNER_LOST
 from gpusched.control.place import private_directory
 from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
@@ -38,6 +37,7 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
 from gpusched.probe.host import host_name
+from gpusched.runtime import LEARNER_LOST
 from gpusched.settings import Settings
 
 __all__ = ["asked_of", "main", "workload_of"]

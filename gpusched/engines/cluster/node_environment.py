@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpusched.contract import outside_environment
+from gpusched.environment import outside_environment
 from gpusched.settings import Settings, load_settings, sessionless_runtime_dir
 
 __all__ = ["keep_from_ageing", "settings_of_node", "submitters"]

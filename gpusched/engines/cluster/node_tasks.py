@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.engines.cluster.keyring import order_of
 from gpusched.engines.cluster.node_recorder import NodeRecorder
 from gpusched.errors import GpuschedError, HostFault
@@ -70,7 +70,7 @@ def write_order(path: Path, order: NodeOrder) -> None:
 
 def my_order(environ: Mapping[str, str] | None = None) -> NodeOrder:
     """Return the order for this process's node. Raises NotLaunched, HostFault."""
-    me, settings = contract.replica(environ), contract.settings(StepSettings, environ)
+    me, settings = runtime.current_replica(environ), runtime.settings(StepSettings, environ)
     try:
         order = msgspec.json.decode(Path(settings.order).read_bytes(), type=NodeOrder)
     except (OSError, msgspec.MsgspecError) as error:

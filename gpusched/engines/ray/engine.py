@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.engines.base import Seen
 from gpusched.engines.cluster.keyring import fresh_keys, order_of
 from gpusched.engines.cluster.node_recorder import announce
@@ -162,10 +162,10 @@ def require_answer(address: str) -> None:
 
 def main() -> int:
     """Run the group of this job's settings to its end; see the module."""
-    me = contract.replica()
+    me = runtime.current_replica()
     directory = JobDirectory(me.run_dir)
     try:
-        engine = Ray(directory, contract.settings(ClusterJob), me.attempt)
+        engine = Ray(directory, runtime.settings(ClusterJob), me.attempt)
         engine.submit()
         requests = Requests()  # after Ray has put a handler of its own in its place
         ended = wait_for_engine(engine, requests, telling(directory.path))

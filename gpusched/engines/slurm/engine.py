@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.engines.base import Seen, Stage
 from gpusched.engines.cluster.node_environment import submitters
 from gpusched.engines.cluster.node_recorder import announce
@@ -208,9 +208,9 @@ class Slurm:
 def main() -> int:
     """Run the group of this job's settings to its end; see the module."""
     requests = Requests()
-    directory = JobDirectory(contract.replica().run_dir)
+    directory = JobDirectory(runtime.current_replica().run_dir)
     try:
-        engine = Slurm(directory, contract.settings(ClusterJob), os.environ)
+        engine = Slurm(directory, runtime.settings(ClusterJob), os.environ)
         engine.submit()
         ended = wait_for_engine(engine, requests, telling(directory.path), every_s=_POLL_EVERY_S)
         engine.clear_up()

@@ -9,10 +9,10 @@ import time
 
 import numpy as np
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
 
-me = contract.replica()
+me = runtime.current_replica()
 
 
 def learn() -> None:

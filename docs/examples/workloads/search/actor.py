@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Actor, LearnerGone
 
 
@@ -20,7 +20,7 @@ def lowest(
 
 
 def main() -> None:
-    random = np.random.default_rng(contract.replica().rank)
+    random = np.random.default_rng(runtime.current_replica().rank)
     with Actor() as actor:
         while True:
             now = actor.weights().arrays

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from gpusched import contract
+from gpusched import runtime
 from gpusched.channel import Learner, Progress
 
 ROUNDS = 1000
 
 
 def main() -> None:
-    run_dir, progress = contract.replica().run_dir, Progress()
+    run_dir, progress = runtime.current_replica().run_dir, Progress()
     centre, width = np.full(10, 4.0), np.full(10, 3.0)
     with Learner() as learner:
         learner.publish({"centre": centre, "width": width})

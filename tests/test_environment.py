@@ -11,7 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched import contract
+from gpusched import runtime
+from gpusched.environment import (
+    HOOK_DIRECTORY,
+    attempt_environment,
+    child_environment,
+    identity_environment,
+    modules_to_preload,
+    outside_environment,
+    resource_environment,
+    skips_hook,
+    threads,
+    users_visible_devices,
+    xla_fraction_variable,
+)
 from gpusched.errors import NotLaunched, UsageError
 from gpusched.model.plan import Replica
 
@@ -31,7 +44,7 @@ WITHOUT_DEVICE = Replica(name="actor.7", role="actor", rank=7, threads=2)
 
 def identity(replica: Replica, **changes: Any) -> dict[str, str]:
     given: dict[str, Any] = {"job": "snake-4", "endpoint": "ipc:///run/snake-4.sock", "run_dir": "/jobs/snake-4"}
-    return contract.identity_environment(replica, role_count=32, settings=b"{}", **(given | changes))
+    return identity_environment(replica, role_count=32, settings=b"{}", **(given | changes))
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
@@ -55,15 +68,15 @@ def test_what_is_written_is_what_the_replica_reads(
     (job, role), (rank, count, attempt), (run_dir, endpoint, keys) = name, numbers, paths
     device = {} if limit is None else {"device_uuid": "GPU-0", "limit_mib": limit, "fraction": fraction}
     replica = msgspec.convert({"name": f"{role}.{rank}", "role": role, "rank": rank, **device}, Replica)
-    env = contract.child_environment(
+    env = child_environment(
         {"PATH": "/bin"},
-        contract.resource_environment(replica, contract.xla_fraction_variable(None)),
-        contract.identity_environment(
+        resource_environment(replica, xla_fraction_variable(None)),
+        identity_environment(
             replica, job=job, role_count=count, endpoint=endpoint, run_dir=run_dir, settings=b"{}", keys=keys
         ),
-        contract.attempt_environment(attempt),
+        attempt_environment(attempt),
     )
-    assert contract.replica(env) == contract.ReplicaIdentity(
+    assert runtime.current_replica(env) == runtime.ReplicaIdentity(
         job=job,
         role=role,
         rank=rank,
@@ -79,7 +92,7 @@ def test_what_is_written_is_what_the_replica_reads(
 
 
 def test_a_replica_with_a_device_sees_that_one_and_every_framework_gets_its_limit() -> None:
-    env = contract.resource_environment(LIMITED, "XLA_CLIENT_MEM_FRACTION")
+    env = resource_environment(LIMITED, "XLA_CLIENT_MEM_FRACTION")
     assert env == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "GPU-3",
@@ -95,11 +108,11 @@ def test_a_replica_with_a_device_sees_that_one_and_every_framework_gets_its_limi
 
 
 def test_a_replica_without_a_device_sees_none_and_has_no_limit() -> None:
-    env = contract.resource_environment(WITHOUT_DEVICE, "XLA_CLIENT_MEM_FRACTION")
+    env = resource_environment(WITHOUT_DEVICE, "XLA_CLIENT_MEM_FRACTION")
     assert env["CUDA_VISIBLE_DEVICES"] == ""
     assert env["OMP_NUM_THREADS"] == "2"
     assert not [name for name in env if "MEM" in name]
-    assert contract.memory_limit(env) == (None, None)
+    assert runtime.memory_limit(env) == (None, None)
 
 
 @pytest.mark.parametrize("replica", [LIMITED, WITHOUT_DEVICE])
@@ -107,7 +120,7 @@ def test_a_replica_without_a_device_sees_none_and_has_no_limit() -> None:
 @pytest.mark.parametrize("inherited", [(), XLA[:1], XLA[1:], XLA])
 def test_never_both_names_of_jaxs_fraction(replica: Replica, chosen: str, inherited: tuple[str, ...]) -> None:
     base = dict.fromkeys(inherited, "0.9")
-    env = contract.child_environment(base, contract.resource_environment(replica, chosen))
+    env = child_environment(base, resource_environment(replica, chosen))
     expected = {chosen: "0.0701"} if replica is LIMITED else {}
     assert {name: value for name, value in env.items() if name in XLA} == expected
 
@@ -116,12 +129,12 @@ def test_never_both_names_of_jaxs_fraction(replica: Replica, chosen: str, inheri
     "version", [None, "", "unknown", "0.4.1", "0.4.30", "0.4.33", "0.5.3", "0.10.2", "0.10.2.dev1+cuda"]
 )
 def test_the_older_name_is_used_for_every_jaxlib_that_is_known_to_take_it(version: str | None) -> None:
-    assert contract.xla_fraction_variable(version) == "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    assert xla_fraction_variable(version) == "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 @pytest.mark.parametrize("version", ["0.11.0", "0.11.0rc1", "1.0", "2.3.4"])
 def test_the_newer_name_is_used_where_the_older_one_may_be_gone(version: str) -> None:
-    assert contract.xla_fraction_variable(version) == "XLA_CLIENT_MEM_FRACTION"
+    assert xla_fraction_variable(version) == "XLA_CLIENT_MEM_FRACTION"
 
 
 @pytest.mark.parametrize(
@@ -145,55 +158,53 @@ def test_the_newer_name_is_used_where_the_older_one_may_be_gone(version: str) ->
     ],
 )
 def test_what_would_undo_a_limit_or_belongs_to_another_process_is_not_inherited(name: str) -> None:
-    env = contract.child_environment({name: "1", "PATH": "/bin"}, contract.resource_environment(WITHOUT_DEVICE, XLA[0]))
+    env = child_environment({name: "1", "PATH": "/bin"}, resource_environment(WITHOUT_DEVICE, XLA[0]))
     assert name not in env
     assert env["PATH"] == "/bin"
 
 
 def test_layers_win_over_what_is_inherited_and_nothing_given_is_changed() -> None:
     base, layer = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "HOME": "/root"}, {"CUDA_VISIBLE_DEVICES": "GPU-3"}
-    env = contract.child_environment(base, layer)
+    env = child_environment(base, layer)
     assert (env["CUDA_VISIBLE_DEVICES"], env["HOME"]) == ("GPU-3", "/root")
     assert base == {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "HOME": "/root"}
     assert layer == {"CUDA_VISIBLE_DEVICES": "GPU-3"}
 
 
 def test_the_devices_of_a_job_are_not_taken_for_a_persons_choice() -> None:
-    layer = contract.resource_environment(LIMITED, XLA[0])
-    inside = contract.child_environment({"CUDA_VISIBLE_DEVICES": "2"}, layer)
-    without = contract.child_environment({}, contract.resource_environment(WITHOUT_DEVICE, XLA[0]))
+    layer = resource_environment(LIMITED, XLA[0])
+    inside = child_environment({"CUDA_VISIBLE_DEVICES": "2"}, layer)
+    without = child_environment({}, resource_environment(WITHOUT_DEVICE, XLA[0]))
 
     assert (inside["CUDA_VISIBLE_DEVICES"], inside["GPUSCHED_VISIBLE_DEVICES"]) == ("GPU-3", "GPU-3")
-    assert contract.users_visible_devices(inside) is None
-    assert contract.users_visible_devices(without) is None
-    assert contract.users_visible_devices(inside | {"CUDA_VISIBLE_DEVICES": "0"}) == "0"
-    assert contract.users_visible_devices({"CUDA_VISIBLE_DEVICES": ""}) == ""
-    assert contract.users_visible_devices({}) is None
+    assert users_visible_devices(inside) is None
+    assert users_visible_devices(without) is None
+    assert users_visible_devices(inside | {"CUDA_VISIBLE_DEVICES": "0"}) == "0"
+    assert users_visible_devices({"CUDA_VISIBLE_DEVICES": ""}) == ""
+    assert users_visible_devices({}) is None
 
 
 def test_the_numbers_of_threads_that_a_person_has_set_stay() -> None:
-    layer = contract.resource_environment(WITHOUT_DEVICE, XLA[0])
+    layer = resource_environment(WITHOUT_DEVICE, XLA[0])
     base = {"OMP_NUM_THREADS": "7,2", "TF_NUM_INTEROP_THREADS": "", "MKL_NUM_THREADS": "3"}
 
-    env = contract.child_environment(base, layer)
+    env = child_environment(base, layer)
 
-    assert (env["OMP_NUM_THREADS"], env["MKL_NUM_THREADS"], contract.threads(env)) == ("7,2", "3", 7)
+    assert (env["OMP_NUM_THREADS"], env["MKL_NUM_THREADS"], threads(env)) == ("7,2", "3", 7)
     assert (env["TF_NUM_INTRAOP_THREADS"], env["TF_NUM_INTEROP_THREADS"]) == ("2", "2")
-    assert contract.threads({}) == contract.threads({"OMP_NUM_THREADS": "many"}) == 1
+    assert threads({}) == threads({"OMP_NUM_THREADS": "many"}) == 1
 
 
 def test_the_threads_of_a_job_are_not_taken_for_a_persons_choice() -> None:
-    inside = contract.child_environment({}, contract.resource_environment(WITHOUT_DEVICE, XLA[0]))
+    inside = child_environment({}, resource_environment(WITHOUT_DEVICE, XLA[0]))
 
-    nested = contract.child_environment(inside, contract.resource_environment(LIMITED, XLA[0]))
+    nested = child_environment(inside, resource_environment(LIMITED, XLA[0]))
     assert (inside["OMP_NUM_THREADS"], nested["OMP_NUM_THREADS"]) == ("2", "1")
-    chosen = contract.child_environment(
-        inside | {"OMP_NUM_THREADS": "5"}, contract.resource_environment(LIMITED, XLA[0])
-    )
+    chosen = child_environment(inside | {"OMP_NUM_THREADS": "5"}, resource_environment(LIMITED, XLA[0]))
     assert (chosen["OMP_NUM_THREADS"], chosen["TF_NUM_INTRAOP_THREADS"]) == ("5", "1")
 
 
-HOOK = str(contract.HOOK_DIRECTORY)
+HOOK = str(HOOK_DIRECTORY)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +220,10 @@ HOOK = str(contract.HOOK_DIRECTORY)
 )
 def test_the_hook_is_first_on_the_path_once_and_the_rest_stays(inherited: str | None, path: list[str]) -> None:
     base = {} if inherited is None else {"PYTHONPATH": inherited}
-    env = contract.child_environment(base)
+    env = child_environment(base)
     assert env["PYTHONPATH"].split(os.pathsep) == path
-    assert contract.child_environment(env)["PYTHONPATH"] == env["PYTHONPATH"]
-    assert (contract.HOOK_DIRECTORY / "sitecustomize.py").is_file()
+    assert child_environment(env)["PYTHONPATH"] == env["PYTHONPATH"]
+    assert (HOOK_DIRECTORY / "sitecustomize.py").is_file()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +235,7 @@ def test_the_hook_is_first_on_the_path_once_and_the_rest_stays(inherited: str | 
     ],
 )
 def test_a_command_that_leaves_out_the_hook_is_known(command: list[str]) -> None:
-    assert contract.skips_hook(command)
+    assert skips_hook(command)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +252,7 @@ def test_a_command_that_leaves_out_the_hook_is_known(command: list[str]) -> None
     ],
 )
 def test_a_command_that_runs_the_hook_is_not_taken_for_one_that_does_not(command: list[str]) -> None:
-    assert not contract.skips_hook(command)
+    assert not skips_hook(command)
 
 
 def test_a_key_is_only_ever_a_files_path() -> None:
@@ -252,31 +263,31 @@ def test_a_key_is_only_ever_a_files_path() -> None:
 
 
 def test_an_actor_of_a_host_that_joined_knows_so_and_has_a_rank_of_its_own() -> None:
-    env = identity(LIMITED, joined="lab2", first_rank=2000, patience_s=900) | contract.attempt_environment(0)
-    found = contract.replica(env)
+    env = identity(LIMITED, joined="lab2", first_rank=2000, patience_s=900) | attempt_environment(0)
+    found = runtime.current_replica(env)
     assert (found.name, found.joined, found.rank, found.patience_s) == ("actor.7", "lab2", 2007, 900)
     assert found.listen is None
 
 
 def test_an_actor_of_another_node_keeps_its_name_and_rank_and_knows_that_its_learner_is_elsewhere() -> None:
     env = identity(LIMITED, endpoint="tcp://n1:5555", incarnation=2, patience_s=30)
-    found = contract.replica(env)
+    found = runtime.current_replica(env)
     assert (found.name, found.rank, found.role_count, found.joined) == ("actor.7", 7, 32, "")
     assert (found.incarnation, found.elsewhere, found.patience_s) == (2, True, 30)
-    on_the_learners_node = contract.replica(identity(LIMITED, incarnation=2))
+    on_the_learners_node = runtime.current_replica(identity(LIMITED, incarnation=2))
     assert (on_the_learners_node.incarnation, on_the_learners_node.elsewhere) == (2, False)
 
 
 def test_only_what_is_said_of_a_network_is_in_the_environment() -> None:
-    assert contract.replica(identity(LIMITED, listen="tcp://0.0.0.0:5555")).listen == "tcp://0.0.0.0:5555"
+    assert runtime.current_replica(identity(LIMITED, listen="tcp://0.0.0.0:5555")).listen == "tcp://0.0.0.0:5555"
     further = {"GPUSCHED_LISTEN", "GPUSCHED_JOINED", "GPUSCHED_PATIENCE_S", "GPUSCHED_INCARNATION"}
     assert not further & identity(LIMITED).keys()
-    assert contract.replica(identity(LIMITED)).incarnation == 0
+    assert runtime.current_replica(identity(LIMITED)).incarnation == 0
 
 
 def test_a_process_outside_a_launch_is_told_what_is_missing_and_what_to_do() -> None:
     with pytest.raises(NotLaunched, match="GPUSCHED_JOB is missing") as caught:
-        contract.replica({})
+        runtime.current_replica({})
     assert "gpusched launch" in caught.value.hint
 
 
@@ -285,7 +296,7 @@ def test_every_missing_variable_is_told_by_name(name: str) -> None:
     env = identity(LIMITED)
     del env[name]
     with pytest.raises(NotLaunched, match=f"{name} is missing"):
-        contract.replica(env)
+        runtime.current_replica(env)
 
 
 @pytest.mark.parametrize(
@@ -301,9 +312,9 @@ def test_every_missing_variable_is_told_by_name(name: str) -> None:
     ],
 )
 def test_every_wrong_variable_is_told_with_its_value(name: str, value: str) -> None:
-    env = contract.resource_environment(LIMITED, XLA[0]) | identity(LIMITED) | {name: value}
+    env = resource_environment(LIMITED, XLA[0]) | identity(LIMITED) | {name: value}
     with pytest.raises(NotLaunched, match=f"{name}={value} is missing or wrong"):
-        contract.replica(env)
+        runtime.current_replica(env)
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -312,48 +323,47 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def test_options_are_read_as_what_the_workload_declares_and_have_defaults_outside_a_launch() -> None:
-    assert contract.settings(Options, {}) == Options()
-    assert contract.settings(Options, {"GPUSCHED_SETTINGS": ""}) == Options()
-    assert contract.settings(Options, {"GPUSCHED_SETTINGS": '{"games": 4}'}) == Options(games=4)
+    assert runtime.settings(Options, {}) == Options()
+    assert runtime.settings(Options, {"GPUSCHED_SETTINGS": ""}) == Options()
+    assert runtime.settings(Options, {"GPUSCHED_SETTINGS": '{"games": 4}'}) == Options(games=4)
 
 
 @pytest.mark.parametrize("text", ['{"games": "four"}', '{"game": 4}', "{", "[]", "null"])
 def test_options_that_the_workload_does_not_have_are_told(text: str) -> None:
     with pytest.raises(UsageError, match="GPUSCHED_SETTINGS") as caught:
-        contract.settings(Options, {"GPUSCHED_SETTINGS": text})
+        runtime.settings(Options, {"GPUSCHED_SETTINGS": text})
     assert "Options" in caught.value.hint
 
 
 def test_a_real_process_reads_who_it_is_from_its_own_environment() -> None:
-    layers = contract.resource_environment(LIMITED, XLA[1]), identity(LIMITED), contract.attempt_environment(2)
-    env = contract.child_environment({**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}, *layers)
-    code = (
-        "from gpusched.contract import replica; me = replica(); print(me.name, me.role_count, me.attempt, me.limit_mib)"
-    )
+    layers = resource_environment(LIMITED, XLA[1]), identity(LIMITED), attempt_environment(2)
+    env = child_environment({**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}, *layers)
+    code = "from gpusched.runtime import current_replica; me = current_replica(); "
+    code += "print(me.name, me.role_count, me.attempt, me.limit_mib)"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "actor.7 32 2 1133"
 
 
 def test_a_replica_that_is_ready_says_so_in_its_run_directory_for_that_attempt(tmp_path: Path) -> None:
-    (tmp_path / contract.READY_DIRECTORY).mkdir()
-    environ = identity(LIMITED, run_dir=str(tmp_path)) | contract.attempt_environment(2)
-    contract.report_ready(environ)
-    [file] = (tmp_path / contract.READY_DIRECTORY).iterdir()
-    assert file.name == contract.ready_name("actor.7", 2)
+    (tmp_path / runtime.READY_DIRECTORY).mkdir()
+    environ = identity(LIMITED, run_dir=str(tmp_path)) | attempt_environment(2)
+    runtime.report_ready(environ)
+    [file] = (tmp_path / runtime.READY_DIRECTORY).iterdir()
+    assert file.name == runtime.ready_name("actor.7", 2)
     assert file.stat().st_size == 0
 
     os.utime(file, (7, 7))
-    contract.report_ready(environ)
+    runtime.report_ready(environ)
     assert file.stat().st_mtime == 7, "it is ready since it said so first"
 
 
 @pytest.mark.parametrize("run_dir", ["/dev/null/none", "/nowhere", "/a\0b"])
 def test_a_run_directory_that_cannot_be_written_is_no_reason_to_fail(run_dir: str) -> None:
-    contract.report_ready(identity(LIMITED, run_dir=run_dir))
+    runtime.report_ready(identity(LIMITED, run_dir=run_dir))
 
 
 def test_outside_a_launch_nobody_is_told_who_is_ready() -> None:
-    contract.report_ready({})
+    runtime.report_ready({})
 
 
 @pytest.mark.parametrize(
@@ -361,29 +371,29 @@ def test_outside_a_launch_nobody_is_told_who_is_ready() -> None:
 )
 def test_the_backend_of_keras_is_what_is_preloaded(backend: str | None, module: str) -> None:
     environ = {} if backend is None else {"KERAS_BACKEND": backend}
-    assert contract.modules_to_preload(("tensorflow", "msgspec"), environ) == (module, "msgspec")
+    assert modules_to_preload(("tensorflow", "msgspec"), environ) == (module, "msgspec")
 
 
-@pytest.mark.parametrize(("lost", "left"), [(False, contract.LEARNER_OVER), (True, contract.LEARNER_LOST)])
+@pytest.mark.parametrize(("lost", "left"), [(False, runtime.LEARNER_OVER), (True, runtime.LEARNER_LOST)])
 def test_the_end_of_a_learner_on_another_host_is_left_for_the_supervisor(lost: bool, left: str, tmp_path: Path) -> None:
-    contract.tell_learner_gone(lost=lost, environ=identity(LIMITED, run_dir=str(tmp_path)))
+    runtime.report_learner_gone(lost=lost, environ=identity(LIMITED, run_dir=str(tmp_path)))
     assert not [*tmp_path.iterdir()], "where the learner is, its own end is seen"
     elsewhere = identity(LIMITED, run_dir=str(tmp_path), endpoint="tcp://lab1:5555")
-    contract.tell_learner_gone(lost=lost, environ=elsewhere)
+    runtime.report_learner_gone(lost=lost, environ=elsewhere)
     assert [path.name for path in tmp_path.iterdir()] == [left]
 
 
 def test_the_environment_outside_a_job_is_what_it_was_before() -> None:
     before = {"HOME": "/root", "PYTHONPATH": "/a", "GPUSCHED_STATE_DIR": "/state", "GPUSCHED_ANYTHING": "1"}
     before |= {"GPUSCHED_DRIVER_PATIENCE": "9"}
-    layers = (contract.resource_environment(LIMITED, XLA[0]), identity(LIMITED), {"TMPDIR": "/jobs/snake-4/tmp"})
-    inside = contract.child_environment(before, *layers)
+    layers = (resource_environment(LIMITED, XLA[0]), identity(LIMITED), {"TMPDIR": "/jobs/snake-4/tmp"})
+    inside = child_environment(before, *layers)
 
     assert inside["GPUSCHED_STATE_DIR"] == "/state"
     assert inside["GPUSCHED_DRIVER_PATIENCE"] == "9", "a gpusched inside waits for the same driver"
-    outside = contract.outside_environment(inside)
+    outside = outside_environment(inside)
     assert {name: outside.get(name) for name in before} == before | {"GPUSCHED_ANYTHING": None}
     assert not {"TMPDIR", "CUDA_VISIBLE_DEVICES", "GPUSCHED_JOB", "GPUSCHED_VISIBLE_DEVICES"}.intersection(outside)
     kept = {"TMPDIR": "/mine", "CUDA_VISIBLE_DEVICES": "1"}
-    assert contract.outside_environment(inside | kept).items() >= kept.items()
-    assert contract.outside_environment(before) == before
+    assert outside_environment(inside | kept).items() >= kept.items()
+    assert outside_environment(before) == before
