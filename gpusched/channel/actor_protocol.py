@@ -339,7 +339,7 @@ class ActorProtocol:
         done = self._link.send([encode_header(message), *(frames or ())])
         if not done:
             self._blocked = True
-            self._ping_at = -math.inf  # a learner wants to know soon who has connected: the first word is a short one
+            self._ping_at = -math.inf  # a learner wants to know soon which actor connected: the first message is short
         return done
 
     def _end(self, reason: GpuschedError) -> None:

@@ -49,7 +49,7 @@ def where_to_bind(endpoint: str, listen: str | None, keys: Path | None) -> Where
 def check_endpoint(endpoint: str, *, secured: bool = False) -> Path | None:
     """Return the path of an ipc endpoint, None for a tcp one. Raises UsageError for anything else.
 
-    `secured`: there are keys for it. Without them nothing goes over a network, where anybody could read and forge it.
+    `secured`: there are keys for it. Without them nothing goes over a network, where any host could read and forge it.
     """
     if endpoint.startswith("ipc:///"):
         path = Path(endpoint.removeprefix("ipc://"))

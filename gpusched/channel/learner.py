@@ -31,7 +31,7 @@ _THREAD_ENDS_S: Final = 5.0
 
 
 def launched_replica(side: str) -> runtime.ReplicaIdentity:
-    """Return who this process is in its launch. Raises NotLaunched, with what to do, outside a launch."""
+    """Return the identity of this process in its launch. Raises NotLaunched, with what to do, outside a launch."""
     try:
         return runtime.current_replica()
     except NotLaunched as error:

@@ -1,4 +1,4 @@
-"""The learner's side of the protocol: who its actors are, their batches, what they are given.
+"""The learner's side of the protocol: its actors, their batches, what they are given.
 
 It must not know threads: learner_thread.py sees to it that one at a time is in here.
 """
@@ -50,7 +50,7 @@ __all__ = ["LearnerProtocol"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
-_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of who speaks CURVE, libzmq takes longer ones too
+_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of peers with CURVE, libzmq takes longer ones too
 _USER: Final = "User-Id"  # what the gate noted for that key: ENTRY:KEY, see Connections.count_message
 
 
@@ -215,7 +215,7 @@ class LearnerProtocol:
         self._reply(route, answer)
 
     def _raise_version(self, hello: Hello) -> None:
-        """Keep versions growing over a restart: who holds a former learner's weights must see ours as newer."""
+        """Keep versions growing over a restart: an actor with a former learner's weights must see ours as newer."""
         if hello.learner in {"", self._nonce} or hello.version < self._floor:
             return
         self._floor = hello.version

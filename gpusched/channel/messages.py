@@ -214,7 +214,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
 class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights"):
     """Weights of one version. With a `segment` no frames follow, and GotWeights is the answer.
 
-    `ticket`: over a network, only who repeats it has read them, and is given others.
+    `ticket`: over a network, only an actor that repeats it has read them, and is given others.
     """
 
     version: Number

@@ -1,6 +1,6 @@
 """What a workload shows people: numbers as JSON lines, and one frame of a game as text, in the run directory.
 
-It must not know who reads them. Nothing here may stop a training: a full disk costs the progress, not the run.
+It must not know their readers. Nothing here may stop a training: a full disk costs the progress, not the run.
 """
 
 import logging
@@ -72,7 +72,7 @@ class Progress:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody watches, so that frames are worth drawing: the file `watched`, checked once a second."""
+        """Whether a person watches, so that frames are worth drawing: the file `watched`, checked once a second."""
         now = time.monotonic()
         if self._run_dir is not None and now - self._checked_at >= _CHECK_S:
             self._checked_at = now

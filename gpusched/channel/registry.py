@@ -1,4 +1,4 @@
-"""Who the actors are, by name: which process speaks for each now, and what of it waits for the application.
+"""The actors, by name: which process speaks for each now, and what of it waits for the application.
 
 Pure bookkeeping of the learner's side: messages and times in, answers out. It must not know sockets or threads.
 A name outlives its processes: a new process takes the name over, and what the old one still sends is ignored. One of a
@@ -25,7 +25,7 @@ _REMEMBERED_OF_A_KEY: Final = 4096
 
 
 class User(msgspec.Struct, eq=False):
-    """Who has one key, by its public half; "" is for all on this host. `waiting`: bytes of theirs that wait here.
+    """The peers with one key, by its public half; "" is for all on this host. `waiting`: their bytes that wait here.
 
     `actors` by name; `gone`: by the nonce of each process whose name was forgotten, the last batch that it sent, None
     for one that another had replaced.
@@ -138,7 +138,7 @@ class ActorRegistry:
     def make_room(self, name: str, key: str, now: float) -> ActorStatus | None:
         """If there is no room for this name, forget the one of this key that has been gone longest; return it.
 
-        None is forgotten of which there was somebody within two minutes, or of which batches wait; and none that has an
+        None is forgotten that had a process within two minutes, or of which batches wait; and none that has an
         incarnation, for a lower one may come back.
         """
         user = self._users.get(key)
@@ -177,7 +177,7 @@ class ActorRegistry:
         )
 
     def speaker(self, route: bytes, now: float, key: str = "") -> ActorRecord | None:
-        """Return who speaks over this connection, and note that it lives. None: it has to send Hello."""
+        """Return the actor that speaks over this connection, and note that it lives. None: it has to send Hello."""
         peer = self._by_route.get(route)
         if peer is None or peer.user.key != key:  # a peer chooses its route, and may choose one that was another's
             return None
@@ -185,7 +185,7 @@ class ActorRegistry:
         return peer
 
     def is_local(self, route: bytes) -> bool:
-        """Return whether it is known that somebody on this host speaks over this connection."""
+        """Return whether it is known that a process of this host speaks over this connection."""
         peer = self._by_route.get(route)
         return peer is not None and not peer.user.key
 
@@ -235,7 +235,7 @@ class ActorRegistry:
             peer.offered.clear()
 
     def forget(self, key: str) -> None:
-        """Forget the connections of all who have this key."""
+        """Forget the connections of all peers with this key."""
         for peer in self.connections():
             if peer.user.key == key:
                 self.lost(peer)

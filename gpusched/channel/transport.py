@@ -74,7 +74,7 @@ class Wake:
 
 
 class Transport:
-    """One socket in a context of its own, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
+    """One socket in its own context, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
 
     libzmq reports a message once, to the thread that uses the socket next: so each turn at the socket, of any
     thread, ends with a receive() that returns None. Amid a message that means: another turn is due.
@@ -122,7 +122,7 @@ class Transport:
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def listen(self, endpoint: str, key: ServerKey | None) -> str:
-        """Bind this tcp endpoint, beside others; with a key only for those whom the gate lets in. Errors as of bind."""
+        """Bind this tcp endpoint, beside others; with a key only for peers that the gate lets in. Errors as of bind."""
         self._reach_out(ipv6="[" in endpoint)
         if key is not None:
             self._socket.setsockopt(zmq.AFFINITY, _NETWORK_THREAD)
@@ -132,7 +132,7 @@ class Transport:
         return self.bind(endpoint)
 
     def connect(self, endpoint: str, key: JoinKey | None = None) -> None:
-        """Connect, now or when somebody binds there. Raises UsageError for an endpoint that cannot be."""
+        """Connect, now or when a learner binds there. Raises UsageError for an endpoint that cannot be."""
         if endpoint.startswith("tcp:"):
             self._reach_out(ipv6=only_ipv6(endpoint))
         if key is not None:
@@ -268,7 +268,9 @@ class Transport:
             meet(endpoint)
         except zmq.ZMQError as error:
             if error.errno == zmq.EADDRINUSE:
-                raise ChannelError(f"{endpoint} is in use", "stop who uses it, or give another endpoint") from None
+                raise ChannelError(
+                    f"{endpoint} is in use", "stop the process that uses it, or give another endpoint"
+                ) from None
             raise UsageError(
                 f"{endpoint}: {error.strerror}", "use ipc:///absolute/path or tcp://127.0.0.1:PORT"
             ) from None

@@ -69,7 +69,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     an actor's own is refused by it: above the default, give both the same. `share_memory`: on one host, batches and
     weights of 64 KiB and more go through shared memory, if both sides allow it. For actors on other hosts:
     `max_remote`: bytes of one batch, and half of what a connection may have sent that is not read yet;
-    `most_of_a_key`: bytes of all batches that wait for the application from those who have one key, and of all that
+    `most_of_a_key`: bytes of all batches that wait for the application from peers with one key, and of all that
     their connections sent and that is not read yet.
     """
 

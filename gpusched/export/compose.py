@@ -58,7 +58,7 @@ def _service(what: Exported, spec: ReplicaSpec) -> dict[str, object]:
         "command": [_escaped(part) for part in spec.argv],
         "environment": {name: _escaped(value) for name, value in _environment(what, spec).items()},
         "volumes": [f"{_VOLUME}:{RUN_DIR}"],
-        "init": True,  # as process 1, a program without a handler of its own would ignore SIGTERM
+        "init": True,  # as process 1, a program without a handler would ignore SIGTERM
         "restart": f"on-failure:{most}" if most else "no",
         "stop_grace_period": f"{math.ceil(what.workload.stop_grace_s)}s",
     }

@@ -37,7 +37,7 @@ ShareResource = Literal["none", "nvidia", "hami"]
 """By what the site gives out GPUs: by nothing, by the NVIDIA device plugin, or by HAMi."""
 
 MOST_ACTORS: Final = 250
-"""Each pod is a host of its own to the learner, which takes this number with one key (channel/remote/hosts.py)."""
+"""Each pod is one host to the learner, which takes this number with one key (channel/remote/hosts.py)."""
 
 _PORT: Final = 5555
 _WAITS_S: Final = 366 * 86_400
@@ -303,7 +303,7 @@ def _share_notes(share: ShareResource, number: int) -> list[str]:
     if share == "nvidia":
         return [
             f"It asks for {number} of nvidia.com/gpu: whole GPUs, or turns where the plugin shares them in time.",
-            "The plugin, not the plan, decides who shares a GPU. It limits no memory: processes keep to their limits.",
+            "The plugin, not the plan, decides which pods share a GPU. It limits no memory: they keep to their limits.",
         ]
     if share == "hami":
         return [

@@ -29,7 +29,7 @@ _THREAD_SETTERS = {
 
 
 def obstacle_to_fork(devices: str = "/dev/nvidia") -> str | None:
-    """Return what this process has started that does not survive a fork, in words; None if there is nothing.
+    """Return what this process has started that does not survive a fork, as text; None if there is nothing.
 
     `devices` is what the paths of the driver's devices begin with: a process that has one open has called cuInit.
     """

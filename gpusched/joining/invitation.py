@@ -253,14 +253,14 @@ class _Asking:
             )
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
             what = "speaks without keys" if self._key is not None else "wants a key"
-            raise UsageError(f"who listens at {self._endpoint} {what}", "give the key file of its job: --key FILE")
+            raise UsageError(f"the listener at {self._endpoint} {what}", "give the key file of its job: --key FILE")
 
     def _break_off(self) -> None:
-        """Take in that the other side closed amid the handshake: as who has another key does, more than once."""
+        """Take in that the other side closed amid the handshake: as a learner with another key does, more than once."""
         self._broken += 1
         if self._key is not None and self._broken >= _BROKEN_OFTEN:
             raise UsageError(
-                f"who listens at {self._endpoint} is not the learner of {self._key.job}, whose key this is, "
+                f"the listener at {self._endpoint} is not the learner of {self._key.job}, whose key this is, "
                 "or speaks without keys",
                 "each launch has keys of its own: give the key file that this one printed",
             )

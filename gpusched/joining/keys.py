@@ -1,4 +1,4 @@
-"""CURVE keys of a job that listens on the network: its own, those that it hands out, and the list of whom it lets in.
+"""CURVE keys of a job that listens on the network: its own, those that it hands out, and the list of valid ones.
 
 In a job's directory `keys`, which is its user's alone as all files in it are: `server.key` is the job's own and for its
 learner only; `NAME.key` is what a host needs to join; `allowed.json` lists the keys that are let in, and revoked ones.
@@ -65,7 +65,7 @@ class ServerKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What one who joins `job` has: the learner's public key, and a pair of their own, listed there as `name`."""
+    """What a host that joins `job` has: the learner's public key, and a pair of their own, listed there as `name`."""
 
     job: str
     name: str
@@ -162,7 +162,7 @@ def read_server_key(path: Path) -> ServerKey:
 
 
 def read_join_key(path: Path, *, any_file: bool = False) -> JoinKey:
-    """Return the key of one who joins. Raises NotFound if there is none, UsageError for a file that others may read.
+    """Return the key of a joining host. Raises NotFound if there is none, UsageError for a file that others may read.
 
     With `any_file` it may be a link or a pipe, as `<(pass show key)` of a shell is: it is read as long as it takes.
     """
@@ -189,7 +189,7 @@ def secure_client(socket: "zmq.Socket[bytes]", key: JoinKey) -> None:
 
 
 class AllowList:
-    """Who is let in now: the list beside a learner's key, read again when it has changed. One thread uses it."""
+    """The valid keys: the list beside a learner's key, read again when it has changed. One thread uses it."""
 
     def __init__(self, server_key: Path) -> None:
         self._directory = server_key.parent

@@ -33,7 +33,7 @@ class Tcp(NamedTuple):
             raise UsageError(f"{what}: {text!r} is no address", hint)
         host, port = found["host"].strip("[]"), int(found["port"])
         if port == 0:
-            hint = "name the port, such as 5555: who joins has to know it, after a restart too"
+            hint = "name the port, such as 5555: hosts that join have to know it, after a restart too"
             raise UsageError(f"{what}: port 0 is whichever is free", hint)
         if port > _LAST_PORT:
             raise UsageError(f"{what}: there is no port {port}", "ports go from 1 to 65535")

@@ -92,9 +92,9 @@ class LeaseDirectory:
 
     @contextmanager
     def locked(self, patience_s: float = 5.0) -> Iterator[None]:
-        """Keep everybody else from planning and committing meanwhile; make the directory if there is none.
+        """Keep all others from planning and committing meanwhile; make the directory if there is none.
 
-        Raises HostFault if somebody else has the lock for all of `patience_s`, or the directory cannot be used.
+        Raises HostFault if another process has the lock for all of `patience_s`, or the directory cannot be used.
         """
         _make(self.path)
         try:

@@ -1,4 +1,4 @@
-"""The guard's side of a lease: who may plan and commit at this moment, and how a job takes over what was committed.
+"""The guard's side of a lease: which process may plan and commit now, and how a job takes over what was committed.
 
 A lease file (directory.py) lives as long as a process holds a lock on its first two bytes: COMMITTER, its maker,
 until the job has it; GUARD, the guard and the supervisor of the job. The guard lives for hours, so it needs nothing
@@ -60,7 +60,7 @@ def lock_directory(directory: str, patience_s: float) -> int:
         late = time.monotonic() >= deadline
         try:
             descriptor = _open_lock(path)
-        except PermissionError:  # who makes it has not opened it to everybody yet
+        except PermissionError:  # its maker has not opened it to all users yet
             if late:
                 raise
             time.sleep(_POLL_S)
@@ -98,12 +98,12 @@ def _granted(path: str) -> bytes:
     try:
         descriptor = open_regular(path, os.O_RDONLY)
     except FileNotFoundError:
-        raise GrantError(f"{path} is gone: who committed it has ended or has withdrawn it") from None
+        raise GrantError(f"{path} is gone: its committer has ended or has withdrawn it") from None
     try:
         if held(descriptor, GUARD, 1):
             raise GrantError(f"{path} is held by another guard")
         if not held(descriptor, COMMITTER, 1):
-            raise GrantError(f"{path} has lapsed: who committed it has ended")
+            raise GrantError(f"{path} has lapsed: its committer has ended")
         return os.read(descriptor, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
@@ -112,7 +112,7 @@ def _granted(path: str) -> bytes:
 def _replaced(path: str, content: bytes) -> int:
     """Put a file in a lease's place that the caller has held as its guard before others could open it; return its hold.
 
-    The committer's file would not do: who may read a file may lock it for reading, which would keep the guard from it.
+    The committer's file would not do: a reader of a file may lock it for reading, which would keep the guard from it.
     """
     new = f"{path.removesuffix(ENDING)}-{os.urandom(4).hex()}{UNFINISHED}"
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

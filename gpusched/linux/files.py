@@ -32,7 +32,7 @@ def make_private(directory: Path) -> None:
 def overwrite_file(path: Path, content: bytes) -> bool:
     """Write text over that of a file, in the room that the disk gave it; return False if there is too little.
 
-    For a last word on a full disk: a reader in just this moment may see half of it. Spaces fill what is left. Raises
+    For a last status on a full disk: a reader in just this moment may see half of it. Spaces fill what is left. Raises
     OSError.
     """
     with os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
@@ -72,7 +72,7 @@ def remove_tree(path: Path) -> None:
 
     shutil.rmtree alone opens what it is given, and waits if that is a pipe.
     """
-    import shutil  # who only reads starts sooner without it
+    import shutil  # a reader starts sooner without it
 
     with suppress(OSError, RecursionError):  # of directories that are deep enough
         if stat.S_ISDIR(path.lstat().st_mode):

@@ -42,7 +42,7 @@ _MOST_ENVIRONMENT = 64 << 20
 def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None, environment: bool = False) -> int:
     """Run the attempt `nonce` of the job in the directory `path` in a child process; return 0 if the job succeeded.
 
-    It leads a session of its own afterwards, and so it is out of reach of a terminal. `streams` are descriptors for an
+    It leads a session afterwards, and so it is out of reach of a terminal. `streams` are descriptors for an
     attached command, None for a job that is not attached. With `environment` the job's is what the file `environ` in
     the directory holds.
     """
@@ -68,7 +68,7 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
         return _supervise(path, me, streams)
     if streams is not None:
         _leave_session(supervisor)
-        for descriptor in {*streams, *inherited()}:  # who reads the command's output waits for an end
+        for descriptor in {*streams, *inherited()}:  # a reader of the command's output waits for an end
             os.close(descriptor)
     status = _watch(supervisor)
     gone = kill_descendants(_PATIENCE_S, outliving(path))
@@ -82,7 +82,7 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
 
 
 def _stand_apart(streams: tuple[int, int, int] | None) -> None:
-    """Leave the caller's group, and keep nothing open that it had open, since somebody may wait for its end.
+    """Leave the caller's group, and keep nothing open that it had open, since another process may wait for its end.
 
     What it had beyond its streams is for an attached command, such as what a shell calls /dev/fd/63.
     """
@@ -101,7 +101,7 @@ def _leave_session(supervisor: int) -> None:
     If the supervisor is killed, this process becomes the command's parent. In the command's session, but not in its
     group, it would be what keeps that group from being orphaned; its end, or the command's, would then have the kernel
     send SIGHUP and SIGCONT to the whole group, if any process of it is stopped (exit(3p), "orphaned process group").
-    Who leads a group cannot leave the session, nor while any process is in that group. So both go to a group that a
+    A group's leader cannot leave the session, nor while any process is in that group. So both go to a group that a
     third process leads, for a moment, in which the supervisor stays.
     """
     reader, writer = os.pipe()
@@ -125,7 +125,7 @@ def _leave_session(supervisor: int) -> None:
 def _claim(path: str, nonce: str) -> int:
     """Return a descriptor that holds guard.lock until this process and the supervisor have ended.
 
-    Raises GrantError if somebody else has it or wants no attempt of this nonce any more, and OSError.
+    Raises GrantError if another process has it or wants no attempt of this nonce any more, and OSError.
     """
     descriptor = open_regular(f"{path}/guard.lock", os.O_RDWR)
     if not lock(descriptor, 0):
@@ -154,7 +154,7 @@ def _drop(lease: str) -> None:
 
 
 def _supervise(path: str, me: int, streams: tuple[int, int, int] | None) -> int:
-    if streams is None:  # who leads a group cannot leave the session, as the supervisor of an attached command does
+    if streams is None:  # a group's leader cannot leave the session, as the supervisor of an attached command does
         os.setpgid(0, 0)  # a signal to the guard's group reaches the supervisor once: from the guard
     set_death_signal(GUARD_GONE)
     from pathlib import Path

@@ -206,7 +206,7 @@ class Machine:
             run.warning = memory_advice(reason, run.role)
 
     def _stopped(self, end: ExitReason) -> ExitReason:
-        """Return why a replica ended that was asked to; how it did matters to whom an attached command answers."""
+        """Return why a replica ended that was asked to; how it did matters to the caller of an attached command."""
         if self._spec.attached:
             return ExitReason(kind="stopped", code=end.code, signal=end.signal)
         return ExitReason(kind="stopped")

@@ -1,6 +1,6 @@
 """The supervisor of one job: the loop between its machine, its processes and its directory.
 
-It holds no rule of its own: what to do is the machine's answer to what happened.
+It holds no rule: what to do is the machine's answer to what happened.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner:
-    """One job from its first replica to its last word."""
+    """One job from its first replica to its last status."""
 
     def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
         self._directory, self._effects, self._attached = directory, effects, spec.attached
@@ -306,7 +306,7 @@ class Runner:
         return max(0.0, min([*times, self._now() + (_POLL_S if polls else _LONGEST_SLEEP_S)]) - self._now())
 
     def _finish(self, state: JobState) -> JobState:
-        """Kill what fled from its group, clear up, and save the last word, for a while even if the disk is full."""
+        """Kill what fled from its group, clear up, and save the last status, for a while even if the disk is full."""
         if self._effects.preload is not None:
             self._effects.preload.close()
             self._recorder.set_note(None)

@@ -62,7 +62,7 @@ class Model:
 
 
 def main() -> None:
-    """Learn until the model has had its updates, or somebody stops the job."""
+    """Learn until the model has had its updates, or a person stops the job."""
     me, settings = runtime.current_replica(), runtime.settings(Settings)
     model, saved = Model(settings.arms), me.run_dir / "weights.npz"
     if saved.exists():

@@ -20,7 +20,7 @@ _shown: list[mmap.mmap] = []  # the kernel reads it as long as the process lives
 def show_as(argv: Sequence[bytes], env: Sequence[tuple[bytes, bytes]]) -> bool:
     """Have /proc/PID/cmdline, environ and comm show `argv` and `env`; return whether the first two do.
 
-    They lie in a mapping of their own then. Kernels without CONFIG_CHECKPOINT_RESTORE cannot, and go on showing what
+    They lie in another mapping then. Kernels without CONFIG_CHECKPOINT_RESTORE cannot, and go on showing what
     the process was started as (PR_SET_MM_MAP of PR_SET_MM(2const)).
     """
     name = ctypes.create_string_buffer(argv[0].rpartition(b"/")[2][:15])

@@ -120,7 +120,7 @@ def test_a_grant_that_has_lapsed_starts_nothing(host: Host, leases: LeaseDirecto
         nonce = prepare(one.directory, one.directory.read_spec())
         process.kill()
     assert attempt(host, one, nonce) == 5
-    nothing_ran(one, "has lapsed: who committed it has ended")
+    nothing_ran(one, "has lapsed: its committer has ended")
     assert leases.read() == ()
     assert not has_begun(one.directory)
 
@@ -129,7 +129,7 @@ def test_a_lapsed_grant_that_was_cleared_up_starts_nothing(host: Host, leases: L
     one, hold = ready(host, leases)
     hold.rollback()
     assert attempt(host, one, prepare(one.directory, one.directory.read_spec())) == 5
-    nothing_ran(one, "is gone: who committed it has ended or has withdrawn it")
+    nothing_ran(one, "is gone: its committer has ended or has withdrawn it")
 
 
 def test_a_guard_waits_for_who_plans_before_it_takes_its_lease(host: Host, leases: LeaseDirectory) -> None:
@@ -142,7 +142,7 @@ def test_a_guard_waits_for_who_plans_before_it_takes_its_lease(host: Host, lease
         hold.release()  # as if the committer had been killed
         assert leases.read() == (), "so it is planned on"
     assert os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) == 5
-    nothing_ran(one, "is gone: who committed it has ended")
+    nothing_ran(one, "is gone: its committer has ended")
 
 
 def test_a_lease_outlives_its_guard_until_the_processes_are_gone(host: Host, leases: LeaseDirectory) -> None:

@@ -1,1 +1,1 @@
-"""The channel between hosts: who is let in, by which key, over which connection."""
+"""The channel between hosts: which peer is let in, by which key, over which connection."""

@@ -26,7 +26,7 @@ __all__ = ["ZapAuthenticator"]
 _ZAP: Final = "inproc://zeromq.zap.01"
 _CURVE: Final = b"CURVE"
 _CHECK_S: Final = 0.5
-_CHECK_OFTEN_S: Final = 0.1  # while somebody is connected: see Connections
+_CHECK_OFTEN_S: Final = 0.1  # while a peer is connected: see Connections
 _A_CONNECTION_S: Final = 0.0005  # each makes checks rarer by that, so that they never take more than a little
 _AT_ONCE: Final = 1024.0  # connections of one key, and how many more each second
 _A_SECOND: Final = 5.0
@@ -44,7 +44,7 @@ _OTHERS_KEY: Final = 0x11000001  # zmq.h, ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 
 
 class ZapAuthenticator:
-    """From construction on it can be bound behind; open() lets in. `changed` is called when somebody was put out.
+    """From construction on it can be bound behind; open() lets in. `changed` is called when a peer was cut.
 
     `revoked`: users whose key was good and is not any more, for the learner to take from it.
     """
@@ -101,7 +101,7 @@ class ZapAuthenticator:
                 ready = dict(poller.poll(math.ceil(1000 * max(0.0, self._check_at - time.monotonic()))))
                 if self._wake.descriptor in ready:
                     self._wake.clear()
-                if self._monitor in ready or self._zap in ready:  # first: who is asked about must be known by then
+                if self._monitor in ready or self._zap in ready:  # first: the peers asked about must be known by then
                     self._read_events()
                 if self._zap in ready:
                     self._answer()
@@ -116,7 +116,7 @@ class ZapAuthenticator:
     def _shut(self) -> None:
         self._users = {}
         self._connections.close()
-        self._link.monitor_no_more()  # first: libzmq would wait for somebody to read its events
+        self._link.monitor_no_more()  # first: libzmq would wait for a reader of its events
         self._monitor.close(0)
         self._zap.close(0)
 
@@ -146,7 +146,10 @@ class ZapAuthenticator:
         left, since = self._pace.get(public, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + _A_SECOND * (now - since))
         too_often = left < 1
-        self._pace[public] = (left if too_often else left - 1, now)  # who is turned away keeps what it has saved up
+        self._pace[public] = (
+            left if too_often else left - 1,
+            now,
+        )  # a peer that is turned away keeps what it has saved up
         return too_often
 
     def _read_events(self) -> None:
@@ -179,7 +182,7 @@ class ZapAuthenticator:
                 self._turn_away("an unknown address (it left at once)" if ended is None else ended.address, why)
 
     def _turn_away(self, address: str, why: str) -> None:
-        """Log once who was turned away for what: a reason must hold no number that is another one each time."""
+        """Log once which peer was turned away for what: a reason must hold no number that is another one each time."""
         if (address, why) in self._named:
             return
         if len(self._named) >= _MOST_NAMED:

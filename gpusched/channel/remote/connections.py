@@ -77,9 +77,9 @@ class Connections:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)
 
     def accepted(self, descriptor: int, now: float, before: int) -> tuple[Connection, str] | None:
-        """Note a new connection, and let it speak; return who had to go for it, and why, if there are too many.
+        """Note a new connection, and let it speak; return which one had to go for it, and why, if there are too many.
 
-        `before`: how often anybody has been let in so far.
+        `before`: how often a peer has been let in so far.
         """
         self.ended(descriptor)
         try:
@@ -111,7 +111,7 @@ class Connections:
     def count_message(self, parts: list[zmq.Frame], unkept: int, user: str, entry: int) -> Connection | None:
         """Count this message as taken, and return the connection of `user` that it came over, None if it has ended.
 
-        `entry`: which of all times that anybody was let in was that of this connection. A message of an earlier one
+        `entry`: which of all times that a peer was let in was that of this connection. A message of an earlier one
         than can be is late: its own has ended, and the descriptor is another's now.
         """
         connection = self._by_descriptor.get(parts[-1].get(_SOURCE))

@@ -29,9 +29,9 @@ _LARGEST_KEPT: Final = 64 << 20
 
 
 def most_offers(size: int) -> int:
-    """Return how many segments of `size` bytes may be offered to one who has answered none of them; one at least.
+    """Return how many segments of `size` bytes may be offered to an actor that has answered none of them; one at least.
 
-    Both sides go by it: who is offered them answers when half of them have come, or with what it sends anyway.
+    Both sides use it: the actor answers when half of them have come, or with what it sends anyway.
     """
     return max(1, min(_MOST_OFFERS, _MOST_OFFERED // size))
 
@@ -89,7 +89,7 @@ class WeightsSegmentPool:
         self._drop({owner for readers in self._lent.values() for owner, _ in readers} - set(owners))
 
     def clear(self) -> None:
-        """Forget all; their memory goes with the last who maps it."""
+        """Forget all; their memory goes with the last process that maps it."""
         self._lent.clear()
         self._newest = None
 
