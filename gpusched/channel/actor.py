@@ -261,7 +261,7 @@ def _identity() -> _Identity:
 
 
 def _outside(known: _Identity, key: JoinKey | None) -> Outside:
-    """Return when an actor gives up. One that joined has met the learner already; a cluster starts all at the same time."""
+    """Return when an actor gives up. One that joined has met the learner already; a cluster starts all at once."""
     first = known.patience_s
     if first is not None and known.incarnation:
         first = max(first, _PATIENCE_S)

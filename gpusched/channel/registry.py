@@ -25,16 +25,14 @@ _REMEMBERED_OF_A_KEY: Final = 4096
 
 
 class User(msgspec.Struct, eq=False):
-    """The peers with one key, by its public half; "" is for all on this host. `waiting`: their bytes that wait here.
-
-    `actors` by name; `gone`: by the nonce of each process whose name was forgotten, the last batch that it sent, None
-    for one that another had replaced.
-    """
+    """The peers with one key, by its public half; "" is for all on this host. `actors` by name."""
 
     key: str
     actors: dict[str, "ActorRecord"] = {}
     gone: dict[str, int | None] = {}
+    """By the nonce of each process whose name was forgotten: its last batch, None for one that another had replaced."""
     waiting: int = 0
+    """Their bytes that wait here."""
 
 
 class Waiting(msgspec.Struct, eq=False):
@@ -48,11 +46,7 @@ class Waiting(msgspec.Struct, eq=False):
 
 
 class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
-    """One actor, which is `user`'s for ever. `route` None: no connection. `version`: the weights it was given.
-
-    `notified`: of newer ones, and has not asked for them yet; until then it is notified of no others. `shares`: it
-    can open the learner's segments; `offered`: the versions it was offered so, each kept until it has answered.
-    """
+    """One actor, which is `user`'s for ever."""
 
     name: str
     user: User
@@ -62,13 +56,18 @@ class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
     seen: float
     called: float
     route: bytes | None = None
+    """Its connection, None without."""
     seq: int = 0
     calls: int = 0
     inside: bool = False
     notified: bool = False
+    """Of newer weights, and it has not asked for them yet; until then it is notified of no others."""
     version: int = 0
+    """The weights that it was given."""
     shares: bool = False
+    """It can open the learner's segments."""
     offered: dict[int, object] = {}
+    """The versions that it was offered as segments, each kept until it has answered."""
     batches: int = 0
     bytes: int = 0
     waiting: list[Waiting] = []

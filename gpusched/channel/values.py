@@ -41,46 +41,43 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class ActorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One actor as the learner sees it.
-
-    `connected`: its last message is no older than `Limits.silence_s`. `alive`: connected, and its application waits in
-    a call of the channel or made one within `Limits.stuck_s`; connected but not alive is an actor that is stuck.
-    `batches` and `bytes` count what was received under this name; `waiting`: batches not taken yet. `seen_s`: seconds
-    since anything came from it. `version`: the newest weights that it was given.
-    """
+    """One actor as the learner sees it. `batches` and `bytes` count what was received under its name."""
 
     name: str
     connected: bool
+    """Its last message is no older than `Limits.silence_s`."""
     alive: bool
+    """Connected, and its application waits in a call or made one within `Limits.stuck_s`; else it is stuck."""
     batches: int
     bytes: int
     waiting: int
+    """Batches that the application has not taken yet."""
     seen_s: float
+    """Seconds since its last message."""
     version: int
+    """The newest weights that it was given."""
     attempt: int
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a learner allows and expects; actors learn it when they connect. Raises UsageError for what cannot be kept.
-
-    `in_flight`: batches an actor may have sent that the learner's application has not taken. `max_message`: bytes of
-    one batch or of the weights. `heartbeat_s`: between signs of life; `silence_s`: without any, a peer counts as gone;
-    `stuck_s`: without a call by its application, an actor counts as stuck. A learner whose `max_message` is larger than
-    an actor's own is refused by it: above the default, give both the same. `share_memory`: on one host, batches and
-    weights of 64 KiB and more go through shared memory, if both sides allow it. For actors on other hosts:
-    `max_remote`: bytes of one batch, and half of what a connection may have sent that is not read yet;
-    `most_of_a_key`: bytes of all batches that wait for the application from peers with one key, and of all that
-    their connections sent and that is not read yet.
-    """
+    """What a learner allows and expects; actors get it when they connect. Raises UsageError for invalid values."""
 
     in_flight: int = 2
+    """Batches an actor may have sent that the learner's application has not taken."""
     max_message: int = 1 << 30
+    """Bytes of one batch or of the weights. An actor refuses a learner with more than its own."""
     heartbeat_s: float = 1.0
+    """Seconds between signs of life."""
     silence_s: float = 10.0
+    """Seconds without a sign of life after which a peer counts as gone."""
     stuck_s: float = 60.0
+    """Seconds without a call by its application after which an actor counts as stuck."""
     share_memory: bool = True
+    """On one host, batches and weights of 64 KiB and more go through shared memory, if both sides allow it."""
     max_remote: int = 128 << 20
+    """Bytes of one batch from another host, and half of what a connection may have sent that is not read yet."""
     most_of_a_key: int = 2 << 30
+    """Bytes of the batches of one key that wait for the application; the same of what was sent and is not read yet."""
 
     def __post_init__(self) -> None:
         for fits, rule in (

@@ -45,21 +45,18 @@ class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica's process ended: with a `code`, or by a `signal`.
-
-    `oom`: for want of memory. The kernel's killer sent the signal then, or the program reported so before it exited
-    with the code; `message` names whose memory, if not the device's. Of any other end with a code, `message` is the
-    last line that the program wrote, or which module it lacked. `left`: other processes of the replica still run; the
-    same comes again, without it, when they have ended.
-    """
+    """The replica's process ended: with a `code`, or by a `signal`."""
 
     replica: str
     now: float
     code: int | None = None
     signal: int | None = None
     oom: bool = False
+    """For want of memory: the kernel's killer sent the signal, or the program reported so before it exited."""
     message: str | None = None
+    """With `oom` and a code, whose memory, None: the device's; else the program's last line, or the module lacked."""
     left: bool = False
+    """Other processes of the replica still run; the event comes again, without it, when they have ended."""
 
 
 class Strays(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +94,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants the job to stop: within its grace, or at once if `kill`. `message` names the reason."""
+    """A request to stop the job: within its grace, or at once if `kill`. `message` names the reason."""
 
     now: float
     message: str

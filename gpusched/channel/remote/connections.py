@@ -34,22 +34,23 @@ _SOURCE: Final = int(zmq.SRCFD)
 
 
 class Connection(msgspec.Struct, eq=False, kw_only=True):
-    """One of them. `taken`: bytes that the learner took of it, `unread`: those that wait for that.
-
-    `user`: whose key it has, "" until its first message. `before`: how often a peer had been let in when it came, see
-    count_message(). `ticket`: of the weights that are under way on it, 0 for none (messages.WeightsHeader). `trouble`:
-    why the learner wants no more of it.
-    """
+    """One connection from the network."""
 
     socket: socket.socket
     address: str
     since: float
     before: int
+    """How often a peer had been let in when it came, see count_message()."""
     user: str = ""
+    """Its public key, "" until its first message."""
     taken: int = 0
+    """Bytes that the learner took of it."""
     unread: int = 0
+    """Bytes that wait for the learner."""
     ticket: int = 0
+    """Of the weights that are under way on it, 0 for none (messages.WeightsHeader)."""
     trouble: str = ""
+    """Why the learner wants no more of it."""
     shut: bool = False
 
 

@@ -29,10 +29,7 @@ _LONGEST_NAME: Final = 32
 
 
 class _Host(msgspec.Struct, kw_only=True):
-    """One of them, in joined.json too. `key` is the public one, "" without; `number`: which of all joinings it was.
-
-    `batches` and `bytes`: what its actors sent. `nonce` distinguishes the joining of this host from others that ask.
-    """
+    """One host, as in joined.json. `batches` and `bytes`: what its actors sent."""
 
     host: str
     actors: int = 0
@@ -41,8 +38,11 @@ class _Host(msgspec.Struct, kw_only=True):
     bytes: int = 0
     address: str = ""
     key: str = ""
+    """The public one, "" without."""
     number: int = 0
+    """Which of all joinings it was."""
     nonce: str = ""
+    """Distinguishes the joining of this host from others that ask."""
 
 
 class Hosts:
