@@ -95,7 +95,7 @@ class Admission:
 
 
 def _question(submission: Submission) -> bytes:
-    """Return what the planner is asked, without what it does not look at."""
+    """Return what the planner is asked, without what it does not read."""
     return msgspec.json.encode(
         (
             submission.request,
@@ -126,7 +126,7 @@ def _with_devices(submission: Submission, inventory: Inventory) -> Submission:
 
 
 def _idle(inventory: Inventory) -> Inventory:
-    """Return the host as if nobody used it: what is out of order now may be mended before the job's turn."""
+    """Return the host as if it were idle: what is out of order now may be mended before the job's turn."""
     return msgspec.structs.replace(
         inventory,
         devices=tuple(msgspec.structs.replace(device, memory_used_mib=0, processes=()) for device in inventory.devices),
@@ -139,11 +139,11 @@ def _check(submission: Submission) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a workload", "use letters, digits, - and _, at most 64")
     if (submission.request is None) == (submission.command is None):
-        raise UsageError(f"{name}: either a request or a command says what it needs", "submit one of both")
+        raise UsageError(f"{name}: it needs either a request or a command", "submit one of both")
     roles = {role.name for role in submission.workload.roles}
     asked = submission.request.roles if submission.request else ()
     if not roles or not {role.name for role in asked} <= roles:
-        raise UsageError(f"{name}: the request names roles that the workload does not have", "submit it anew")
+        raise UsageError(f"{name}: the request names roles that the workload does not have", "submit it again")
     if sum(max(0, role.count) for role in asked) > MOST_REPLICAS or any(role.count < 0 for role in asked):
         raise UsageError(f"{name}: more than {MOST_REPLICAS} processes", "ask for fewer")
     if any(not role.command for role in submission.workload.roles):
@@ -156,7 +156,7 @@ def _check(submission: Submission) -> None:
     if any(not variable or "=" in variable for variable in submission.environ):
         raise UsageError(f"{name}: a variable of the environment without a name, or with = in it", "unset it")
     if not Path(submission.cwd).is_absolute():
-        raise UsageError(f"{submission.cwd!r} is no absolute path", "submit it anew")
+        raise UsageError(f"{submission.cwd!r} is no absolute path", "submit it again")
 
 
 def _absolute(submission: Submission) -> Submission:

@@ -1,10 +1,10 @@
 """What a job behind the head of the queue may take without keeping the head waiting longer.
 
 The head is the first job that does not fit now. Things end: each job, and the memory that others use on a device, taken
-as one thing. Which of them ends first, nobody knows; so a job is harmless if the head fits beside it after every set of
+as one thing. Which of them ends first is unknown; so a job is harmless if the head fits beside it after every set of
 ends after which the head would fit without it. Memory that becomes free never turns a fit into none, so that only the
-smallest such sets have to be looked at. They are counted by how much ends where, because equal things are as good as
-each other. The look is bounded: where it would go on for too long, nothing is called harmless.
+smallest such sets have to be checked. They are counted by how much ends where, because equal things are
+interchangeable. The checks are bounded: where there would be too many, nothing is called harmless.
 
 The second way is time: where the known time limits of running jobs give the head its start at a time T at the latest, a
 job that is over by T may start whatever it takes.
@@ -26,22 +26,21 @@ _Amounts = tuple[tuple[int, int], ...]
 
 
 class Release(NamedTuple):
-    """What may end: a job's leases or, with `foreign`, what others use on a device.
-
-    `amounts`: places in the row of devices, each with MiB. `ends_at` in Unix seconds, None if nobody knows. `ours`: a
-    job of this daemon, whose end makes room for another one among the jobs that may run at a time.
-    """
+    """What may end: a job's leases or, with `foreign`, what others use on a device."""
 
     amounts: _Amounts
+    """Places in the row of devices, each with MiB."""
     foreign: bool = False
     ours: bool = False
+    """A job of this daemon, whose end makes room for another one among the jobs that may run at a time."""
     ends_at: float | None = None
+    """In Unix seconds, None if unknown."""
 
 
 class HeadReservation:
-    """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` says if it is there.
+    """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` returns if it is there.
 
-    `things` are all that is on them. `looks` bounds how many sets of ends are looked at.
+    `things` are all that is on them. `checks` bounds how many sets of ends are checked.
     """
 
     def __init__(
@@ -49,19 +48,19 @@ class HeadReservation:
         grounds: Sequence[DeviceCapacity],
         things: Iterable[Release],
         fits: Callable[[Sequence[DeviceCapacity]], bool],
-        looks: int,
+        checks: int,
     ) -> None:
         self.devices = frozenset(budget.device.uuid for budget in grounds)
         self._grounds = tuple(grounds)
         self._fits = fits
         self._things = list(things)
-        self._looks = looks
+        self._checks = checks
         self._smallest: list[tuple[Release, ...]] | None = None
         self._starts_by: float | _Unknown | None = _UNKNOWN
         self._harmless: dict[_Amounts, bool] = {}
 
     def shadow_time(self) -> float | None:
-        """Return when the head starts at the latest, by the time limits of what runs; None if they do not say."""
+        """Return when the head starts at the latest, by the time limits of what runs; None if these are not enough."""
         if isinstance(self._starts_by, _Unknown):
             try:
                 self._starts_by = self._by_time_limits()
@@ -111,14 +110,14 @@ class HeadReservation:
         if self._smallest is None:
             self._smallest = list(self._smallest_ends())
         for ended in self._smallest:
-            if not self._look() or not self._fits(self._after(ended, candidate)):
+            if not self._may_check() or not self._fits(self._after(ended, candidate)):
                 return False
-        return bool(self._looks)
+        return bool(self._checks)
 
-    def _look(self) -> bool:
-        """Return whether one more set of ends may be looked at."""
-        self._looks = max(0, self._looks - 1)
-        return self._looks > 0
+    def _may_check(self) -> bool:
+        """Return whether one more set of ends may be checked."""
+        self._checks = max(0, self._checks - 1)
+        return self._checks > 0
 
     def _smallest_ends(self) -> Iterator[tuple[Release, ...]]:
         """Yield the smallest sets of ends after which the head fits, until the bound is met."""
@@ -128,7 +127,7 @@ class HeadReservation:
         while level:
             waiting = []
             for taken in _one_more(level, kinds):
-                if not self._look():
+                if not self._may_check():
                     return
                 if any(all(taken.count(i) >= one.count(i) for i in one) for one in found):
                     continue
@@ -209,7 +208,7 @@ def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Release
 
 
 def _with(budget: DeviceCapacity, leased: int, tenants: int, used: int) -> DeviceCapacity:
-    """Return the device with so much leased by so many, and with or without the processes of others."""
+    """Return the device with `leased` MiB of `tenants` leases, and with or without the processes of others."""
     if not used:
         budget = replace(budget, foreign_mib=0, foreign=())
     computing = any("C" in process.kind for process in budget.foreign)

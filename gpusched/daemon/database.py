@@ -28,7 +28,7 @@ _MEANINGS: Final = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
     sqlite3.SQLITE_PERM: _UNWRITABLE,
-    sqlite3.SQLITE_IOERR: (" cannot be read or written: {}", "look at your quota and at the kernel's log (dmesg)"),
+    sqlite3.SQLITE_IOERR: (" cannot be read or written: {}", "check your quota and the kernel's log (dmesg)"),
 }
 _SETTINGS: Final = (
     "locking_mode=EXCLUSIVE",
@@ -53,14 +53,14 @@ class Database:
         self._inside = False
         _prepare(path)
         try:
-            # With isolation_level None, transactions begin and end where this class says so and nowhere else.
+            # With isolation_level None, transactions begin and end only where this class begins and ends them.
             self._connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
         except sqlite3.Error as error:
             raise _fault(error, path) from None
         try:
             for setting in _SETTINGS:
                 self.run(f"PRAGMA {setting}")
-            with self.transaction():  # takes the lock, and tells whether the file can be written at all
+            with self.transaction():  # takes the lock, and fails where the file cannot be written
                 self.number("SELECT count(*) FROM sqlite_schema")
         except BaseException:
             self.close()
@@ -83,10 +83,10 @@ class Database:
         return int(rows[0][0] or 0) if rows else 0
 
     def check(self) -> None:
-        """Look through the whole file for damage, in a millisecond for each MiB."""
+        """Check the whole file for damage, in a millisecond for each MiB."""
         found = self.run("PRAGMA quick_check(1)")
         if found != [("ok",)]:
-            raise damaged(self.path, " ".join(str(found[0][0]).split()) if found else "it cannot be looked through")
+            raise damaged(self.path, " ".join(str(found[0][0]).split()) if found else "it cannot be checked")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -127,7 +127,7 @@ class Database:
 
 
 def damaged(path: Path, how: str) -> HostFault:
-    """Return the error that tells of a database that cannot be used, and that nothing was done to it."""
+    """Return the error for a database that cannot be used; the file is unchanged."""
     return HostFault(
         f"{path} is damaged, and was left as it is: {how}",
         f"move {path.name} and what begins with that name elsewhere, and a new one is made; {_GO_ON} meanwhile",
@@ -158,11 +158,11 @@ def _touch(path: Path) -> None:
 
 
 def _fault(error: sqlite3.Error, path: Path) -> HostFault:
-    """Say what an error of SQLite means to a person; see sqlite.org/rescode.html."""
+    """Return what an error of SQLite means to a person; see sqlite.org/rescode.html."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None and isinstance(error, sqlite3.OperationalError):  # of Python's module: a text that is no UTF-8
         return damaged(path, str(error))
-    code = (code or sqlite3.SQLITE_ERROR) & 0xFF  # the other bits tell more than is needed here
+    code = (code or sqlite3.SQLITE_ERROR) & 0xFF  # the other bits are details that are not needed here
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

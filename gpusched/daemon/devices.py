@@ -1,6 +1,6 @@
 """What the daemon knows of this host's devices: NVML kept open, read in a thread, and remembered for a second.
 
-A reading that is stuck blocks nobody: what was read before stays known, with its age.
+A reading that is stuck blocks no request: what was read before stays known, with its age.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Devices:
         self.drained = read_drained(self._state_dir, boot_id())
 
     def await_first(self, now: float) -> None:
-        """Wait for the first reading; a driver that hangs is told of in it, after a few seconds."""
+        """Wait for the first reading; if the driver hangs, the reading reports that after a few seconds."""
         self.fresh(now, 0.0)
         if self._reading is not None and self._reading.wait(_FIRST_S):
             self.take(now)
@@ -60,7 +60,7 @@ class Devices:
         if self._known is not None and now - self._read_at <= age_s:
             return mark(self._known, self.drained)
         if self._reading is None:
-            self._reading = Reading(self._read_and_tell, "devices")
+            self._reading = Reading(self._read_and_notify, "devices")
         return None
 
     def take(self, now: float) -> bool:
@@ -96,7 +96,7 @@ class Devices:
         """Return by uuid why devices take nothing new."""
         return {uuid: why.reason for uuid, why in self.drained.items() if not why.lifted}
 
-    def _read_and_tell(self) -> Inventory:
+    def _read_and_notify(self) -> Inventory:
         try:
             return self._read()
         finally:

@@ -1,10 +1,10 @@
-"""Devices that take nothing new because a person said so, or because their hardware did."""
+"""Devices that take nothing new, by a person's order or because of hardware trouble."""
 
 import logging
 import time
 from typing import Final
 
-from gpusched.daemon.health import look
+from gpusched.daemon.health import assess
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, UsageError
 from gpusched.linux.processes import boot_id
@@ -38,8 +38,8 @@ def undrain(parts: DaemonState, device: str) -> dict[str, str]:
 
 
 def drain_the_ill(parts: DaemonState, inventory: Inventory, events: list[DeviceEvent]) -> None:
-    """Drain the devices that a reading or events tell hardware trouble of. What cannot be saved is told."""
-    findings = look(inventory, events, parts.devices.drained, time.time(), boot_id())
+    """Drain the devices with trouble in a reading or in events. What cannot be saved becomes a problem in Pong."""
+    findings = assess(inventory, events, parts.devices.drained, time.time(), boot_id())
     for note in findings.notes:
         _LOG.warning("%s", note)
         parts.book.note(None, "device", note)

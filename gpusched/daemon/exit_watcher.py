@@ -1,4 +1,4 @@
-"""Who tells that a job may have ended: its guard, by a pidfd, and a clock for what a pidfd does not tell."""
+"""Notices that a job may have ended: by a pidfd of its guard, and by a clock for what a pidfd does not show."""
 
 import contextlib
 import os
@@ -21,19 +21,19 @@ class ExitWatcher:
 
     def __init__(self) -> None:
         self._descriptors: dict[int, str] = {}
-        self._look_at: dict[str, float] = {}
+        self._check_at: dict[str, float] = {}
 
     def follow(self, job_id: str, guard: int | None, now: float) -> None:
         """Watch a job by its guard, which must not have been reaped; or by the clock from now on, if it is None."""
         self.forget(job_id)
-        self._look_at[job_id] = now if guard is None else now + _WATCHED_S
+        self._check_at[job_id] = now if guard is None else now + _WATCHED_S
         if guard is not None:
             with contextlib.suppress(OSError):  # gone, or a kernel before 5.3
                 self._descriptors[os.pidfd_open(guard)] = job_id
 
     def forget(self, job_id: str) -> None:
         """Watch a job no longer."""
-        self._look_at.pop(job_id, None)
+        self._check_at.pop(job_id, None)
         for descriptor in [one for one, watched in self._descriptors.items() if watched == job_id]:
             del self._descriptors[descriptor]
             os.close(descriptor)
@@ -43,24 +43,24 @@ class ExitWatcher:
         return self._descriptors.keys()
 
     def readable(self, descriptor: int, now: float) -> None:
-        """Take note that a guard ended: its job is looked at, and again until its supervisor has ended too."""
+        """Take note that a guard ended: its job is checked, and again until its supervisor has ended too."""
         job_id = self._descriptors.get(descriptor)
         if job_id is not None:
             self.forget(job_id)
-            self._look_at[job_id] = now
+            self._check_at[job_id] = now
 
-    def to_look_at(self, now: float) -> list[str]:
+    def due_jobs(self, now: float) -> list[str]:
         """Return the jobs that may have ended."""
-        return [job_id for job_id, when in self._look_at.items() if when <= now]
+        return [job_id for job_id, when in self._check_at.items() if when <= now]
 
     def still_alive(self, job_id: str, now: float, *, guarded: bool) -> None:
-        """Look at a job again later: very soon if its guard is gone, so that only its supervisor is left."""
+        """Check a job again later: very soon if its guard is gone, so that only its supervisor is left."""
         watched = job_id in self._descriptors.values()
-        self._look_at[job_id] = now + (_WATCHED_S if watched else _UNWATCHED_S if guarded else _LINGERING_S)
+        self._check_at[job_id] = now + (_WATCHED_S if watched else _UNWATCHED_S if guarded else _LINGERING_S)
 
     def due(self) -> float | None:
-        """Return when to look at a job, None if there is none to look at by the clock."""
-        return min(self._look_at.values(), default=None)
+        """Return when to check a job, None if there is none to check by the clock."""
+        return min(self._check_at.values(), default=None)
 
 
 def guard_of(status: JobStatus) -> int | None:

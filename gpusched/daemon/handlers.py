@@ -124,14 +124,14 @@ class Handlers:
             raise HostFault(self._parts.book.problem, "no new job is taken until this is mended; jobs go on")
         host = self._parts.devices.known()
         if host is None:
-            raise HostFault("this host's devices could not be read yet", "see what nvidia-smi says, and try again")
+            raise HostFault("this host's devices could not be read yet", "see the output of nvidia-smi, and try again")
         if any(self._parts.book.state(earlier) is None for earlier in (*request.job.after, *request.job.after_any)):
-            self._adoption.look()
+            self._adoption.scan()
         job = self._parts.book.job(self._acceptance.accept(request.job, host))
         return Submitted(id=job.id, job=status_of(job))
 
     def _list(self, request: ListJobs) -> Jobs:
-        self._adoption.look()
+        self._adoption.scan()
         if request.ids:
             jobs = [self._parts.book.job(job_id) for job_id in request.ids]
         else:
@@ -146,9 +146,9 @@ class Handlers:
         if not self._parts.waiting.is_interested(job.id, now):
             self._parts.changed()
         self._parts.waiting.interested(job.id, now + request.wait_s)
-        self._parts.waiting.add(asked, now + request.wait_s, partial(self._look_at_turn, job.id))
+        self._parts.waiting.add(asked, now + request.wait_s, partial(self._answer_turn, job.id))
 
-    def _look_at_turn(self, job_id: str, late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
+    def _answer_turn(self, job_id: str, late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
         job = self._parts.book.job(job_id)
         come = self._parts.starts.may_begin(job_id)
         if not (come or late) and job.state in (JobState.QUEUED, JobState.STARTING):
@@ -158,9 +158,9 @@ class Handlers:
     def _await(self, asked: Asked, request: Await, now: float) -> None:
         for job_id in request.ids:
             self._known(job_id)
-        self._parts.waiting.add(asked, now + request.wait_s, partial(self._look_at_ends, request.ids))
+        self._parts.waiting.add(asked, now + request.wait_s, partial(self._answer_ends, request.ids))
 
-    def _look_at_ends(self, ids: tuple[str, ...], late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
+    def _answer_ends(self, ids: tuple[str, ...], late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
         if not late and any(job_id in self._parts.book.live for job_id in ids):
             return None
         return Jobs(jobs=tuple(map(self._until_its_end, ids)))
@@ -173,7 +173,7 @@ class Handlers:
         return status
 
     def _stop(self, request: Stop, now: float) -> Done:
-        self._adoption.look()
+        self._adoption.scan()
         ids = tuple(self._parts.book.live) if request.everything else request.ids
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
         return Done(report=tuple(self._stop_one(job, now, kill=request.kill) for job in jobs))
@@ -209,5 +209,5 @@ class Handlers:
     def _known(self, job_id: str) -> Job:
         """Return a job; one that a launch started just now may not have been found yet. Raises NotFound."""
         if job_id not in self._parts.book.known:
-            self._adoption.look()
+            self._adoption.scan()
         return self._parts.book.job(job_id)

@@ -4,7 +4,7 @@ A drain is no verdict on what runs there: jobs go on, nothing new is placed. It 
 host is booted again. Faults that the catalog lays to programs are only noted.
 
 Source: NVIDIA's Xid catalog, docs.nvidia.com/deploy/xid-errors. An Xid drains if the catalog asks for a reset of the
-GPU, a restart of the host or a look at the hardware, or if it tells that memory was retired, is to be remapped (which
+GPU, a restart of the host or a check of the hardware, or if it means that memory was retired, is to be remapped (which
 a reset of the idle device does) or wears out. An Xid without an entry here is noted.
 """
 
@@ -18,7 +18,7 @@ from gpusched.model.device import Device, Inventory
 from gpusched.probe.drained import Drained
 from gpusched.probe.nvml_events import DeviceEvent
 
-__all__ = ["DRAINING_XIDS", "Findings", "look"]
+__all__ = ["DRAINING_XIDS", "Findings", "assess"]
 
 DRAINING_XIDS: Final = {
     46: "it stopped processing",
@@ -68,10 +68,10 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def look(
+def assess(
     inventory: Inventory, events: Sequence[DeviceEvent], drained: Mapping[str, Drained], now: float, boot_id: str
 ) -> Findings:
-    """Return what a snapshot and the events since the last look tell, beside what is `drained` already.
+    """Return what is new in a snapshot and in the events since the last one, beside what is `drained` already.
 
     A lifted drain comes again for a new event, or when the number of ECC errors is no longer the one that was accepted.
     `now` in Unix seconds. Described devices are never drained.
@@ -83,21 +83,21 @@ def look(
     reasons: dict[str, list[str]] = collections.defaultdict(list)
     notes: list[str] = []
     for (uuid, kind, number), times in collections.Counter((e.uuid, e.kind, e.number) for e in events).items():
-        words, drains = _meaning(kind, number)
+        text, drains = _meaning(kind, number)
         if drains and uuid not in held:
-            reasons[uuid].append(words)
+            reasons[uuid].append(text)
         else:
             label = devices[uuid].label if uuid in devices else uuid
-            notes.append(f"GPU {label}: {words}{f' ({times} times)' if times > 1 else ''}")
+            notes.append(f"GPU {label}: {text}{f' ({times} times)' if times > 1 else ''}")
     for device in inventory.devices:
         if device.uuid not in held:
             reasons[device.uuid] += _state(device, drained.get(device.uuid))
     drains_now = {
         uuid: Drained(
-            reason="; ".join(dict.fromkeys(told)), since=now, boot_id=boot_id, ecc_errors=_ecc(devices.get(uuid))
+            reason="; ".join(dict.fromkeys(texts)), since=now, boot_id=boot_id, ecc_errors=_ecc(devices.get(uuid))
         )
-        for uuid, told in reasons.items()
-        if told
+        for uuid, texts in reasons.items()
+        if texts
     }
     return Findings(drains=drains_now, notes=tuple(notes))
 

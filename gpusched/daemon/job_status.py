@@ -1,4 +1,4 @@
-"""What others are told of a job: what the daemon knows, joined with what its supervisor wrote."""
+"""The public status of a job: what the daemon knows, joined with what its supervisor wrote."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -28,7 +28,7 @@ _KEPT_ENVIRONMENTS: Final = 16
 class JobTable:
     """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
 
-    `problem` says why nothing can be saved at present, None if it can.
+    `problem` is why nothing can be saved at present, None if it can.
     """
 
     def __init__(self, store: Store) -> None:
@@ -86,7 +86,7 @@ class JobTable:
         return next((one for one in self._store.attempts(job.id) if one.number == job.attempt), None)
 
     def add(self, job: Job) -> None:
-        """Take in a job; `save` tells whether it could be."""
+        """Take in a job; `save` returns it if it could not be saved."""
         self.live[job.id] = self._slim(job)
         self.known.add(job.id)
         self._added.append(job)

@@ -86,7 +86,7 @@ def look_at_starts(parts: DaemonState, now: float) -> None:
 
 def look_at_running(parts: DaemonState, now: float) -> None:
     """Take note of jobs that have ended."""
-    for job_id in parts.watch.to_look_at(now):
+    for job_id in parts.watch.due_jobs(now):
         job = parts.book.live.get(job_id)
         if job is None:
             parts.watch.forget(job_id)

@@ -63,7 +63,7 @@ class Signals:
 
 
 class Loop:
-    """Turns until `signals` ask for the end, or until `is_own` says that this daemon's place was taken away from it."""
+    """Turns until `signals` ask for the end, or until `is_own` is False: this daemon has lost its state directory."""
 
     def __init__(
         self,
@@ -82,27 +82,27 @@ class Loop:
         self._queue = Queue(parts)
         self._pending: list[tuple[Asked, Answer]] = []
         self._next_own = 0.0
-        self._told = set[str]()
+        self._logged = set[str]()
 
     def begin(self) -> None:
-        """Find out what happened while nobody listened. On a full disk too: who fills it may have to be stopped."""
+        """Find out what happened while no daemon ran. On a full disk too: the job that fills it may need a stop."""
         reconcile(self._parts, time.monotonic())
-        self._adoption.look()
+        self._adoption.scan()
         self._parts.book.save(time.monotonic())
         self._notifier.ready()
 
     def run(self) -> None:
-        """Receive, apply, watch, look at the devices and at the queue, start, answer, sleep; and again."""
+        """Receive, apply, watch, check the devices and the queue, start, answer, sleep; and again."""
         steps = (
             self._receive,
             self._save_and_answer,
             self._reap,
             self._watch,
             self._devices,
-            self._look_at_queue,
+            self._schedule,
             self._save_and_act,
             self._answer_waiting,
-            self._look_after_itself,
+            self._maintain,
         )
         while not (self._parts.over or self._signals.asked_to_end):
             for step in steps:
@@ -114,14 +114,14 @@ class Loop:
         remove_left_sockets(self._parts)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run one step. A fault of ours in it is told, and the daemon goes on with what it can do."""
+        """Run one step. An internal error in it is logged, and the daemon goes on with the other steps."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 (the last line of defence)
             what = f"{step.__name__.strip('_')}: {type(error).__name__}: {error}"
             self._parts.problems[step.__name__] = f"internal error in {what}; see daemon.log"
-            if what not in self._told:
-                self._told.add(what)
+            if what not in self._logged:
+                self._logged.add(what)
                 _LOG.exception("internal error in %s", what)
 
     def _receive(self) -> None:
@@ -153,13 +153,13 @@ class Loop:
         look_at_running(self._parts, now)
         force_kills(self._parts, now)
         if now >= self._adoption.due():
-            self._adoption.look()
+            self._adoption.scan()
 
     def _devices(self) -> None:
-        self._sentry.look(time.monotonic())
+        self._sentry.poll(time.monotonic())
 
-    def _look_at_queue(self) -> None:
-        self._queue.look(time.monotonic())
+    def _schedule(self) -> None:
+        self._queue.run_pass(time.monotonic())
 
     def _save_and_act(self) -> None:
         """Save; then start what is saved. A stop is not held up by a full disk: then only a crash would forget it."""
@@ -176,7 +176,7 @@ class Loop:
         for asked, answer in self._parts.waiting.ready(time.monotonic()):
             self._server.answer(asked, answer)
 
-    def _look_after_itself(self) -> None:
+    def _maintain(self) -> None:
         self._notifier.ping()
         now = time.monotonic()
         if now < self._next_own:
@@ -195,7 +195,7 @@ class Loop:
             self._parts.problems.pop("socket", None)
         except HostFault as error:
             if self._parts.problems.get("socket") != str(error):
-                _LOG.warning("nobody can reach the daemon: %s", error)
+                _LOG.warning("no client can reach the daemon: %s", error)
             self._parts.problems["socket"] = str(error)
 
     def _sleep(self) -> None:

@@ -1,7 +1,7 @@
 """Jobs that wait, of which the database alone knows what they are to run; and what becomes of them without it.
 
 Each job that was accepted has a directory, with nothing in it before its first start (docs/decisions/0008). So a
-database that has gone, or was cut to nothing, is told from one that has never been.
+database that has gone, or was cut to nothing, differs from one that has never been.
 """
 
 import logging
@@ -30,7 +30,7 @@ _GONE: Final = "the database was removed that knew what it was to run: submit it
 def jobs_without_database(database: Path, jobs: Path) -> list[str]:
     """Return the jobs that have waited in a database that is gone; none if it is there.
 
-    Raises HostFault for one that is empty and should not be, as after a file system was repaired: nobody did that on
+    Raises HostFault for one that is empty and should not be, as after a file system was repaired: that was not done on
     purpose, and there may be a copy.
     """
     try:
@@ -38,7 +38,7 @@ def jobs_without_database(database: Path, jobs: Path) -> list[str]:
             return []
     except FileNotFoundError:
         return _unstarted(jobs)
-    except OSError:  # opening it will fail as well, and have the words for it
+    except OSError:  # opening it will fail as well, with a message
         return []
     waiting = _unstarted(jobs)
     if waiting:

@@ -48,7 +48,7 @@ class AnotherDaemon(GpuschedError):
 
 
 class Lock:
-    """STATE_DIR/daemon.lock, held: whoever holds it is the daemon. Raises AnotherDaemon, HostFault."""
+    """STATE_DIR/daemon.lock, held: its holder is the daemon. Raises AnotherDaemon, HostFault."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "daemon.lock"
@@ -59,7 +59,7 @@ class Lock:
                 pid = os.pread(self._descriptor, _MOST_PID, 0).decode(errors="replace").strip()
                 os.close(self._descriptor)
                 raise AnotherDaemon(f"a daemon runs for {state_dir}: process {pid}", "see: gpusched daemon status")
-            with suppress(OSError):  # a full disk; whoever wants the pid can ask the socket
+            with suppress(OSError):  # a full disk; a client can ask the socket for the pid
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
@@ -80,7 +80,7 @@ class Lock:
         os.close(self._descriptor)
 
 
-def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None:
+def serve(settings: Settings, environ: Mapping[str, str], reply: "StartReply") -> None:
     """Be the daemon until asked to end. Raises AnotherDaemon, HostFault, UsageError."""
     socket = control_socket(settings)
     private_directory(settings.runtime_dir)
@@ -110,39 +110,39 @@ def serve(settings: Settings, environ: Mapping[str, str], tell: "Words") -> None
         call_lost(parts, without)
         loop = Loop(parts, server, signals, DeviceMonitor(parts, events), Notifier(environ), own.is_own)
         loop.begin()
-        tell.ready()
+        reply.ready()
         _LOG.info("the daemon serves %s", settings.state_dir)
         loop.run()
         _LOG.info("the daemon ends")
 
 
-class Words:
-    """What is told to whoever started the daemon and waits, over the pipe `descriptor`; None: nobody waits."""
+class StartReply:
+    """The answer to the process that started the daemon and waits, over the pipe `descriptor`; None: none waits."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
     def ready(self) -> None:
-        """Say that the daemon answers."""
-        self._say(b"ready")
+        """Report that the daemon serves."""
+        self._write(b"ready")
 
     def another(self) -> None:
-        """Say that another daemon does."""
-        self._say(b"another")
+        """Report that another daemon does."""
+        self._write(b"another")
 
     def failed(self, error: GpuschedError) -> None:
-        """Say why there is none."""
-        self._say(json.dumps({"code": error.code, "message": error.message, "hint": error.hint}).encode())
+        """Report why there is none."""
+        self._write(json.dumps({"code": error.code, "message": error.message, "hint": error.hint}).encode())
 
-    def _say(self, words: bytes) -> None:
+    def _write(self, reply: bytes) -> None:
         if self._descriptor is not None:
             with suppress(OSError):
-                os.write(self._descriptor, words)
+                os.write(self._descriptor, reply)
             os.close(self._descriptor)
             self._descriptor = None
 
 
-def main(words: Words) -> int:
+def main(reply: StartReply) -> int:
     """Run the daemon in this process and return its exit code."""
     logging.basicConfig(
         stream=sys.stderr,
@@ -152,14 +152,14 @@ def main(words: Words) -> int:
     )
     try:
         settings = load_settings(os.environ)
-        serve(settings, dict(os.environ), words)
+        serve(settings, dict(os.environ), reply)
     except AnotherDaemon as error:
-        words.another()
+        reply.another()
         _LOG.info("%s", error.message)
         return error.exit_code
     except GpuschedError as error:
         _LOG.error("%s", error)
-        words.failed(error)
+        reply.failed(error)
         return error.exit_code
     return 0
 
@@ -176,7 +176,7 @@ def _shorten(log: Path) -> None:
             return
         log.replace(log.with_name("daemon.log.1"))
         written = [one for one in _OUTPUT if os.path.samestat(os.fstat(one), found)]
-        anew = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        new_log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         for descriptor in written:
-            os.dup2(anew, descriptor)
-        os.close(anew)
+            os.dup2(new_log, descriptor)
+        os.close(new_log)

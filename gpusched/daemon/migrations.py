@@ -16,7 +16,7 @@ from gpusched.errors import HostFault
 __all__ = ["APPLICATION_ID", "VERSION", "migrate"]
 
 APPLICATION_ID: Final = 0x67707573
-"""The letters "gpus" in the file's header: by them a database of another program is told from ours."""
+"""The letters "gpus" in the file's header: they distinguish our database from that of another program."""
 
 
 def migrate(database: Database) -> None:

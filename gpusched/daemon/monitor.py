@@ -1,4 +1,4 @@
-"""Looks at the devices now and then: hardware trouble drains them, and a replica that takes too much is told of."""
+"""Polls the devices: hardware trouble drains them, and a replica that takes too much memory is reported."""
 
 import contextlib
 import logging
@@ -23,7 +23,7 @@ _IDLE_S: Final = 30.0
 
 
 class DeviceMonitor:
-    """Looks every five seconds while jobs use devices, every thirty otherwise, and when a device tells something.
+    """Polls every five seconds while jobs use devices, every thirty otherwise, and when a device reports an event.
 
     Times are monotonic seconds.
     """
@@ -34,11 +34,11 @@ class DeviceMonitor:
         self._next = self._next_with_jobs = 0.0
 
     def due(self) -> float | None:
-        """Return when to look."""
+        """Return when to poll."""
         return self._next
 
-    def look(self, now: float) -> None:
-        """Take in a reading that has finished, and look at the devices if it is time."""
+    def poll(self, now: float) -> None:
+        """Take in a reading that has finished, and check the devices if it is time."""
         self._parts.devices.take(now)
         sooner = now >= self._next_with_jobs and self._has_started_jobs()
         if now < self._next and not sooner and not self._events.waiting():
@@ -51,7 +51,7 @@ class DeviceMonitor:
         self._next, self._next_with_jobs = now + (_BUSY_S if using else _IDLE_S), now + _BUSY_S
         drain_the_ill(self._parts, inventory, self._events.events())
         if using and inventory.devices:
-            self._look_at_use(inventory, using, now)
+            self._check_use(inventory, using, now)
 
     def _has_started_jobs(self) -> bool:
         return any(job.state in (JobState.STARTING, JobState.RUNNING) for job in self._parts.book.live.values())
@@ -65,7 +65,7 @@ class DeviceMonitor:
                 found += [status] if any(one.device_uuid for one in status.replicas) else []
         return found
 
-    def _look_at_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
+    def _check_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
         try:
             leases = current_leases(self._parts.leases(False), inventory, lambda _: self._parts.book.held())
         except HostFault as error:
@@ -73,7 +73,7 @@ class DeviceMonitor:
             return
         self._parts.problems.pop("leases", None)
         by_id = {job.id: job for job in using}
-        for job_id, order in self._overruns.look(inventory, leases, using, now):
+        for job_id, order in self._overruns.check(inventory, leases, using, now):
             if order.message:
                 _LOG.warning("%s: %s %s", job_id, order.replica, order.message)
                 self._parts.book.note(job_id, "overrun", f"{order.replica} {order.message}")

@@ -1,4 +1,4 @@
-"""What the daemon tells a service manager that waits for it: sd_notify(3), one datagram each. Without one, nothing.
+"""What the daemon sends to a service manager that waits for it: sd_notify(3), one datagram each. Without one, nothing.
 
 The variables are those of sd_notify(3) and sd_watchdog_enabled(3): NOTIFY_SOCKET is a path, or the name of an abstract
 socket after `@`; WATCHDOG_USEC is how long, in microseconds, the process WATCHDOG_PID may be silent.
@@ -29,15 +29,15 @@ class Notifier:
 
     @property
     def longest_sleep_s(self) -> float | None:
-        """How long the loop may sleep before it calls `ping` again; None if nobody watches it."""
+        """How long the loop may sleep before it calls `ping` again; None without a watchdog."""
         return self._period_s / 2 or None
 
     def ready(self) -> None:
-        """Say that the daemon answers: until then, `systemctl start` waits."""
+        """Report that the daemon serves: until then, `systemctl start` waits."""
         self._send("READY=1")
 
     def stopping(self) -> None:
-        """Say that the daemon ends because it was asked to."""
+        """Report that the daemon ends because it was asked to."""
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
@@ -47,7 +47,7 @@ class Notifier:
             self._send("STATUS=" + text.replace("\n", " "))
 
     def ping(self) -> None:
-        """Say that the loop turns, if half of the time is over in which this must be said."""
+        """Report that the loop turns, if half of the watchdog's time is over."""
         if self._period_s and self._clock() >= self._due:
             self._due = self._clock() + self._period_s
             self._send("WATCHDOG=1")

@@ -27,7 +27,7 @@ def raise_limit() -> tuple[int, int]:
 
 
 def under_limit(limit: tuple[int, int], spawn: Spawn) -> Spawn:
-    """Return `spawn` such that what it starts may open as many files as `limit` says."""
+    """Return `spawn` such that what it starts may open `limit` files."""
 
     def spawn_so(directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> int | None:
         pid = spawn(directory, nonce, environ)

@@ -1,11 +1,11 @@
-"""Who uses more of a device than its share, and what its supervisor is told about it. No I/O, no clock.
+"""Which replica uses more of a device than its share, and the order for its supervisor. No I/O, no clock.
 
-A replica is warned at the first sight. If it is over for a whole grace, it is started anew (policy "stop"). The grace
+A replica is warned at the first sight. If it is over for a whole grace, it is restarted (policy "stop"). The grace
 is cut short where its neighbours would be the ones to run out of memory: when less of the device is free than they may
 still take, and less than 1/32 of it; of several that are over there, one at a time, the worst first. A replica that has
-a device to itself (nobody beside it, and at least 9/10 of the device) harms nobody: it is only warned.
+a device to itself (no process beside it, and at least 9/10 of the device) does no harm: it is only warned.
 
-Use is the sum over a replica's processes on a device. Where the driver tells no amount, there is no verdict.
+Use is the sum over a replica's processes on a device. Where the driver reports no amount, there is no verdict.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,14 +38,14 @@ class _Use(msgspec.Struct, frozen=True, kw_only=True):
     def excess(self) -> int:
         return self.used_mib - self.share_mib
 
-    def told(self, verb: str) -> str:
+    def text(self, verb: str) -> str:
         return f"{verb} {self.used_mib} of its {self.share_mib} MiB on GPU {self.device.label}"
 
 
 class Overruns:
     """Remembers which runs of replicas are over their share, and since when.
 
-    `grace_s` in seconds. With the policy "warn" nobody is started anew.
+    `grace_s` in seconds. With the policy "warn" no replica is restarted.
     """
 
     def __init__(self, grace_s: float, policy: Literal["warn", "stop"]) -> None:
@@ -54,7 +54,7 @@ class Overruns:
         self._since: dict[_Run, float] = {}
         self._stopping: dict[_Run, str] = {}  # on which device
 
-    def look(
+    def check(
         self, inventory: Inventory, leases: Iterable[Lease], jobs: Iterable[JobStatus], now: float
     ) -> list[tuple[str, OverrunOrder]]:
         """Return the orders that this moment asks for, each with its job's id. An empty message ends a warning.
@@ -90,11 +90,11 @@ class Overruns:
         if self._stops and not use.alone and (early or (over_s >= self._grace_s and not first_sight)):
             self._stopping[run] = use.device.uuid
             why = ", and its neighbours would have run out" if early else f" for {over_s:.0f} s"
-            return OverrunOrder(replica=replica, pid=pid, message=use.told("used") + why, restart=True)
+            return OverrunOrder(replica=replica, pid=pid, message=use.text("used") + why, restart=True)
         if not first_sight:
             return None
         threat = f"; it may for {self._grace_s:g} s" if self._stops and not use.alone else ""
-        return OverrunOrder(replica=replica, pid=pid, message=use.told("uses") + threat)
+        return OverrunOrder(replica=replica, pid=pid, message=use.text("uses") + threat)
 
 
 def _runs(jobs: Iterable[JobStatus]) -> dict[_Run, _Holder]:
@@ -112,7 +112,7 @@ def _holder(lease: Lease) -> _Holder:
 
 
 def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[_Holder, list[_Use]]:
-    """Return what each holder of shares uses, device by device; without those of whom some amount is not told."""
+    """Return what each holder of shares uses, device by device; without those of whom some amount is unknown."""
     by_pid = holders(leases)
     found: dict[_Holder, list[_Use]] = {}
     untold: set[_Holder] = set()
@@ -139,7 +139,7 @@ def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[_Holder, list[_
 
 
 def _used(device: Device, by_pid: dict[int, Lease]) -> tuple[dict[_Holder, int], bool, set[_Holder]]:
-    """Return the use by holder in MiB, whether anybody without a share is on the device, and whose use is not told."""
+    """Return the use by holder in MiB, whether a process without a share is on the device, and whose use is unknown."""
     used: dict[_Holder, int] = {}
     strangers = False
     untold: set[_Holder] = set()

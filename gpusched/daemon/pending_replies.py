@@ -16,25 +16,25 @@ _INTEREST_S: Final = 5.0
 
 
 class PendingReplies:
-    """Peers that wait for an answer; over 10,000 of them, the one that waits longest is told how things stand."""
+    """Peers that wait for an answer; over 10,000 of them, the one that waits longest gets the present state."""
 
     def __init__(self) -> None:
         self._peers: dict[tuple[bytes, bytes], tuple[Asked, float, Callable[[bool], Answer | None]]] = {}
         self._interest: dict[str, float] = {}
 
-    def add(self, asked: Asked, until: float, look: Callable[[bool], Answer | None]) -> None:
-        """Keep a question. `look` returns its answer, None if it is to wait further; and never None when given True.
+    def add(self, asked: Asked, until: float, try_answer: Callable[[bool], Answer | None]) -> None:
+        """Keep a question. `try_answer` returns its answer or, if it is to wait further, None; never None for True.
 
         An error that it raises is the answer.
         """
-        self._peers[(asked.peer, asked.number)] = (asked, until, look)
+        self._peers[(asked.peer, asked.number)] = (asked, until, try_answer)
 
     def ready(self, now: float) -> Iterator[tuple[Asked, Answer]]:
         """Yield what can be answered now, or must."""
         over = len(self._peers) - _MOST
-        for key, (asked, until, look) in list(self._peers.items()):
+        for key, (asked, until, try_answer) in list(self._peers.items()):
             try:
-                answer = look(now >= until or over > 0)
+                answer = try_answer(now >= until or over > 0)
             except GpuschedError as error:
                 answer = refusal(error)
             except Exception as error:  # noqa: BLE001 (the other peers get their answers all the same)
@@ -46,7 +46,7 @@ class PendingReplies:
                 yield asked, answer
 
     def due(self) -> float | None:
-        """Return when the first patience is over (monotonic seconds), None if nobody waits."""
+        """Return when the first patience is over (monotonic seconds), None if no peer waits."""
         return min((until for _, until, _ in self._peers.values()), default=None)
 
     def interested(self, job_id: str, until: float) -> None:
@@ -54,7 +54,7 @@ class PendingReplies:
         self._interest[job_id] = until + _INTEREST_S
 
     def forget(self, job_id: str) -> None:
-        """Nobody will ask for the turn of this job any more."""
+        """Drop the interest in the turn of this job."""
         self._interest.pop(job_id, None)
 
     def is_interested(self, job_id: str, now: float) -> bool:

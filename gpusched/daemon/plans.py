@@ -123,7 +123,7 @@ def request_of(submission: Submission) -> Request:
     """Return the roles that are asked for; of one that is to be as many as fit, one at least."""
     request = submission.request
     if request is None:
-        raise NeverFits(f"{submission.workload.name}: nothing is asked for", "submit it anew")
+        raise NeverFits(f"{submission.workload.name}: nothing is asked for", "submit it again")
     return request if submission.maximise is None else with_count(request, submission.maximise, 1)
 
 

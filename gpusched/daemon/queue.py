@@ -29,9 +29,9 @@ __all__ = ["Queue"]
 
 _LOG: Final = logging.getLogger(__name__)
 _FRESH_S: Final = 1.0
-_LOOK_AGAIN_S: Final = 2.0
+_PASS_EVERY_S: Final = 2.0
 _LOCKED_AGAIN_S: Final = 0.1
-_REST: Final = 4  # times as long as a look took, so that a long queue leaves the daemon its ears
+_REST: Final = 4  # times as long as a pass took, so that a long queue leaves the daemon time for its clients
 _STARTING_PER_CPU: Final = 2
 _TRY_AGAIN_S: Final = 5.0
 _FLOOD_S: Final = 0.25
@@ -41,7 +41,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Queue:
-    """Looks at the queue when something changed, and every two seconds while somebody waits. Times are monotonic."""
+    """Runs a pass over the queue after a change, and every two seconds while a job waits. Times are monotonic."""
 
     def __init__(self, parts: DaemonState) -> None:
         self._parts = parts
@@ -51,12 +51,12 @@ class Queue:
         self._most_starting = _STARTING_PER_CPU * len(os.sched_getaffinity(0))
 
     def due(self) -> float | None:
-        """Return when to look at the queue, None while nobody waits."""
+        """Return when the next pass is due, None while no job waits."""
         if self._awaits_reading or not self._queued():
             return None
         return self._rested if self._parts.look_at_queue else max(self._rested, self._next)
 
-    def look(self, now: float) -> None:
+    def run_pass(self, now: float) -> None:
         """Prepare the jobs whose turn has come; they are spawned once that is saved."""
         due = self.due()
         if not self._awaits_reading and (due is None or now < due):
@@ -72,20 +72,20 @@ class Queue:
             if host is None:  # the reading that has begun wakes us
                 return
         self._parts.look_at_queue = False
-        self._next = now + _LOOK_AGAIN_S
+        self._next = now + _PASS_EVERY_S
         try:
             self._decide(queued, host, now)
         except HostFault as error:
             self._parts.why.update({job.id: str(error) for job in queued})
             self._next = now + _LOCKED_AGAIN_S
         ended = time.monotonic()
-        self._rested = ended + min(_LOOK_AGAIN_S, _REST * (ended - now))
+        self._rested = ended + min(_PASS_EVERY_S, _REST * (ended - now))
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether nothing may start because it could not be written down."""
         if self._parts.book.problem is None:
             return False
-        self._rested = now + _LOOK_AGAIN_S
+        self._rested = now + _PASS_EVERY_S
         return True
 
     def _is_flooded(self, now: float) -> bool:
@@ -160,7 +160,7 @@ class Queue:
 
     def _can_never_start(self, job: Job, asked: Submission) -> str | None:
         if launcher_exited(job):
-            return "whoever ran it is gone"
+            return "the process that ran it is gone"
         for earlier in asked.after:
             state = self._parts.book.state(earlier)
             if state in JOB_TERMINAL and state is not JobState.SUCCEEDED:
@@ -190,7 +190,7 @@ class Queue:
     def _grounds(
         self, waiting: list[Job], host: Inventory | None
     ) -> Iterator[tuple[Mapping[str | None, MachineSnapshot], Mapping[bool, LeaseDirectory]]]:
-        """Give what to plan on, while nobody else plans there. Raises HostFault if somebody else does just now."""
+        """Give what to plan on, under the locks for planning. Raises HostFault if another process holds one."""
         machines = {job.submission.machine for job in waiting if job.submission}
         grounds: dict[str | None, MachineSnapshot] = {}
         directories: dict[bool, LeaseDirectory] = {}

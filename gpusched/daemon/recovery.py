@@ -1,4 +1,4 @@
-"""What happened while nobody listened: jobs that went on, ended or never began; and jobs that others started.
+"""What happened while no daemon ran: jobs that went on, ended or never began; and jobs that others started.
 
 A `launch` in the foreground starts its job itself; the daemon finds it by its directory and treats it as its own.
 """
@@ -32,7 +32,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Adoption", "reconcile"]
 
-_LOOK_EVERY_S: Final = 1.0
+_SCAN_EVERY_S: Final = 1.0
 _MOST_AT_ONCE: Final = 200
 _CLOCK_STEP_NS: Final = 50_000_000
 
@@ -42,7 +42,7 @@ def reconcile(parts: DaemonState, now: float) -> None:
     for job in list(parts.book.live.values()):
         if job.state is JobState.QUEUED:
             if launcher_exited(job):
-                cancel(parts, job, "whoever ran it is gone")
+                cancel(parts, job, "the process that ran it is gone")
         elif not parts.contain(job.id, "the recovery", partial(_find, parts, job, now)):
             parts.watch.follow(job.id, None, now)
 
@@ -75,13 +75,13 @@ class Adoption:
         self._next = 0.0
 
     def due(self) -> float:
-        """Return when to look by the clock (monotonic)."""
+        """Return when to scan by the clock (monotonic)."""
         return self._next
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Take in the jobs that are there by now; it costs next to nothing while no directory came or went."""
         now = time.monotonic()
-        self._next = now + _LOOK_EVERY_S
+        self._next = now + _SCAN_EVERY_S
         try:
             self._list()
         except OSError:  # no jobs yet, or the directory cannot be read at present

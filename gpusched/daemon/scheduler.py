@@ -1,9 +1,9 @@
 """Which waiting jobs start now, and why the others wait: a pure function of a snapshot.
 
-Jobs are looked at by priority, then age. Each machine (this host, and every described one) has a queue of its own; the
-number of jobs that live at a time is one bound for all. The first job of a machine that does not fit now is its head:
-those behind it start only if it does not start later for it (see `backfill`). A job that could not start however long
-it waited holds up nobody.
+Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
+that live at a time is one bound for all. The first job of a machine that does not fit now is its head: those behind it
+start only if it does not start later for it (see `backfill`). A job that could not start however long it waited holds
+up no other.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -29,18 +29,18 @@ from gpusched.settings import Settings
 
 __all__ = ["Decision", "MachineSnapshot", "Running", "Start", "schedule"]
 
-_MOST_LOOKS: Final = 1000
-"""Sets of ends that are looked at for one head in one pass, where replicas have one size; fewer for more sizes."""
+_MOST_CHECKS: Final = 1000
+"""Sets of ends that are checked for one head in one pass, where replicas have one size; fewer for more sizes."""
 
 _MOST_PLANNED: Final = 32
-"""Jobs behind one head that are planned in vain in one pass; after them only those that are over in time may pass."""
+"""Jobs behind one head that are planned without success in one pass; after them only jobs that end in time may pass."""
 
 _MOST_LEFT_OUT: Final = 3
-"""Devices out of order that a waiting job is told of."""
+"""Devices out of order that the reason of a waiting job names."""
 
 
 class MachineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine as it is: its devices, and every live lease on them, whoever holds it."""
+    """A machine as it is: its devices, and every live lease on them, of all users."""
 
     inventory: Inventory
     leases: tuple[Lease, ...] = ()
@@ -84,8 +84,8 @@ def schedule(
 ) -> Decision:
     """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
 
-    `blocked` are the jobs that may not start whatever is free, with the reason. `began` says when a process of others
-    began; it is asked only for those that are told of. `now` in Unix seconds.
+    `blocked` are the jobs that may not start whatever is free, with the reason. `began` returns when a process
+    of others began; only the named ones are asked for. `now` in Unix seconds.
 
     500 waiting jobs of different needs beside 64 running ones, where nothing fits, take 11 to 18 ms on one core (EPYC).
     """
@@ -165,7 +165,7 @@ class _Machine:
             grounds,
             things_of(grounds, self.leases, self._ends),
             lambda after: is_feasible(submission, after, self._settings),
-            _MOST_LOOKS // ways(submission),
+            _MOST_CHECKS // ways(submission),
         )
 
     def why_later(self, submission: Submission, began: Began, now: float) -> str:
@@ -189,7 +189,7 @@ class _Machine:
 
 
 class _Pass:
-    """One look at the queue, job by job."""
+    """One pass over the queue, job by job."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _Pass:
         self._in_vain: set[Hashable] = set()
 
     def consider(self, job: Job, submission: Submission) -> None:
-        """Start the job, or say why it waits."""
+        """Start the job, or note why it waits."""
         machine = self._machines.get(submission.machine)
         if machine is None:
             self.why[job.id] = f"machine {submission.machine} cannot be read now"
@@ -225,7 +225,7 @@ class _Pass:
                 self._decide(job, submission, machine)
 
     def decision(self) -> Decision:
-        """Return what was decided. Why jobs wait is told last, so that those that start now are named as holders."""
+        """Return what was decided. Reasons to wait come last, so that the jobs that start now are named as holders."""
         for job, submission in self._later:
             machine = self._machines[submission.machine]
             with self._contained(job):

@@ -1,6 +1,6 @@
 """The control socket of the daemon: typed requests in, answers out. It must not know what a request means.
 
-Whatever else arrives is dropped and counted; its sender is told so when the number of its request can be read.
+Whatever else arrives is dropped and counted; its sender gets an error when the number of its request can be read.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ class Asked(NamedTuple):
 class Server:
     """The socket at `path`, from construction to close(). `malformed` counts the messages that were dropped.
 
-    Whoever makes it must hold the daemon's lock: a socket that lies there is replaced. Raises HostFault.
+    Its process must hold the daemon's lock: a socket that lies there is replaced. Raises HostFault.
     """
 
     def __init__(self, path: Path) -> None:
         self.malformed = 0
         self._path = path
-        self._told = set[str]()
+        self._logged = set[str]()
         self._context: Any = zmq.Context()
         self._socket: Any = self._unbound()
         try:
@@ -61,7 +61,7 @@ class Server:
         return self._socket
 
     def mend(self) -> bool:
-        """Listen anew if somebody removed the socket, such as what cleans /tmp; return whether that was so.
+        """Listen again if the socket was removed, such as by a cleaner of /tmp; return whether that was so.
 
         Raises HostFault where that cannot be done now; it can be tried again.
         """
@@ -70,7 +70,7 @@ class Server:
         self._socket.close(linger=0)
         self._socket = self._unbound()
         self._bind()
-        _LOG.warning("%s was removed; listening there anew", self._path)
+        _LOG.warning("%s was removed; listening there again", self._path)
         return True
 
     def receive(self, most: int, seconds: float) -> Iterator[Asked]:
@@ -104,7 +104,7 @@ class Server:
         made: Any = self._context.socket(zmq.ROUTER)
         made.linger = 0
         made.rcvhwm, made.sndhwm = _MOST_UNREAD, _MOST_UNTAKEN
-        made.handshake_ivl = round(1000 * _HANDSHAKE_S)  # who connects and says nothing is let go
+        made.handshake_ivl = round(1000 * _HANDSHAKE_S)  # a peer that connects and sends nothing is dropped
         made.maxmsgsize = MAX_MESSAGE
         return made
 
@@ -136,8 +136,8 @@ class Server:
         peer, protocol, number = frames[:3]
         if protocol != bytes([PROTOCOL]):
             self._drop("a message of another protocol")
-            told = f"it speaks protocol {PROTOCOL}, and was asked in {protocol[0] if protocol else 'none'}"
-            self._send(peer, number, encode(refusal(NoDaemon(told, "restart the daemon: gpusched daemon stop"))))
+            problem = f"it speaks protocol {PROTOCOL}, and was asked in {protocol[0] if protocol else 'none'}"
+            self._send(peer, number, encode(refusal(NoDaemon(problem, "restart the daemon: gpusched daemon stop"))))
             return None
         try:
             return Asked(peer, number, decode_request(frames[3] if len(frames) == 4 else b""))  # noqa: PLR2004
@@ -148,8 +148,8 @@ class Server:
 
     def _drop(self, kind: str) -> None:
         self.malformed += 1
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._logged:
+            self._logged.add(kind)
             _LOG.warning("dropped %s; further ones are only counted", kind)
 
     def _send(self, peer: bytes, number: bytes, body: bytes) -> None:
@@ -158,7 +158,7 @@ class Server:
 
 
 def refusal(error: GpuschedError) -> Refused:
-    """Return what tells an error to whoever asked."""
+    """Return the answer that carries an error."""
     return Refused(
         code=error.code,
         message=error.message[:_LONGEST_TEXT],

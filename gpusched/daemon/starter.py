@@ -21,7 +21,7 @@ Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 """Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
 
 _PATIENCE_S: Final = 1.5
-"""How long the service manager may take; the daemon answers nobody meanwhile, and a client waits 2 s."""
+"""How long the service manager may take; the daemon answers no client meanwhile, and a client waits 2 s."""
 
 _PAUSE_S: Final = 10.0
 """How long a service manager that did not answer is not asked again: one silence is enough for many jobs."""
@@ -36,9 +36,9 @@ def starter(environ: Mapping[str, str]) -> Spawn:
 
 
 def _is_unit(environ: Mapping[str, str]) -> bool:
-    """Return whether systemd started this very process as a unit: whatever a shell starts inherits INVOCATION_ID.
+    """Return whether systemd started this very process as a unit: all that a shell starts inherits INVOCATION_ID.
 
-    WATCHDOG_PID tells it too where systemd is older than 248.
+    WATCHDOG_PID shows it too where systemd is older than 248.
     """
     me = str(os.getpid())
     return "INVOCATION_ID" in environ and me in (environ.get("SYSTEMD_EXEC_PID"), environ.get("WATCHDOG_PID"))
@@ -58,7 +58,7 @@ class _Units:
             raise _refused(directory, "it did not answer a moment ago")
         write_environ(directory, environ)
         try:
-            told = subprocess.run(
+            ended = subprocess.run(
                 _command(directory, nonce),
                 env=self._own,
                 stdin=subprocess.DEVNULL,
@@ -71,9 +71,9 @@ class _Units:
             raise _refused(directory, f"no answer within {_PATIENCE_S:.0f} s") from None
         except OSError as error:
             raise _refused(directory, f"systemd-run: {error.strerror}") from None
-        if told.returncode != 0:
-            why = told.stderr.decode(errors="replace").strip()
-            raise _refused(directory, why or f"systemd-run ended with code {told.returncode}")
+        if ended.returncode != 0:
+            why = ended.stderr.decode(errors="replace").strip()
+            raise _refused(directory, why or f"systemd-run ended with code {ended.returncode}")
 
 
 def _command(directory: JobDirectory, nonce: str) -> list[str]:

@@ -47,7 +47,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Store:
     """The daemon's database. All its methods raise HostFault if the file cannot be read or written, or is damaged.
 
-    `clock` tells Unix seconds. What is saved outside a transaction is one by itself.
+    `clock` returns Unix seconds. What is saved outside a transaction is one by itself.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:

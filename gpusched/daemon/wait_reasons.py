@@ -29,11 +29,11 @@ def who_holds(grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], began:
     """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
     by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
     taken = [budget for budget in by_held if _is_taken(budget)]
-    told = [
+    texts = [
         ", ".join(filter(None, (_room(budget), held(budget, leases, began, now)))) for budget in taken[:_MOST_DEVICES]
     ]
-    more = len(taken) - len(told)
-    return "; ".join([*told, f"and {more} more"] if more else told)
+    more = len(taken) - len(texts)
+    return "; ".join([*texts, f"and {more} more"] if more else texts)
 
 
 def never_line(
@@ -48,10 +48,10 @@ def never_line(
 
 def would_delay(needs: str, head: str, most_s: float | None) -> str:
     """Return why a job that has a place waits all the same. It could pass if it were over in `most_s` (None: never)."""
-    told = f"{needs}; there is room for it, but {head}, which is before it, could then start later"
+    reason = f"{needs}; there is room for it, but {head}, which is before it, could then start later"
     if most_s is None or most_s < 1:
-        return told
-    return f"{told}; with a --time-limit of at most {format_seconds(most_s)} it may pass"
+        return reason
+    return f"{reason}; with a --time-limit of at most {format_seconds(most_s)} it may pass"
 
 
 def no_place_left(live: int, most: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.daemon.health import DRAINING_XIDS, look
+from gpusched.daemon.health import DRAINING_XIDS, assess
 from gpusched.model.device import Device, Health, Inventory
 from gpusched.probe.drained import Drained, lift
 from gpusched.probe.nvml_events import DeviceEvent
@@ -31,7 +31,7 @@ def xid(number: int, uuid: str = "GPU-1") -> DeviceEvent:
 
 @pytest.mark.parametrize("number", sorted(DRAINING_XIDS))
 def test_a_hardware_xid_drains_its_device_alone_and_says_which(number: int) -> None:
-    found = look(host(), [xid(number)], {}, NOW, "boot")
+    found = assess(host(), [xid(number)], {}, NOW, "boot")
     assert list(found.drains) == ["GPU-1"]
     drain = found.drains["GPU-1"]
     assert drain.reason == f"Xid {number}, {DRAINING_XIDS[number]}"
@@ -40,7 +40,7 @@ def test_a_hardware_xid_drains_its_device_alone_and_says_which(number: int) -> N
 
 @pytest.mark.parametrize("number", [*APPLICATION_XIDS, 0, 4, 154, 9999])
 def test_a_programs_fault_or_an_unknown_xid_is_noted_and_drains_nothing(number: int) -> None:
-    found = look(host(), [xid(number)] * 3, {}, NOW, "boot")
+    found = assess(host(), [xid(number)] * 3, {}, NOW, "boot")
     assert found.drains == {}
     (note,) = found.notes
     assert note.startswith(f"GPU 1: Xid {number}")
@@ -51,26 +51,26 @@ def test_a_programs_fault_or_an_unknown_xid_is_noted_and_drains_nothing(number: 
     ("errors", "words"), [(1, "1 uncorrected memory error (ECC)"), (7, "7 uncorrected memory err")]
 )
 def test_uncorrected_memory_errors_drain_with_their_number(errors: int, words: str) -> None:
-    assert look(host(errors), [], {}, NOW, "boot").drains["GPU-1"].reason.startswith(words)
+    assert assess(host(errors), [], {}, NOW, "boot").drains["GPU-1"].reason.startswith(words)
 
 
 @pytest.mark.parametrize("errors", [0, None])
 def test_no_errors_or_no_counter_drain_nothing(errors: int | None) -> None:
-    assert look(host(errors), [], {}, NOW, "boot").drains == {}
+    assert assess(host(errors), [], {}, NOW, "boot").drains == {}
 
 
 def test_lost_devices_are_drained_with_that_reason() -> None:
-    drains = look(host(health="lost"), [], {}, NOW, "boot").drains
+    drains = assess(host(health="lost"), [], {}, NOW, "boot").drains
     assert [drain.reason for drain in drains.values()] == ["the GPU has fallen off the bus"] * 2
 
 
 def test_a_device_that_only_does_not_answer_is_not_drained() -> None:
-    assert look(host(health="error"), [], {}, NOW, "boot").drains == {}
+    assert assess(host(health="error"), [], {}, NOW, "boot").drains == {}
 
 
 def test_all_reasons_of_one_moment_are_told() -> None:
     event = DeviceEvent(uuid="GPU-1", kind="ecc", time=NOW)
-    reason = look(host(2), [xid(48), event], {}, NOW, "boot").drains["GPU-1"].reason
+    reason = assess(host(2), [xid(48), event], {}, NOW, "boot").drains["GPU-1"].reason
     assert reason.split("; ")[0] == "Xid 48, a double-bit memory error"
     assert reason.split("; ")[2].startswith("2 uncorrected")
 
@@ -78,32 +78,32 @@ def test_all_reasons_of_one_moment_are_told() -> None:
 def test_a_loss_that_an_event_and_the_reading_tell_is_one_reason() -> None:
     event = DeviceEvent(uuid="GPU-1", kind="lost", time=NOW)
     assert (
-        look(host(health="lost"), [event], {}, NOW, "boot").drains["GPU-1"].reason == "the GPU has fallen off the bus"
+        assess(host(health="lost"), [event], {}, NOW, "boot").drains["GPU-1"].reason == "the GPU has fallen off the bus"
     )
 
 
 def test_what_is_drained_is_not_drained_again_and_further_events_are_noted() -> None:
-    before = look(host(2), [], {}, NOW, "boot").drains
-    found = look(host(3), [xid(79)], before, NOW + 1, "boot")
+    before = assess(host(2), [], {}, NOW, "boot").drains
+    found = assess(host(3), [xid(79)], before, NOW + 1, "boot")
     assert found.drains == {}
     assert found.notes == ("GPU 1: Xid 79, the GPU has fallen off the bus",)
 
 
 def test_errors_that_a_person_accepted_drain_again_only_when_there_are_others() -> None:
-    lifted = lift(look(host(2), [], {}, NOW, "boot").drains, host(2).devices[1])
-    assert look(host(2), [], lifted, NOW + 1, "boot").drains == {}
-    assert look(host(3), [], lifted, NOW + 1, "boot").drains["GPU-1"].since == NOW + 1
-    assert look(host(2), [xid(48)], lifted, NOW + 1, "boot").drains["GPU-1"].reason.startswith("Xid 48")
+    lifted = lift(assess(host(2), [], {}, NOW, "boot").drains, host(2).devices[1])
+    assert assess(host(2), [], lifted, NOW + 1, "boot").drains == {}
+    assert assess(host(3), [], lifted, NOW + 1, "boot").drains["GPU-1"].since == NOW + 1
+    assert assess(host(2), [xid(48)], lifted, NOW + 1, "boot").drains["GPU-1"].reason.startswith("Xid 48")
 
 
 def test_described_machines_are_never_drained() -> None:
     described = Inventory(host="h", source="profile", devices=host(5, "lost").devices, cpus=(0,))
-    assert look(described, [xid(79)], {}, NOW, "boot").drains == {}
+    assert assess(described, [xid(79)], {}, NOW, "boot").drains == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["GPU-0", "GPU-1", "GPU-gone"])), max_size=30))
 def test_whatever_comes_only_hardware_xids_drain_and_every_event_is_told(told: list[tuple[int, str]]) -> None:
-    found = look(host(), [xid(number, uuid) for number, uuid in told], {}, NOW, "boot")
+    found = assess(host(), [xid(number, uuid) for number, uuid in told], {}, NOW, "boot")
     assert set(found.drains) == {uuid for number, uuid in told if number in DRAINING_XIDS}
     words = " ".join([*(drain.reason for drain in found.drains.values()), *found.notes])
     assert all(f"Xid {number}" in words for number, _ in told)
@@ -111,14 +111,14 @@ def test_whatever_comes_only_hardware_xids_drain_and_every_event_is_told(told: l
 
 LOOK = """
 import json, sys, time
-from gpusched.daemon.health import look
+from gpusched.daemon.health import assess
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 import msgspec
 probe, listener, drained, notes = NvmlProbe(), NvmlEvents(), {}, []
 until = time.monotonic() + 120
 while len(drained) + len(notes) < int(sys.argv[1]) and time.monotonic() < until:
-    found = look(probe.read(), listener.events(), drained, time.time(), "boot")
+    found = assess(probe.read(), listener.events(), drained, time.time(), "boot")
     drained |= found.drains
     notes += found.notes
     time.sleep(0.02)

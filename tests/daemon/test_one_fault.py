@@ -25,7 +25,7 @@ def start_faulty(daemon: Daemon) -> None:
     until(lambda: daemon.pid, "the daemon listens")
 
 
-def test_a_job_that_is_cancelled_in_a_look_at_the_queue_costs_those_of_other_machines_nothing(daemon: Daemon) -> None:
+def test_a_job_that_is_cancelled_in_a_pass_over_the_queue_costs_those_of_other_machines_nothing(daemon: Daemon) -> None:
     daemon.start()
     gate = daemon.state / "gate"
     bad = daemon.shell(f"while ! test -e {gate}; do sleep 0.05; done; exit 1")
@@ -42,7 +42,7 @@ def test_a_job_that_is_cancelled_in_a_look_at_the_queue_costs_those_of_other_mac
     assert "internal error" not in daemon.log
 
 
-@pytest.mark.parametrize("function", ["is_forsaken", "plan_for", "prepare"])
+@pytest.mark.parametrize("function", ["launcher_exited", "plan_for", "prepare"])
 def test_an_internal_error_at_one_queued_job_keeps_no_other_from_its_start(function: str, daemon: Daemon) -> None:
     start_faulty(daemon)
 
@@ -61,7 +61,7 @@ def test_an_internal_error_at_one_queued_job_keeps_no_other_from_its_start(funct
 def test_an_internal_error_at_one_running_job_keeps_no_other_from_its_end(daemon: Daemon) -> None:
     start_faulty(daemon)
 
-    faulty = daemon.submit("true", name="is_worked_on")
+    faulty = daemon.submit("true", name="has_live_processes")
     other = daemon.submit("true")
 
     assert daemon.ended(other)[0].state is JobState.SUCCEEDED

@@ -52,7 +52,7 @@ def jobs(count: int, **fields: Any) -> tuple[JobStatus, ...]:
 
 
 def told(overruns: Overruns, uses: Sequence[int | None], now: float, **fields: Any) -> list[tuple[str, str, bool]]:
-    orders = overruns.look(host(device(uses, **fields)), leases(len(uses)), jobs(len(uses)), now)
+    orders = overruns.check(host(device(uses, **fields)), leases(len(uses)), jobs(len(uses)), now)
     assert all(job == "snake-1" for job, _ in orders)
     return [(order.replica, order.message, order.restart) for _, order in orders]
 
@@ -85,7 +85,7 @@ def test_the_policy_warn_starts_nobody_anew_not_even_in_danger() -> None:
 
 def test_all_processes_of_a_replica_count_together() -> None:
     own = (*leases(2), Lease(device_uuid="GPU-1", share_mib=0, job="snake-1", replica="actor.1", pid=102, run_dir="/j"))
-    orders = Overruns(GRACE_S, "stop").look(host(device([100, 800, 800])), own, jobs(2), 0)
+    orders = Overruns(GRACE_S, "stop").check(host(device([100, 800, 800])), own, jobs(2), 0)
     assert [(order.replica, order.pid) for _, order in orders] == [("actor.1", 101)]
 
 
@@ -93,15 +93,15 @@ def test_all_processes_of_a_replica_count_together() -> None:
 def test_where_an_amount_is_not_told_there_is_no_verdict(uses: list[int | None]) -> None:
     own = (*leases(2), Lease(device_uuid="GPU-1", share_mib=0, job="snake-1", replica="actor.1", pid=102, run_dir="/j"))
     overruns = Overruns(GRACE_S, "stop")
-    assert not overruns.look(host(device(uses)), own, jobs(2), 0)
-    assert not overruns.look(host(device(uses)), own, jobs(2), 100)
+    assert not overruns.check(host(device(uses)), own, jobs(2), 0)
+    assert not overruns.check(host(device(uses)), own, jobs(2), 100)
 
 
 def test_a_device_that_does_not_answer_takes_no_warning_back() -> None:
     overruns = Overruns(GRACE_S, "stop")
     assert len(told(overruns, [100, 2100], 0)) == 1
     silent = Device(index=1, uuid="GPU-1", name="V100", health="error")
-    assert overruns.look(host(silent), leases(2), jobs(2), 5) == []
+    assert overruns.check(host(silent), leases(2), jobs(2), 5) == []
     assert told(overruns, [100, 2100], 10)[0][2] is True
 
 
@@ -124,7 +124,7 @@ def test_little_free_memory_is_no_danger_when_the_neighbours_have_all_that_is_th
 def test_a_replica_that_has_the_device_to_itself_is_only_warned() -> None:
     overruns = Overruns(GRACE_S, "stop")
     for now, expected in ((0, 1), (100, 0)):
-        orders = overruns.look(host(device([15900])), leases(1, share=15600), jobs(1), now)
+        orders = overruns.check(host(device([15900])), leases(1, share=15600), jobs(1), now)
         assert [order.restart for _, order in orders] == [False] * expected
 
 
@@ -134,7 +134,7 @@ def test_a_new_run_of_the_replica_has_its_own_grace() -> None:
     assert told(overruns, [100, 2100], 10)[0][2] is True
     again = tuple(msgspec.structs.replace(one, pid=one.pid + 1) for one in jobs(2)[0].replicas if one.pid is not None)
     lease = tuple(msgspec.structs.replace(one, pid=one.pid + 1) for one in leases(2) if one.pid is not None)
-    orders = overruns.look(host(device([0, 100, 2100])), lease, jobs(2, replicas=again), 11)
+    orders = overruns.check(host(device([0, 100, 2100])), lease, jobs(2, replicas=again), 11)
     assert [(order.pid, order.restart) for _, order in orders] == [(102, False)]
 
 
@@ -153,7 +153,7 @@ def test_simulated_ones_ended_ones_and_those_of_others_are_left_alone(who: dict[
     held = tuple(msgspec.structs.replace(lease, **who.get("lease", {})) for lease in leases(2))
     overruns = Overruns(GRACE_S, "stop")
     for now in (0, 100):
-        assert overruns.look(inventory, held, jobs(2, **who.get("job", {})), now) == []
+        assert overruns.check(inventory, held, jobs(2, **who.get("job", {})), now) == []
 
 
 moments = st.lists(
