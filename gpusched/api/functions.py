@@ -61,7 +61,7 @@ def launch(workload: str, *, options: Options | None = None, **given: Unpack[Pla
 
     Raises UsageError, NeverFits, NotNow (submit waits instead), and HostFault.
     """
-    from gpusched.engines.local import Asked, commit, start_committed
+    from gpusched.engines.local import Asked, plan_and_reserve, start_reserved
     from gpusched.execution.expand import require_short_socket
 
     _require_known(given, PlanArguments)
@@ -70,10 +70,10 @@ def launch(workload: str, *, options: Options | None = None, **given: Unpack[Pla
     wish = _on_machine(plan_options(given), settings)
     require_short_socket(chosen.workload, settings)
     asked = Asked(workload=chosen.workload, options=chosen.options, wish=wish)
-    committed = commit(asked, settings)
-    guard = start_committed(committed, asked, settings)
+    reserved = plan_and_reserve(asked, settings)
+    guard = start_reserved(reserved, asked, settings)
     threading.Thread(target=_reap, args=(guard,), name=f"reap-{guard}", daemon=True).start()
-    return Job(committed.directory.path.name, committed.directory.path, launched=True)
+    return Job(reserved.directory.path.name, reserved.directory.path, launched=True)
 
 
 @with_arguments(SubmitArguments)

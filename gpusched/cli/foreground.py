@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.engines.local import Asked, commit, start_committed, stop_gently
+from gpusched.engines.local import Asked, plan_and_reserve, start_reserved, stop_gently
 from gpusched.errors import JobFailed, UsageError
 from gpusched.execution.directory import JobDirectory, last_lines
 from gpusched.execution.nodes import learner_directory
@@ -53,13 +53,13 @@ def run_here(
     from gpusched.execution.learner_socket import remove_socket
 
     with ExitStack() as until_the_end:
-        job = commit(asked, settings)
+        job = plan_and_reserve(asked, settings)
         directory = job.directory
         requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
         if watch:
             with suppress(OSError):  # then no game is drawn; what else fails in this directory, the start tells
                 (directory.path / "watched").touch()
-        start_committed(job, asked, settings)
+        start_reserved(job, asked, settings)
         if not as_json:
             _introduce(directory, job.plan, asked.workload, words(directory, job.plan), first_line)
         live = can_redraw() and not as_json

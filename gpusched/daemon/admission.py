@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.job import Job
-from gpusched.daemon.plans import plan_for
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.execution.directory import reserve
 from gpusched.execution.expand import require_short_socket
 from gpusched.execution.network import check_network
+from gpusched.execution.plans import plan_for
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.planner import number_of_devices, restriction, select_devices

@@ -12,12 +12,12 @@ from typing import Final
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
-from gpusched.daemon.plans import needs_devices
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.known_leases import with_known
 from gpusched.execution.lease_usage import current_leases
+from gpusched.execution.plans import needs_devices
 from gpusched.leases.directory import LeaseDirectory, leases_of_plan
 from gpusched.linux.processes import start_time
 from gpusched.model.device import Inventory

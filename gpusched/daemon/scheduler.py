@@ -15,9 +15,9 @@ import msgspec
 
 from gpusched.daemon.backfill import HeadReservation, things_of
 from gpusched.daemon.job import Job
-from gpusched.daemon.plans import chosen_devices, could_be_on, is_feasible, need_of, needs_devices, plan_for, ways
 from gpusched.daemon.wait_reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
 from gpusched.errors import GpuschedError, NeverFits, UsageError
+from gpusched.execution.plans import chosen_devices, could_be_on, is_feasible, need_of, needs_devices, plan_for, ways
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission

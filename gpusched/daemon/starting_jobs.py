@@ -1,13 +1,7 @@
 """Jobs between the decision that they start and the moment their supervisor shows itself.
 
-The order of steps, each of which may be the last before a kill -9 (docs/decisions/0008-jobs-outlive-the-daemon.md):
-
-    commit      the lease file, whose byte 0 this process holds      died here: the lease lapses, the job is queued
-    prepare     spec.json, and guard.lock with a fresh nonce         died here: a nonce that nobody was told
-    save        state `starting` in the database                     died here: the next daemon calls the attempt off
-    spawn       a guard that knows the nonce                         died here: the guard has the nonce and the lease,
-                                                                     or finds the lease lapsed and starts nothing
-    shown       status.json names the supervisor; byte 0 is let go
+The steps are those of execution/prepare.py. The queue reserves and writes; the loop saves the state `starting` in the
+database, so that the next daemon knows of the start and cancels it; then it spawns.
 """
 
 import logging
@@ -20,10 +14,9 @@ import msgspec
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
 from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, complete
-from gpusched.execution.expand import job_spec
-from gpusched.execution.network import prepare_network
-from gpusched.execution.start import cancel_start, prepare
-from gpusched.leases.directory import LeaseDirectory, LeaseHandle, leases_of_plan
+from gpusched.execution.prepare import Reservation, reserve
+from gpusched.execution.start import cancel_start
+from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings
 
@@ -36,11 +29,10 @@ Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 
 
 class _Start(msgspec.Struct, kw_only=True):
-    """One job on its way. `nonce` and `hold` are None for a start that an earlier daemon began."""
+    """One job on its way; without a `reservation` an earlier daemon began the start."""
 
     until: float
-    nonce: str | None = None
-    hold: LeaseHandle | None = None
+    reservation: Reservation | None = None
     spawned: bool = False
     guard: int | None = None
     guard_ended: bool = False
@@ -70,31 +62,10 @@ class StartingJobs:
             raise HostFault(f"{job.id} was not submitted", "")
         directory = JobDirectory(Path(job.run_dir))
         complete(directory)
-        prepare_network(directory, asked.workload.name, asked.options, asked.network)
-        spec = job_spec(
-            directory,
-            asked.workload,
-            plan,
-            options=asked.options,
-            python=asked.python,
-            cwd=asked.cwd,
-            xla_variable=asked.xla_variable,
-            settings=self._settings,
-            launcher=asked.launcher,
-            attached=asked.launcher is not None,
-            time_limit_s=asked.time_limit_s,
-            attempt=job.attempt,
-            network=asked.network,
-            attributes=asked.attributes,
-            created=job.created,
-        )
-        hold = leases.commit(job.id, leases_of_plan(plan, job.id), directory.path)
-        try:
-            nonce = prepare(directory, spec)
-        except BaseException:
-            hold.rollback()
-            raise
-        self._starts[job.id] = _Start(until=now + START_PATIENCE_S, nonce=nonce, hold=hold)
+        reservation = reserve(directory, plan, leases)
+        attached = asked.launcher is not None
+        reservation.write(asked, self._settings, created=job.created, attempt=job.attempt, attached=attached)
+        self._starts[job.id] = _Start(until=now + START_PATIENCE_S, reservation=reservation)
 
     def spawn(self, job: Job, now: float) -> int | None:
         """Start the guard of a prepared job and return its pid, if known; an attached job's launcher starts it.
@@ -103,8 +74,9 @@ class StartingJobs:
         """
         start = self._starts[job.id]
         start.spawned, start.until = True, now + START_PATIENCE_S
-        if job.submission is not None and job.submission.launcher is None and start.nonce is not None:
-            start.guard = self._spawn(JobDirectory(Path(job.run_dir)), start.nonce, job.submission.environ)
+        if job.submission is not None and job.submission.launcher is None and start.reservation is not None:
+            reserved = start.reservation
+            start.guard = self._spawn(reserved.directory, reserved.nonce, job.submission.environ)
         return start.guard
 
     def take_over(self, job_id: str, now: float) -> None:
@@ -124,8 +96,8 @@ class StartingJobs:
     def shown(self, job_id: str) -> None:
         """The supervisor is there and holds its leases: let go of what was held for it."""
         start = self._starts.pop(job_id)
-        if start.hold is not None:
-            start.hold.release()
+        if start.reservation is not None:
+            start.reservation.release()
 
     def cancel_start(self, job: Job) -> bool:
         """See that nothing is started, and give the leases back; False if a guard lives, so that it is too late."""
@@ -137,8 +109,8 @@ class StartingJobs:
             _LOG.warning("%s", error)
             return False
         start = self._starts.pop(job.id, None)
-        if start is not None and start.hold is not None:
-            start.hold.rollback()
+        if start is not None and start.reservation is not None:
+            start.reservation.rollback()
         return True
 
     def overdue(self, job_id: str, now: float) -> bool:

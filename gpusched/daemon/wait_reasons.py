@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gpusched.daemon.plans import request_of
+from gpusched.execution.plans import request_of
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.planner.capacity import DeviceCapacity

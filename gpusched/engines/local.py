@@ -1,36 +1,31 @@
 """The engine `local`: this host. It plans beside what is leased here, takes what is planned, and starts a supervisor.
 
-What `launch` and `join` do at once, and each node of a cluster with its part of a job. (The daemon does the same in
-steps that it can be killed between: daemon/starting_jobs.py.)
+What `launch` and `join` do at once, and each node of a cluster with its part of a job; see execution/prepare.py.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gpusched.engines.base import Seen, Stage
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory, create, read_job
-from gpusched.execution.plan_options import PlanOptions, xla_variable
-from gpusched.execution.spec import JobSpec
+from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.prepare import Reservation, reserve
 from gpusched.linux.files import remove_tree
-from gpusched.model.job import JobShard, Network
-from gpusched.model.plan import Plan
+from gpusched.model.job import JobShard, Network, Submission
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, places
 
-if TYPE_CHECKING:
-    from gpusched.leases.directory import LeaseHandle
-
-__all__ = ["Asked", "Committed", "Local", "commit", "start_committed", "stop_gently"]
+__all__ = ["Asked", "Local", "plan_and_reserve", "start_reserved", "stop_gently"]
 
 _PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
 _STAGES: Final[dict[JobState, Stage]] = {
@@ -55,15 +50,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     part: JobShard | None = None
 
 
-class Committed(NamedTuple):
-    """A job whose plan is made and whose leases are held by this process. `made`: its directory is of this start."""
-
-    directory: JobDirectory
-    plan: Plan
-    hold: "LeaseHandle"
-    made: bool = False
-
-
 class Local:
     """A job of this host in a `directory` that was made for it; see Engine."""
 
@@ -72,7 +58,9 @@ class Local:
 
     def submit(self) -> None:
         """Start it now or not at all. Raises what planning raises, and HostFault, too if it still runs, on any host."""
-        start_committed(commit(self._asked, self._settings, lambda: self._directory), self._asked, self._settings)
+        start_reserved(
+            plan_and_reserve(self._asked, self._settings, lambda: self._directory), self._asked, self._settings
+        )
 
     def poll(self) -> Seen:
         """Return how it is."""
@@ -95,16 +83,16 @@ class Local:
         return True
 
 
-def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | None = None) -> Committed:
-    """Plan beside what is leased and take what is planned, with nobody else doing so in between.
+def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | None = None) -> Reservation:
+    """Plan beside what is leased and take what is planned, with no other planner in between.
 
     `make` makes the job's directory; without it a job of this host gets the next number. Raises what planning raises,
-    and HostFault. The devices are read before: a driver that hangs holds up nobody else.
+    and HostFault. The devices are read before the lock is taken: a driver that hangs holds up no other launch.
     """
     from gpusched.control.place import private_directory
     from gpusched.execution.known_leases import running_leases
     from gpusched.execution.lease_usage import current_leases
-    from gpusched.leases.directory import lease_directory, leases_of_plan
+    from gpusched.leases.directory import lease_directory
     from gpusched.planner import numbered_from
 
     private_directory(settings.runtime_dir)  # where the job's sockets will lie: before each replica finds it out
@@ -116,46 +104,35 @@ def commit(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | 
         if asked.part is not None:
             plan = numbered_from(plan, asked.part.first)
         directory = create(settings.state_dir, asked.workload.name) if make is None else make()
-        job = directory.path.name
         try:
-            hold = leases.commit(job, leases_of_plan(plan, job), directory.path)
+            return reserve(directory, plan, leases)
         except BaseException:
             if make is None:
                 remove_tree(directory.path)
             raise
-        return Committed(directory, plan, hold, made=make is None)
 
 
-def start_committed(job: Committed, asked: Asked, settings: Settings) -> int:
+def start_reserved(job: Reservation, asked: Asked, settings: Settings, *, made: bool = True) -> int:
     """Start the job's supervisor and return the pid of its guard, a child of this process.
 
-    If it does not come up, its leases are given back. Raises HostFault.
-
-    A directory in which that could not be left, as on a full disk, is removed.
+    If it does not come up, its leases are given back. Raises HostFault. A directory in which that has no room, as on a
+    full disk, is removed if it was `made` for this start.
     """
-    from gpusched.execution.start import await_supervisor, prepare, spawn
-
-    directory, plan, hold, made = job
+    directory = job.directory
     try:
-        if asked.network is not None:
-            from gpusched.execution.network import prepare_network
-
-            prepare_network(directory, asked.workload.name, asked.options, asked.network)
-        spec = _spec(directory, asked, plan, settings)
-        guard = spawn(directory, prepare(directory, spec), os.environ | places(os.environ))
-        await_supervisor(directory, guard, spec)
+        job.write(_submission(asked), settings, created=time.time(), part=asked.part)
+        return job.start(os.environ | places(os.environ))
     except BaseException:
-        if _called_off(directory):
-            hold.rollback()
+        if _is_cancelled(directory):
+            job.rollback()
             if made and not os.path.lexists(directory.status):
                 remove_tree(directory.path)
         raise
     finally:
-        hold.release()
-    return guard
+        job.release()
 
 
-def _called_off(directory: JobDirectory) -> bool:
+def _is_cancelled(directory: JobDirectory) -> bool:
     from gpusched.execution.start import cancel_start
 
     try:
@@ -177,23 +154,16 @@ def stop_gently(directory: JobDirectory) -> None:
             stop(status)
 
 
-def _spec(directory: JobDirectory, asked: Asked, plan: Plan, settings: Settings) -> JobSpec:
-    from gpusched.execution.expand import job_spec
+def _submission(asked: Asked) -> Submission:
+    """Return what is to run as this process would submit it: it is the launcher, which the job must not outlive."""
     from gpusched.execution.start import this_process
 
-    return job_spec(
-        directory,
-        asked.workload,
-        plan,
+    return replace(
+        asked.wish.submission(asked.workload),
         options=asked.options,
-        python=sys.executable,
         cwd=_here(),
-        xla_variable=xla_variable(),
-        settings=settings,
-        launcher=this_process(),
-        created=time.time(),
         network=asked.network,
-        part=asked.part,
+        launcher=this_process(),
     )
 
 

@@ -12,7 +12,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import addresses, learner_role
 from gpusched.execution.learner_socket import socket_name
 from gpusched.execution.spec import JobSpec
-from gpusched.model.job import JobShard, Listening, Network, ProcessAttributes, ProcessIdentity
+from gpusched.model.job import JobShard, Listening, Submission
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
 from gpusched.planner import replica_specs
@@ -24,37 +24,34 @@ __all__ = ["job_socket", "job_spec", "require_short_socket"]
 
 def job_spec(
     directory: JobDirectory,
-    workload: Workload,
+    submission: Submission,
     plan: Plan,
-    *,
-    options: bytes,
-    python: str,
-    cwd: str,
-    xla_variable: str,
     settings: Settings,
-    launcher: ProcessIdentity | None,
+    *,
     created: float,
-    attached: bool = False,
-    time_limit_s: float | None = None,
     attempt: int = 0,
-    network: Network | None = None,
+    attached: bool = False,
     part: JobShard | None = None,
-    attributes: ProcessAttributes | None = None,
 ) -> JobSpec:
-    """Return what a supervisor is to run in `directory`. `options` are the workload's, as JSON.
+    """Return what a supervisor is to run in `directory`: the replicas of `plan`, with all that was submitted.
 
-    `python`, `cwd` and `xla_variable` are those of whoever asked for the job; `part`: the replicas of `plan` are not
-    all of it; the rest is as in JobSpec. Raises UsageError for a workload that is to listen and has nobody who could.
+    `part`: they are not all replicas of the job; the rest is as in JobSpec. Raises UsageError for a workload that is
+    to listen and has no role that could.
     """
-    whole = part or JobShard(
-        job=directory.path.name, first={}, counts={one.name: one.count for one in plan.request.roles}
-    )
-    identity = _identities(directory, workload, whole, options, settings, network)
+    workload, network = submission.workload, submission.network
+    counts = {one.name: one.count for one in plan.request.roles}
+    whole = part or JobShard(job=directory.path.name, first={}, counts=counts)
+    identity = _identities(directory, submission, whole, settings)
     return JobSpec(
         id=whole.job,
         workload=workload.name,
         replicas=replica_specs(
-            _as_here(plan), workload, python=python, cwd=cwd, xla_variable=xla_variable, identity=identity
+            _as_here(plan),
+            workload,
+            python=submission.python,
+            cwd=submission.cwd,
+            xla_variable=submission.xla_variable,
+            identity=identity,
         ),
         restart={role.name: role.restart for role in workload.roles},
         leader=workload.leader,
@@ -62,14 +59,14 @@ def job_spec(
         counts=plan.counts,
         simulated=plan.inventory.simulated,
         machine=plan.inventory.host if plan.inventory.simulated else "",
-        launcher=launcher,
+        launcher=submission.launcher,
         attached=attached,
-        time_limit_s=time_limit_s,
+        time_limit_s=submission.time_limit_s,
         attempt=whole.attempt or attempt,
         preload=() if attached else workload.preload,
         created=created,
         network=network,
-        attributes=attributes,
+        attributes=submission.attributes,
     )
 
 
@@ -99,16 +96,11 @@ def require_short_socket(workload: Workload, settings: Settings) -> None:
 
 
 def _identities(
-    directory: JobDirectory,
-    workload: Workload,
-    whole: JobShard,
-    options: bytes,
-    settings: Settings,
-    network: Network | None,
+    directory: JobDirectory, submission: Submission, whole: JobShard, settings: Settings
 ) -> Callable[[Replica], dict[str, str]]:
-    """Return what tells a replica who it is, and where the others are."""
-    socket = job_socket(settings, directory.path)
-    learner = learner_role(workload) if isinstance(network, Listening) else ""
+    """Return the part of a replica's environment that names it, and where the others are."""
+    network, socket = submission.network, job_socket(settings, directory.path)
+    learner = learner_role(submission.workload) if isinstance(network, Listening) else ""
 
     def identity(replica: Replica) -> dict[str, str]:
         return settings.environment() | identity_environment(
@@ -116,7 +108,7 @@ def _identities(
             job=whole.job,
             role_count=whole.counts[replica.role],
             run_dir=str(directory.path),
-            settings=options,
+            settings=submission.options,
             **addresses(network, directory.path, socket, replica, learner),
         )
 

@@ -1,15 +1,14 @@
 """What a person typed of a plan, and the way from it to a plan for this host or for another."""
 
+import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from gpusched.environment import users_visible_devices, xla_fraction_variable
 from gpusched.errors import NotNow, UsageError
 from gpusched.model.device import Inventory
-from gpusched.model.job import VisibleDevices
+from gpusched.model.job import Submission, VisibleDevices
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
@@ -80,22 +79,27 @@ class PlanOptions(NamedTuple):
         self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
     ) -> Plan:
         """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
-        from gpusched.planner import Rules, counted_role, plan, restriction, select_devices
+        from gpusched.execution.plans import plan_for
 
-        request = self.request(workload)
-        only = select_devices(inventory, self.gpus, self.exclude_gpus, self.visible)
-        notes = () if self.visible is None else (restriction(inventory, self.visible).line,)
-        if only is not None and not only:
-            inventory = replace(inventory, devices=())
-        rules = Rules(
+        return plan_for(self.submission(workload), inventory, leases, settings)
+
+    def submission(self, workload: Workload) -> Submission:
+        """Return what is asked of the planner, without what starting the job takes. Raises UsageError."""
+        from gpusched.planner import counted_role
+
+        return Submission(
+            workload=workload,
+            request=self.request(workload),
+            maximise=counted_role(workload) if self.procs == "max" else None,
             policy=self.policy,
-            context_mib=settings.context_mib,
-            headroom=settings.headroom,
-            only=only,
-            notes=tuple(filter(None, notes)),
+            gpus=self.gpus,
+            exclude_gpus=self.exclude_gpus,
+            visible=self.visible,
+            cwd="",
+            environ={},
+            python=sys.executable,
+            xla_variable=xla_variable(),
         )
-        maximise = counted_role(workload) if self.procs == "max" else None
-        return plan(request, inventory, leases, rules, maximise)
 
 
 def machine_meant(machine: str | None, settings: Settings) -> str | None:

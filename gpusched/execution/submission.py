@@ -1,7 +1,6 @@
 """From what a person typed to a submission: all that a job needs to start at any later time, without this process."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -31,22 +30,12 @@ def workload_submission(
 
     Raises UsageError and HostFault.
     """
-    from gpusched.planner import counted_role
-
-    submission = Submission(
-        workload=replace(workload, path=None),
-        request=wish.request(workload),
-        maximise=counted_role(workload) if wish.procs == "max" else None,
+    submission = replace(
+        wish.submission(replace(workload, path=None)),
         options=options,
-        policy=wish.policy,
-        gpus=wish.gpus,
-        exclude_gpus=wish.exclude_gpus,
-        visible=wish.visible,
         machine=_from_anywhere(wish.machine),
         cwd=_here(),
         environ=_environment(),
-        python=sys.executable,
-        xla_variable=xla_variable(),
         network=network,
     )
     return _queued(submission, queue)

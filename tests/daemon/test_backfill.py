@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from gpusched.daemon.backfill import HeadReservation, Release, amounts_of, things_of
 from gpusched.daemon.job import Job
-from gpusched.daemon.plans import could_be_on, plan_for
-from gpusched.daemon.plans import is_feasible as fits_on
 from gpusched.daemon.scheduler import Decision, Running
 from gpusched.errors import DoesNotFit
+from gpusched.execution.plans import could_be_on, plan_for
+from gpusched.execution.plans import is_feasible as fits_on
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease

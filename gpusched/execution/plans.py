@@ -49,6 +49,8 @@ def plan_for(
     if submission.only == ():
         inventory = replace(inventory, devices=())
     only = chosen_devices(submission, inventory)
+    if only is not None and not only and submission.command is None:  # the variable of the user names no device
+        inventory = replace(inventory, devices=())
     if avoid:
         every = frozenset(device.uuid for device in inventory.devices) if only is None else only
         only = every - avoid
