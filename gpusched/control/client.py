@@ -40,7 +40,7 @@ _RETRY_S: Final = 0.01
 _STARTS: Final = 3
 _MOST_PID: Final = 100
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-"""How the log is opened: it may be a link, and a pipe in its place is an error, where nobody reads that."""
+"""How the log is opened: it may be a link, and a pipe without a reader in its place is an error."""
 
 
 class _Absent(NoDaemon):
@@ -95,7 +95,7 @@ class Client:
         return _accepted(self._receive(number, deadline, patience_s))
 
     def connect(self, patience_s: float = _ANSWER_PATIENCE_S) -> None:
-        """Make the link now, if there is none yet. Raises NoDaemon if nobody listens."""
+        """Make the link now, if there is none yet. Raises NoDaemon if no daemon listens."""
         if self._socket is not None:
             return
         import zmq
@@ -108,7 +108,7 @@ class Client:
                 raise self._silence(patience_s)
             time.sleep(_RETRY_S)
         self._daemon = daemon
-        private_directory(self._settings.runtime_dir)  # what is said next may hold secrets
+        private_directory(self._settings.runtime_dir)  # requests may hold secrets
         require_descriptors()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -160,12 +160,12 @@ def connect_or_start(settings: Settings) -> Client:
 
 
 def spawn_daemon(settings: Settings) -> None:
-    """Start the daemon in a session of its own, and return once it answers, whoever started it.
+    """Start the daemon in a new session, and return once one answers, this or another.
 
     It gets the environment of this process, less what belongs to a job that this process may be part of. Raises the
     error that it ended with, or NoDaemon after 10 s.
     """
-    import subprocess  # whoever only asks starts sooner without it
+    import subprocess  # a command that only asks starts sooner without it
 
     private_directory(settings.runtime_dir)
     deadline = time.monotonic() + _START_PATIENCE_S
@@ -184,7 +184,7 @@ def spawn_daemon(settings: Settings) -> None:
                 stderr=output,
                 pass_fds=(outer,),
                 start_new_session=True,
-                check=False,  # it tells through the pipe
+                check=False,  # it answers through the pipe
             )
     except OSError as error:
         os.close(outer)
@@ -252,7 +252,7 @@ def _await_answer(settings: Settings, deadline: float, log: Path) -> None:
 
 
 def _read(protocol: bytes, frame: bytes) -> Answer:
-    """Return the answer; one of another protocol is NoDaemon, whatever it says."""
+    """Return the answer; one of another protocol is NoDaemon, whatever it holds."""
     if protocol == bytes([PROTOCOL]):
         try:
             return decode_answer(frame)

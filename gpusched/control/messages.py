@@ -1,8 +1,8 @@
-"""The words between command line and daemon: one typed request, one typed answer, in msgpack, with bounds.
+"""The messages between command line and daemon: one typed request, one typed answer, in msgpack, with bounds.
 
 A message on the wire is three frames: a protocol number as one byte, the number of the request (8 bytes, chosen by the
 client, returned with the answer), and the msgpack of one of the structs below. The first frame never changes its
-meaning, and Refused never loses a field, so that any two versions can tell that they differ.
+meaning, and Refused never loses a field, so that any two versions notice that they differ.
 """
 
 from typing import Annotated, Final
@@ -154,14 +154,14 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
 
 
 class TurnIs(msgspec.Struct, frozen=True, kw_only=True, tag="turn-is"):
-    """`come`: start it now, from its `job.run_dir`. Otherwise `job.why` says why not, or its state that it is over."""
+    """`come`: start it now, from its `job.run_dir`. Otherwise `job.why` is the reason, or the state is terminal."""
 
     come: bool
     job: JobStatus
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
-    """It was done; what is to be told of each, such as `snake-4 is stopping`."""
+    """It was done; `report` has a line for each job, such as `snake-4 is stopping`."""
 
     report: tuple[str, ...] = msgspec.field(default=(), name="told")
 

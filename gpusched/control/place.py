@@ -1,6 +1,6 @@
-"""Where the daemon listens: a socket in a directory that only this user can enter, and whether somebody listens there.
+"""Where the daemon listens: a socket in a directory that only this user can enter, and whether a process listens there.
 
-It must not know what is said over the socket.
+It must not know the messages on the socket.
 """
 
 import errno
@@ -48,7 +48,7 @@ def private_directory(directory: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode):
         raise HostFault(f"{directory} is no directory", hint)
     if found.st_uid != os.getuid():
-        raise HostFault(f"{directory} belongs to user {found.st_uid}, who could read what is said there", hint)
+        raise HostFault(f"{directory} belongs to user {found.st_uid}, who could read the messages there", hint)
     if found.st_mode & 0o077:
         raise HostFault(f"{directory} is open to other users", hint)
     return directory
@@ -67,19 +67,19 @@ def is_locked(settings: Settings) -> bool:
 
 
 def listener(path: Path) -> int | None:
-    """Return the pid of the process that listens at a socket, 0 if it is too busy to tell, None if there is none.
+    """Return the pid of the process that listens at a socket, 0 if it is too busy to answer, None if there is none.
 
     It asks the kernel, so it gets its answer from a process that hangs too. Raises HostFault if another user listens.
     """
-    if not os.path.exists(path):  # noqa: PTH110 (it raises nothing: who may not look there has no daemon there)
-        return None  # as it mostly is without a daemon, told without the import of socket
+    if not os.path.exists(path):  # noqa: PTH110 (it raises nothing: a user who may not read the directory has no daemon there)
+        return None  # the usual case without a daemon, found without the import of socket
     import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:
             asking.connect(os.fspath(path))
-        except BlockingIOError:  # so many wait to be let in that the kernel lets nobody else wait
+        except BlockingIOError:  # the queue of connections is full
             return 0
         except OSError:
             return None

@@ -113,10 +113,10 @@ def check_persistence(facts: DeviceFacts) -> Finding:
     """Does the driver stay loaded between jobs?"""
     off = [each for each in _physical(facts) if each.persistence_mode is False]
     if off:
-        found = f"{_named(off)}: off, so that the driver is set up anew for each first process, which takes seconds"
+        found = f"{_named(off)}: off, so that the driver is set up again for each first process, which takes seconds"
         cure = f"sudo systemctl enable --now nvidia-persistenced  # or: sudo nvidia-smi -i {_labels(off)} -pm 1"
         return warning("persistence-mode", found, cure)
-    return ok("persistence-mode", "no device is set up anew for each process")
+    return ok("persistence-mode", "no device is set up again for each process")
 
 
 def check_mig(facts: DeviceFacts) -> Finding:

@@ -18,7 +18,7 @@ _LOCKED_KIB: Final = 64
 def check_cgroup(facts: HostFacts) -> Finding:
     """Which control groups does the host have?"""
     if facts.cgroup == 0:
-        return ok("cgroup", "no control groups: an end for want of memory is told by its signal only")
+        return ok("cgroup", "no control groups: an end for want of memory shows by its signal only")
     return ok("cgroup", f"version {facts.cgroup}")
 
 
@@ -76,8 +76,8 @@ def check_locked_memory(facts: HostFacts) -> Finding:
 def check_clock(facts: HostFacts) -> Finding:
     """Is the clock kept to the time of the world? Logs of several hosts, and --at, need that."""
     if facts.synchronised is None:
-        return ok("clock", "the kernel does not tell whether the clock is kept right")
+        return ok("clock", "the kernel does not report whether the clock is kept right")
     if facts.synchronised:
         return ok("clock", "synchronised")
-    found = "nobody keeps the clock right, as far as the kernel knows: logs of several hosts will not fit together"
+    found = "nothing keeps the clock right, as far as the kernel knows: logs of several hosts will not fit together"
     return warning("clock", found, "sudo timedatectl set-ntp true  # or: sudo apt install chrony")

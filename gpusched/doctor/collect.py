@@ -48,7 +48,7 @@ _ASK_FOR_HOOK: Final = "import sys; print(*(type(finder).__name__ for finder in 
 
 
 def collect(environ: Mapping[str, str]) -> Facts:
-    """Return what could be looked at in time; a section that could not is in `failed`. It raises nothing."""
+    """Return what could be read in time; a section that could not is in `failed`. It raises nothing."""
     readers: dict[str, Callable[[], Any]] = {
         "host": host_facts,
         "software": lambda: _software(environ),
@@ -77,7 +77,7 @@ def collect(environ: Mapping[str, str]) -> Facts:
             sections[name] = reading.result()
         except GpuschedError as error:
             failed[name] = error.message
-        except Exception as error:  # noqa: BLE001 (whatever is wrong with a host, the doctor tells it)
+        except Exception as error:  # noqa: BLE001 (whatever is wrong with a host, the doctor reports it)
             failed[name] = f"{type(error).__name__}: {error}"
     return Facts(**sections, failed=failed, settings_problem=problem)
 
@@ -98,7 +98,7 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
     leases: tuple[Lease, ...] = ()
     drained: dict[str, Drained] = {}
     drained_problem = None
-    with contextlib.suppress(GpuschedError):  # the check of its directory tells it
+    with contextlib.suppress(GpuschedError):  # the check of its directory reports it
         leases = lease_directory(settings, simulated=False).read()
     try:
         drained = read_drained(settings.state_dir, boot_id())
@@ -236,7 +236,7 @@ def _software(environ: Mapping[str, str]) -> SoftwareFacts:
 
 
 def _hook(environ: Mapping[str, str]) -> str:
-    """Start this interpreter as a replica's, and return "" if it has the hook, else what it said."""
+    """Start this interpreter as a replica's, and return "" if it has the hook, else its error."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""Collects what the operating system tells: limits, control groups, the clock, and directories."""
+"""Collects facts of the operating system: limits, control groups, the clock, and directories."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ from gpusched.settings import Settings
 __all__ = ["host_facts", "place_facts"]
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-_UNLIMITED: Final = 1 << 60  # version 1 says no limit as a number near 2^63
+_UNLIMITED: Final = 1 << 60  # version 1 has a number near 2^63 for no limit
 _TIMEX_BYTES: Final = 256  # struct timex has 208, adjtimex(2)
 _TIMEX_STATUS: Final = 40
 _UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC

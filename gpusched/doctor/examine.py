@@ -55,9 +55,9 @@ _CHECKS: Final[tuple[tuple[tuple[str, ...], tuple[Check, ...]], ...]] = (
 
 
 def examine(facts: Facts) -> tuple[Finding, ...]:
-    """Return all findings. What could not be looked at, and a check that fails, is a finding too; it raises nothing."""
+    """Return all findings. What could not be read, and a check that fails, is a finding too; it raises nothing."""
     findings = [
-        warning(section, f"could not be looked at: {why}", "gpusched doctor  # once more, when the host is less busy")
+        warning(section, f"could not be read: {why}", "gpusched doctor  # once more, when the host is less busy")
         for section, why in facts.failed.items()
     ]
     if facts.settings_problem is not None:
@@ -78,6 +78,6 @@ def _findings(check: Check, known: list[Any]) -> list[Finding]:
     try:
         found = check(*known)
         return [found] if isinstance(found, Finding) else list(found)
-    except Exception as failure:  # noqa: BLE001 (a doctor says what is wrong, also with itself)
+    except Exception as failure:  # noqa: BLE001 (a doctor reports what is wrong, also with itself)
         name = getattr(check, "__name__", "check").removeprefix("check_").replace("_", "-")
         return [warning(name, f"the check failed: {type(failure).__name__}: {failure}", "please report it")]

@@ -1,4 +1,4 @@
-"""What a doctor looks at, as values, one section for each thing that can fail to be looked at by itself."""
+"""What a doctor examines, as values, one section for each thing that can fail by itself to be read."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer: what was looked at, how it is, what was found, and what a person can type or edit ("": nothing)."""
+    """One result: the check, its state, what was found, and what a person can type or edit ("": nothing)."""
 
     check: str
     state: Literal["ok", "warning", "error"]
@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ok(check: str, found: str, cure: str = "") -> Finding:
-    """Return that nothing is to be done; `cure` may say how to have it otherwise."""
+    """Return that nothing is to be done; `cure` may be how to have it otherwise."""
     return Finding(check=check, state="ok", found=found, fix=cure)
 
 
@@ -69,7 +69,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of this process, None where there is none, and the clock. `locked_kib` is memory that may be locked.
 
-    `cgroup` is the version of control groups, 0 without any. `synchronised` is None where the kernel does not tell.
+    `cgroup` is the version of control groups, 0 without any. `synchronised` is None where it is unknown.
     """
 
     cgroup: int
@@ -83,7 +83,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory, or if it is missing (`mode` None) what can be said of the nearest one above it."""
+    """A directory, or if it is missing (`mode` None) what is known of the nearest one above it."""
 
     path: str
     mode: int | None = None
@@ -94,7 +94,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where gpusched keeps its files, and as whom. `control_problem` says why the control socket cannot be there."""
+    """Where gpusched keeps its files, and as whom. `control_problem` is why the control socket cannot be there."""
 
     user: int
     state: Place
@@ -104,7 +104,7 @@ class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon, as it answered. `silence` says why it did not, None if it did or if there is none (`pid` None).
+    """The daemon, as it answered. `silence` is why it did not, None if it did or if there is none (`pid` None).
 
     `log` is its log file, `unit` the systemd unit that it runs in. `systemd`: it runs this host. `lingers`: the user's
     service manager does not end with the last login.
@@ -137,7 +137,7 @@ class SoftwareFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All sections; one that could not be looked at is None, and `failed` says why. `hook`: "" if the hook works.
+    """All sections; one that could not be read is None, and `failed` has the reason. `hook`: "" if the hook works.
 
     `settings_problem` is what is wrong with the configuration, as an error's message and hint; sections that need it
     are missing then.

@@ -1,4 +1,4 @@
-"""What exists: devices, and the snapshot of a host that holds them. A field that a host cannot tell is None."""
+"""What exists: devices, and the snapshot of a host that holds them. A field that a host does not report is None."""
 
 from typing import Literal
 
@@ -60,7 +60,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of a host. `cpus` are the CPUs this process may use; `problem` says why NVML could not be read."""
+    """A snapshot of a host. `cpus` are the CPUs this process may use; `problem` is why NVML could not be read."""
 
     host: str
     source: Source

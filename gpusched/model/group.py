@@ -1,4 +1,4 @@
-"""A job on several hosts of a cluster: what each of them runs, and what is said between them. Values only."""
+"""A job on several hosts of a cluster: what each of them runs, and their messages. Values only."""
 
 from typing import Annotated
 
@@ -25,9 +25,9 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Each node takes `gpus` whole devices, 0 for none, and `cpus` CPUs, None for what the cluster gives by itself.
     `learner_memory`, `actor_memory` and `policy` are what was typed, for the plan that each node makes of its share.
-    `site`: words for the cluster's own command, such as `--partition=gpu`. `address`: of the cluster, where it has one.
-    `patience_s`: a node whose actors hear nothing of the learner for so long ends them, before the cluster gives it up.
-    `python` and `cwd` are those of who submitted, and must be found on each node.
+    `site`: options of the cluster's own command, such as `--partition=gpu`. `address`: of the cluster, if it has one.
+    `patience_s`: a node ends its actors when the learner is silent to them for that long, before the cluster gives the
+    node up. `python` and `cwd` are those of the submitting process, and must be found on each node.
     """
 
     engine: Text
@@ -47,7 +47,7 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def only_elsewhere(self) -> tuple[frozenset[int], ...]:
-        """The nodes of each role that the first node lacks: where they all have failed its leader waits in vain."""
+        """The nodes of each role that the first node lacks: where they all have failed its leader would never begin."""
         lacks = (role for role, count in self.counts.items() if count and not self.nodes[0].counts.get(role))
         return tuple(
             frozenset(number for number, node in enumerate(self.nodes) if node.counts.get(role)) for role in lacks
@@ -60,7 +60,7 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is told on its standard input, once: `number` of the group's nodes it is, and for which `job`.
+    """The order for a node on its standard input, once: its `number` among the group's nodes, and the `job`.
 
     `directory`: the job's on the host that submitted it. `learner`: the endpoint at which the learner listens.
     `incarnation`: that of the attempt of the whole group (steps.PER_ATTEMPT); the node adds its own. `keys`: files of
@@ -82,7 +82,7 @@ class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     """A node's part of the job as its supervisor shows it, the job's name and place being those of the part.
 
-    `unheard`: it has ended because nothing was heard of the learner, or other actors have the places of its own.
+    `unheard`: it has ended because the learner was silent, or because other actors have the places of its actors.
     """
 
     host: Text
@@ -104,11 +104,12 @@ class ProgressLine(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """The node cannot do its part, and why, for people. `yet`: it may be able to later."""
+    """The node cannot do its part, and why, for people."""
 
     message: str = msgspec.field(name="words")
     yet: bool = False
+    """It may be able to later."""
 
 
 NodeMessage = NodeStatus | LogPart | ProgressLine | Refused
-"""What a node tells on its standard output, as JSON, a line each."""
+"""A message of a node on its standard output, as JSON, a line each."""

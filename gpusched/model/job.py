@@ -56,8 +56,8 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one command asks for; one amount is set, or none: all devices that the submission names, whole.
 
     `devices`: that many whole devices, 0 for none. `memory_mib`: a limit on one device. `fraction`: a part of what can
-    be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit. `processes`: so many
-    of the command use a device at the same time; each has its context there, and an equal part of the limit.
+    be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit. `processes`: the
+    number of the command's that use a device at the same time, each with its context and an equal part of the limit.
     """
 
     devices: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
@@ -97,7 +97,7 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True, tag="joining"):
     """A job whose replicas are actors of the learner of `job` at `endpoint`, which calls them `actor.3@HOST`.
 
     `host` is that name, `first_rank` the rank of the first of them there. `key`: the file of the key that lets them in,
-    None for a learner without keys. `patience_s`: how long they wait for a learner of which they hear nothing.
+    None for a learner without keys. `patience_s`: how long they wait for a silent learner.
     """
 
     endpoint: Text
@@ -112,7 +112,7 @@ class NodeActors(msgspec.Struct, frozen=True, kw_only=True, tag="member"):
     """A job whose replicas are actors of the launch `job` on a node other than its learner's, which is at `endpoint`.
 
     Their names and ranks are those of the whole launch. `incarnation` counts, from 1, the times that a cluster has
-    started them, on whatever node: the learner hears only the highest. `key` and `patience_s` as of Joining.
+    started them, on whatever node: the learner accepts only the highest. `key` and `patience_s` as of Joining.
     """
 
     endpoint: Text
@@ -150,19 +150,18 @@ class JobShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as it was asked for. Either `request` (a workload's roles) or `command` says what it needs.
+    """One job as it was asked for. Either `request` (a workload's roles) or `command` is what it needs.
 
     `maximise` names a role of the request whose number is to be the largest that fits. `options` are the workload's, as
     JSON. `visible` restricts it as `gpus` does. `only`: the uuids of the devices it may use, None for all; where
     it is empty, a workload has no device. `machine`: a described machine instead of this host. `environ` is the whole
-    environment of who asked, `python` and `xla_variable` what was true there. `after`: ids of jobs that must have
+    environment of the submitter, `python` and `xla_variable` what was true there. `after`: ids of jobs that must have
     succeeded before, `after_any`: of those that must have ended. `at` in Unix seconds. `time_limit_s` counts from the
-    start. `launcher`: the
-    process that starts the job when its turn has come, and that the job must not outlive; None: the daemon starts it.
-    `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn by lot by who submits, the same each time
-    that it submits the same job, whose answer may have been lost; empty where it submits once.
+    start. `launcher`: the process that starts the job when its turn has come, and that the job must not outlive; None:
+    the daemon starts it. `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn at random by the
+    submitter, the same for each submission of the same job, whose answer may be lost; empty where it submits once.
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
-    `attributes`: what its processes would have inherited of who asked; None: what they inherit of who starts them.
+    `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
     """
 
     workload: Workload

@@ -10,11 +10,11 @@ __all__ = ["Lease", "holders", "shares_used"]
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """`share_mib` of the device `device_uuid`, held by a replica of a job; `pid` is None until it runs.
 
-    A share of 0 names a further process of the same replica, which uses the replica's share; where nobody can tell
-    which replica it is (of another user's job), `replica` is empty. `user` is the name of another user whose job it is,
-    None for our own; `since` is when the job took it, in Unix seconds, 0 if unknown. `guard` is the process above all
-    of the job's, None if unknown, and `run_dir` the job's directory: two state directories may both have a snake-1.
-    `whole`: nobody else is placed on the device, however much of it the share leaves.
+    A share of 0 names a further process of the same replica, which uses the replica's share; where the replica is
+    unknown (of another user's job), `replica` is empty. `user` is the name of another user whose job it is, None for
+    our own; `since` is when the job took it, in Unix seconds, 0 if unknown. `guard` is the process above all of the
+    job's, None if unknown, and `run_dir` the job's directory: two state directories may both have a snake-1. `whole`:
+    nothing else is placed on the device, however much of it the share leaves.
     """
 
     device_uuid: str
@@ -30,7 +30,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def job_label(self) -> str:
-        """The job as people are told of it: `snake-4`, or `alice/snake-4` for another user's."""
+        """The job's name for people: `snake-4`, or `alice/snake-4` for another user's."""
         return self.job if self.user is None else f"{self.user}/{self.job}"
 
 
@@ -42,7 +42,7 @@ def holders(leases: Iterable[Lease]) -> dict[int, Lease]:
 
 
 def shares_used(leases: Iterable[Lease]) -> dict[tuple[int, str], int]:
-    """Return by pid and device uuid the share that the process uses there, in MiB; 0 where it cannot be told."""
+    """Return by pid and device uuid the share that the process uses there, in MiB; 0 where it is unknown."""
     known = tuple(leases)
     shares = {(_replica(lease), lease.device_uuid): lease.share_mib for lease in known if lease.share_mib}
     return {

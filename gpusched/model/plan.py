@@ -11,7 +11,7 @@ __all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Reque
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`count` replicas of a role, each with `memory` on one device, or with whole `devices`, or without a device.
 
-    `threads` None: their part of the CPUs, `least_threads` or more if there are so many. `light`: they hardly use one,
+    `threads` None: their part of the CPUs, `least_threads` or more if there are enough. `light`: they hardly use one,
     so the others share the CPUs as if these were not there. `usual`: a person has typed no number, so that of replicas
     that would have a device there is at most one for each CPU where there is none.
     """
@@ -51,8 +51,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a device, `device_uuid` is None and all amounts are 0. `cpus` are the CPUs it may run on, near its device.
     `further` are the devices after the first of a replica that has several whole ones; the limit holds for each.
-    `whole`: it has its devices to itself. `processes`: so many of it use a device at the same time; the context is that
-    of all of them, the limit their sum, and `process_limit_mib` and `process_fraction` are what each may have.
+    `whole`: it has its devices to itself. `processes`: how many of it use a device at the same time; the context is
+    that of all of them, the limit their sum, and `process_limit_mib` and `process_fraction` are what each may have.
     """
 
     name: str

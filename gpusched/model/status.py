@@ -55,7 +55,7 @@ ENDED: Final = {
     JobState.CANCELLED: "was cancelled",
     JobState.LOST: "is lost",
 }
-"""What is said of a job that is over."""
+"""Texts for the states of a job that is over."""
 
 ExitKind = Literal["completed", "crashed", "signalled", "oom", "overrun", "spawn-failed", "stopped", "lost"]
 
@@ -79,8 +79,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One replica as others see it. `since`: when the state began, `retry_at`: when a backoff ends, in Unix seconds.
 
     `further`: what it has beside its first device. `warning`: what ails it while it runs, such as too much memory.
-    `ready`: when its process said that it has begun its work, in Unix seconds; None before that, and for a command that
-    never says so. `node`: the host of a cluster that it runs on, whose `pid` and devices these are; None: this host.
+    `ready`: when its process reported that it has begun its work, in Unix seconds; None before that, and for a command
+    that never does. `node`: the host of a cluster that it runs on, whose `pid` and devices these are; None: this host.
     """
 
     name: str
@@ -132,13 +132,13 @@ class JoinedJob(msgspec.Struct, frozen=True, kw_only=True):
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One job as others see it.
 
-    `supervisor_start` (clock ticks since boot) and `boot_id` tell the supervisor's pid from a later, equal one.
+    `supervisor_start` (clock ticks since boot) and `boot_id` distinguish the supervisor's pid from a later, equal one.
     `attempt` counts the starts of the whole job. `note`: what it does before it can do more, such as preloading a
     module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in
     the order in which they came. `joins`: whose actors its replicas are, None for a job of its own. `engine`: what
-    cluster runs it, None: this host. What only the
-    daemon knows has the default elsewhere: `name`, `priority`, `held`, `after`, `at` and `time_limit_s` as submitted,
-    `command` the words of one that is no workload's, `why` a queued job waits, in numbers.
+    cluster runs it, None: this host. What only the daemon knows has the default elsewhere: `name`, `priority`, `held`,
+    `after`, `at` and `time_limit_s` as submitted, `command` the argv of one that is no workload's, `why` a queued job
+    waits, in numbers.
     """
 
     id: str

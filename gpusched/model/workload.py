@@ -47,7 +47,7 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 class Role(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of process. Its replicas get `memory` on one device, or whole `devices`; with neither they get none.
 
-    `threads` None: the plan decides, and gives `least_threads` or more if there are so many CPUs. `light`: another role
+    `threads` None: the plan decides, and gives `least_threads` or more if there are enough CPUs. `light`: another role
     computes what this one needs, so that it hardly uses a CPU.
     """
 
@@ -74,7 +74,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     `preload` names the modules that are imported once for all replicas; a launch asks whether they are installed.
     `stop_grace_s` is how long a replica may take between SIGTERM and SIGKILL. `requeue`: a job of the daemon's that was
-    lost, as by a reboot, is queued again. `engine`: what runs it where nobody says, see engines/base.py. `listen`: its
+    lost, as by a reboot, is queued again. `engine`: what runs it by default, see engines/base.py. `listen`: its
     learner can take actors of other hosts; not while its settings are those of `listen_unless`, if there are any.
     """
 

@@ -1,4 +1,4 @@
-"""Turn a workload file's document into a Workload, or say which key of which file is wrong and how to mend it."""
+"""Turn a workload file's document into a Workload, or name the key of the file that is wrong and how to mend it."""
 
 import re
 from collections.abc import Mapping
@@ -139,7 +139,7 @@ def _memory(table: "_Table") -> Memory:
 
 
 def _devices(table: "_Table") -> Devices:
-    """Return how many whole devices a replica gets; an amount of memory beside them would say nothing."""
+    """Return how many whole devices a replica gets; an amount of memory beside them would mean nothing."""
     if "memory" in table.values:
         hint = "keep `devices` for whole GPUs, or `memory` for a part of one"
         raise table.error("devices", "stands beside memory, and a role has either", hint)

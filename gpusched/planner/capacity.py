@@ -58,13 +58,13 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unseen_mib(self) -> int:
-        """What is used by nobody that can be seen from here."""
+        """What is used by no process that can be seen from here."""
         seen = sum(process.memory_mib or 0 for process in self.foreign) + self.beyond_mib
         return max(0, self.foreign_mib - seen)
 
     @property
     def drivers_mib(self) -> int:
-        """What nobody seen uses, where that is so little that it is the driver's own."""
+        """What no visible process uses, where that is so little that it is the driver's own."""
         return self.unseen_mib if self.unseen_mib <= self.total_mib // 100 else 0
 
     @property
@@ -115,7 +115,7 @@ def _unusable(device: Device) -> str | None:
     if device.compute_mode == "prohibited":
         return "its compute mode is prohibited; change it with `nvidia-smi -c DEFAULT`"
     if not device.memory_total_mib:
-        return "the driver does not tell how much memory it has"
+        return "the driver does not report how much memory it has"
     return None
 
 
@@ -150,9 +150,9 @@ def _holder(lease: Lease) -> _Holder:
 
 
 def _used_on_leases(device: Device, leases: Sequence[Lease], own: Mapping[int, _Holder]) -> tuple[int, int]:
-    """Return what the holders of leases use within their shares, and what they use beyond: that is as good as foreign.
+    """Return what the holders of leases use within their shares, and what they use beyond, which counts as foreign.
 
-    A process whose memory the driver does not tell (None, as in a container) uses its whole share; one of which only
+    A process whose memory the driver does not report (None, as in a container) uses its whole share; one of which only
     the job is known uses what the job's replicas leave of theirs.
     """
     left: dict[_Holder, int] = {}

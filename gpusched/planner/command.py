@@ -1,6 +1,6 @@
 """The plan of one command: whole devices, an amount of memory on one device, or a part of one device.
 
-All that can be planned of a whole device is the command's (`planner.whole` says which device is whole). An amount is a
+All that can be planned of a whole device is the command's (see `planner.whole_devices`). An amount is a
 limit, with the context on top; a part is what is paid, with the context inside.
 """
 
@@ -36,8 +36,8 @@ def plan_command(
 
     Of whole devices, those with the most memory are taken, and the one with the least of them comes first, because one
     limit holds for each. A piece goes to a device that is no longer whole if one has room, and there to the one that it
-    leaves the least on, so that whole devices stay whole. Raises NeverFits, NotNow, and UsageError for a need that
-    does not say exactly one thing.
+    leaves the least on, so that whole devices stay whole. Raises NeverFits, NotNow, and UsageError for a need with
+    none or several of the amounts.
     """
     if sum(asked is not None for asked in (need.devices, need.memory_mib, need.fraction)) != 1:
         raise UsageError("a command needs either GPUs, or memory, or a part of a GPU", "give exactly one of them")

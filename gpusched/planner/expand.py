@@ -50,7 +50,7 @@ def filled_in(word: str, python: str) -> str:
 
 
 def document(plan: Plan, xla_variable: str) -> dict[str, object]:
-    """Return the plan as the JSON document of docs/reference.md; `env` limits a replica and says nothing of a job."""
+    """Return the plan as the JSON document of docs/reference.md; `env` limits a replica and names no job."""
     return {
         "host": plan.inventory.host,
         "source": plan.inventory.source,

@@ -208,7 +208,7 @@ def _limit_line(decision: Decision, role: RoleRequest) -> str:
 
 
 def _proof(decision: Decision) -> Iterator[str]:
-    """Say what one MiB more would do; with several elastic roles of different sizes it would be no plain sentence."""
+    """Return what one MiB more would do; several elastic roles of different sizes would make it no plain sentence."""
     roles = decision.request.roles
     elastic = [role for role in roles if role.count and role.memory is not None and role.memory.share is None]
     if len(elastic) == 1:

@@ -56,7 +56,7 @@ def division(
 def _beside(
     whole: WholeDeviceAssignment, request: Request, grounds: Sequence[DeviceCapacity], context_mib: int
 ) -> PackingProblem:
-    """Return what is left when the devices of `whole` are given: these take nobody else."""
+    """Return what is left when the devices of `whole` are given: these take no other replica."""
     taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
     rooms = (Bin(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
     return PackingProblem(rooms=tuple(rooms), needs=needs(request), context_mib=context_mib)

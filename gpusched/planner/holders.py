@@ -1,6 +1,6 @@
-"""Who holds the memory of a device, in words: leases by job, and the processes of others, largest first.
+"""Who holds the memory of a device, as text: leases by job, and the processes of others, largest first.
 
-Since when a process runs is the host's knowledge and comes as a function; a time is told in the host's time zone.
+Since when a process runs is the host's knowledge and comes as a function; a time is written in the host's time zone.
 """
 
 import time
@@ -15,7 +15,7 @@ from gpusched.units import format_mib
 __all__ = ["Began", "clock", "held", "held_lines"]
 
 Began = Callable[[int], float | None]
-"""When the process of this pid began, in Unix seconds; None if nobody can tell."""
+"""When the process of this pid began, in Unix seconds; None if unknown."""
 
 _MOST_HOLDERS: Final = 2
 _MOST_LINES: Final = 8
@@ -25,7 +25,7 @@ _HALF_A_DAY_S: Final = 43_200.0
 def held(budget: DeviceCapacity, leases: Iterable[Lease], began: Began, now: float) -> str:
     """Return `6334 MiB leased to run-3 since 09:12, 9318 MiB held by pid 4711 of user bob`, "" if nothing is held.
 
-    `leases` may be those of other devices too. Memory that nobody can be named for is told as such. `now`: see `clock`.
+    `leases` may be those of other devices too. Memory without a known holder is listed as such. `now`: see `clock`.
     """
     here = [lease for lease in leases if lease.device_uuid == budget.device.uuid]
     holders = sorted([*_leased(here, now), *_foreign(budget, began, now)], key=lambda holder: -holder[0])
@@ -36,7 +36,7 @@ def held(budget: DeviceCapacity, leases: Iterable[Lease], began: Began, now: flo
 
 def held_lines(grounds: Iterable[DeviceCapacity], leases: Sequence[Lease]) -> list[str]:
     """Return `GPU 1: 90 of 100 MiB free, 10 MiB leased to snake-4` for each device of which anything is held."""
-    # There is no clock here: leases of the same half a day are told without a date.
+    # There is no clock here: leases of the same half a day are written without a date.
     latest = max((lease.since for lease in leases), default=0.0)
     lines = [
         f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, {holding}"
@@ -55,7 +55,7 @@ def clock(moment: float, now: float) -> str:
 
 
 def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
-    """Yield what each job holds, and how that is said."""
+    """Yield what each job holds in MiB, and as text."""
     jobs: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
         jobs.setdefault((lease.job_label, lease.run_dir), []).append(lease)
@@ -68,7 +68,7 @@ def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
 
 
 def _foreign(budget: DeviceCapacity, began: Began, now: float) -> Iterator[tuple[int, str]]:
-    """Yield what each process of others holds, what holders of leases use beyond them, and what nobody seen uses."""
+    """Yield what each process of others holds, what holders of leases use beyond them, and what is used unseen."""
     for process in budget.foreign:
         if process.memory_mib is None:
             yield 0, f"used by {_process(process, began, now)}"

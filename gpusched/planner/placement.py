@@ -132,7 +132,7 @@ def near_all(pieces: Sequence[DeviceSlice], cpus: tuple[int, ...]) -> tuple[int,
 def replica_on(pieces: Sequence[DeviceSlice], role: str, rank: int, context_mib: int) -> Replica:
     """Return a replica that has `pieces`, of which the first is the smallest: its limit holds on each.
 
-    The fraction is of the largest device, so that it is within the limit on each. CPUs are for the caller to say.
+    The fraction is of the largest device, so that it is within the limit on each. CPUs are for the caller to set.
     """
     first, *further = pieces
     limit = first.share_mib - context_mib

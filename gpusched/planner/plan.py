@@ -34,7 +34,7 @@ def plan(
     """Return the plan that gives the least-served elastic replica the most memory (docs/reference.md).
 
     `maximise` names a role whose number is to be the largest that fits. Raises NeverFits, NotNow, or UsageError for an
-    unknown policy, a request that asks for nothing, or one of so many sizes that not every way can be tried.
+    unknown policy, a request that asks for nothing, or one of too many sizes to try every way.
     """
     rules = rules or Rules()
     policy = policy_named(rules.policy)
@@ -152,7 +152,7 @@ def _most_for_cpus(request: Request, role: str, cpus: int) -> int:
 
 
 def _one_for_each_cpu(request: Request, cpus: int) -> Request:
-    """Return the request with at most so many replicas of a role that would have a device and whose number is usual."""
+    """Return the request with at most `cpus` replicas of a role that would have a device and whose number is usual."""
     roles = (
         replace(role, count=min(role.count, max(1, cpus))) if role.usual and (role.on_device or role.light) else role
         for role in request.roles

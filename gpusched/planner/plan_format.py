@@ -1,4 +1,4 @@
-"""How the planner says things: numbers of replicas, lists of GPUs, who holds memory. Words only, no decisions."""
+"""The planner's texts: numbers of replicas, lists of GPUs, who holds memory. No decisions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -61,7 +61,7 @@ def whole_line(who: str, labels: Sequence[str], replica: Replica) -> str:
     """Return what a replica gets that has the devices of these labels to itself."""
     whole, each = ("the whole of", "") if len(labels) == 1 else (f"{len(labels)} whole devices,", " each")
     parts = f"{replica.limit_mib} MiB limit + {replica.context_mib} MiB context"
-    return f"{who}: {whole} {gpus(labels)}: {parts}{each}, and nobody else is placed there"
+    return f"{who}: {whole} {gpus(labels)}: {parts}{each}, and nothing else is placed there"
 
 
 def listed(parts: Sequence[str]) -> str:

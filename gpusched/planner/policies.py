@@ -37,7 +37,7 @@ def spread(problem: PackingProblem) -> PackingProblem:
 
 
 def pack(problem: PackingProblem) -> PackingProblem:
-    """As few devices as possible, and of all sets of so many the one with the largest least limit: exact, see solve."""
+    """As few devices as possible, of all such sets the one with the largest least limit: exact, see solve."""
     if not is_feasible(problem):
         return problem
     few = smallest(lambda most: is_feasible(replace(problem, most_rooms=most)), 0, len(problem.rooms))

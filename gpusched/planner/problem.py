@@ -15,7 +15,7 @@ UNBOUNDED: Final = 1 << 40
 
 
 class SearchLimitExceeded(UsageError):
-    """Roles of so many sizes, with so many replicas, that not every way to combine them can be tried."""
+    """Roles of too many sizes, with too many replicas, to try every way to combine them."""
 
     def __init__(self) -> None:
         super().__init__(

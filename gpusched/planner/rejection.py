@@ -18,7 +18,7 @@ Fits = Callable[[PackingProblem], bool]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was tried in vain: the problem at everybody's minimum, and `is_feasible`, which heeds the policy."""
+    """What was rejected: the problem with each role at its minimum, and `is_feasible`, which heeds the policy."""
 
     request: Request
     problem: PackingProblem
@@ -84,7 +84,7 @@ def _with_need(
 
 
 def _number_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> int:
-    """Return how many replicas of one need fit beside all others; 0 if not even the others do, or nobody can tell."""
+    """Return how many replicas of one need fit beside all others; 0 if not even the others do, or if unknown."""
     try:
         if not is_feasible(_with_need(problem, index, count=0)):
             return 0
@@ -96,7 +96,7 @@ def _number_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> i
 
 
 def _memory_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> int:
-    """Return the largest minimum (MiB) with which as many replicas as asked for fit; 0 if none, or nobody can tell."""
+    """Return the largest minimum (MiB) with which as many replicas as asked for fit; 0 if none, or if unknown."""
     try:
         if not is_feasible(_with_need(problem, index, min_mib=1)):
             return 0

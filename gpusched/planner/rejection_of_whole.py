@@ -56,7 +56,7 @@ def _others_refusal(
 ) -> DoesNotFit:
     """Return why those without whole devices have no place on what is left, though everything is idle.
 
-    Of all `ways` to give whole devices that one is told beside which the most of them would fit.
+    Of all `ways` to give whole devices it names the one beside which the most of them would fit.
     """
     number = sum(map(len, ways[0].values()))
     if number == len(idle):

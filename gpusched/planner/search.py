@@ -5,7 +5,7 @@ are *searched*. A state is how many of each searched kind have been placed, its 
 has displaced. Nothing is rounded and nothing is guessed, so that the answer is exact.
 
 A state is one whole number with a field for each kind, wide enough for a guard bit above twice the kind's count: one
-addition places replicas, and one subtraction tells whether every field is within its count.
+addition places replicas, and one subtraction shows whether every field is within its count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,14 @@ _MOST_STEPS: Final = 6_000_000
 """One search takes no more than this many steps, about half a second; a plan is some twenty searches."""
 
 _STEPS_PER_FILLING: Final = 10
-"""To think of a filling takes as long as so many steps."""
+"""The cost of finding one filling, in steps."""
 
 _Table = dict[int, int]
 """State -> the least number of counted replicas that are displaced in the rooms seen so far."""
 
 
 class BinPattern(NamedTuple):
-    """One way to put searched replicas into a room: of each kind so many, as a state, and the counted beside them."""
+    """One way to put searched replicas into a room: their numbers by kind, as a state, and the counted beside them."""
 
     placed: tuple[int, ...]
     state: int

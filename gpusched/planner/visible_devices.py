@@ -18,7 +18,7 @@ _NONE = ("", "-1", "NoDevFiles")
 
 
 class Restriction(NamedTuple):
-    """The uuids of the devices that are left, and the line that says so; an empty one where all are."""
+    """The uuids of the devices that are left, and a line that explains it; an empty one where all are."""
 
     uuids: frozenset[str]
     line: str

@@ -1,6 +1,6 @@
 """Whole devices: which are whole, and which of them each replica gets that asks for some.
 
-A whole device is one that nobody else computes on: no lease, no foreign compute process, and at least half of what it
+A whole device is one on which nothing computes: no lease, no foreign compute process, and at least half of what it
 has when idle is left beside a desktop, or beside processes that cannot be seen from here. A MIG instance counts as a
 device, but CUDA shows a process one of them at the most, whatever is listed.
 """
@@ -28,14 +28,14 @@ WholeDeviceAssignment = Mapping[str, tuple[DeviceSlice, ...]]
 
 
 def is_whole(budget: DeviceCapacity) -> bool:
-    """Return whether nobody else computes on the device, and enough of it is left."""
+    """Return whether nothing computes on the device, and enough of it is left."""
     computing = any("C" in process.kind for process in budget.foreign)
     left = 2 * budget.plannable_mib >= budget.idle.plannable_mib
     return not budget.leased_mib and not computing and not budget.taken and left
 
 
 def whole_devices(number: int, grounds: Sequence[DeviceCapacity], context_mib: int) -> tuple[DeviceSlice, ...] | None:
-    """Return `number` whole devices for one replica, those with the most memory; None if there are not so many."""
+    """Return `number` whole devices for one replica, those with the most memory; None if there are fewer."""
     dealt = _dealt({"": number}, _by_most(_whole(grounds, context_mib)), grounds)
     return None if dealt is None else dealt[""]
 
@@ -106,9 +106,9 @@ def _leaving_most(whole: Sequence[DeviceSlice]) -> Iterator[list[DeviceSlice]]:
 def _dealt(
     wishes: Mapping[str, int], order: Sequence[DeviceSlice], grounds: Sequence[DeviceCapacity]
 ) -> WholeDeviceAssignment | None:
-    """Return so many pieces for each name, the first of `order` that it may have; None if they are not enough.
+    """Return the number of pieces for each name, the first of `order` that it may have; None if they are not enough.
 
-    Who wants several comes first, because a MIG instance is of no use to it.
+    A name that wants several comes first, because a MIG instance is of no use to it.
     """
     if sum(wishes.values()) > len(order):
         return None

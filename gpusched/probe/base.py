@@ -21,9 +21,9 @@ def read_inventory(machine: str | None) -> tuple[Inventory, tuple[Lease, ...]]:
 
     `machine` is None for this host, `cpu` for this host without its devices, the name of a profile such as
     `p3.8xlarge`, a description such as `4x16GiB` or `1x80GiB+2x24GiB`, or the path of a saved `gpusched status --json`.
-    `$GPUSCHED_DRIVER_PATIENCE` bounds how long NVML is waited for. Of a driver that does not work the inventory's
-    `problem` says why (see `require_usable`). Raises UsageError for a machine that is none of these, HostFault for an
-    unreadable file.
+    `$GPUSCHED_DRIVER_PATIENCE` bounds how long NVML is waited for. If the driver does not work, the inventory's
+    `problem` is the reason (see `require_usable`). Raises UsageError for a machine that is none of these, HostFault
+    for an unreadable file.
     """
     if machine is None:
         return _this_host(), ()

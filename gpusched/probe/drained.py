@@ -1,6 +1,6 @@
-"""The devices that take nothing new, as STATE_DIR/drained.json holds them, and how a snapshot tells of them.
+"""The devices that take nothing new, as STATE_DIR/drained.json holds them, and how a snapshot shows them.
 
-The daemon writes that file; whoever plans or shows reads it. Why a device is drained is decided elsewhere.
+The daemon writes that file; what plans or shows reads it. Why a device is drained is decided elsewhere.
 """
 
 import time
@@ -42,7 +42,7 @@ def read_drained(state_dir: Path, boot_id: str) -> dict[str, Drained]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise HostFault(f"{path}: {error.strerror}", "make the file readable: it says which devices to leave") from None
+        raise HostFault(f"{path}: {error.strerror}", "make the file readable: it lists the devices to leave") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise HostFault(f"{path}: {error}", "mend the file, or move it away: then no device is drained") from None
     return {uuid: drained for uuid, drained in known.items() if drained.boot_id in ("", boot_id)}
@@ -72,7 +72,7 @@ def lift(drained: Mapping[str, Drained], device: Device) -> dict[str, Drained]:
 def mark(inventory: Inventory, drained: Mapping[str, Drained]) -> Inventory:
     """Return `inventory` with health "error" and the reason on each drained device, MIG instances of one included.
 
-    A device that already tells another trouble keeps it.
+    A device that already has another problem keeps it.
     """
     known = {uuid: why for uuid, why in drained.items() if not why.lifted}
     boards = {

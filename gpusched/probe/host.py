@@ -31,7 +31,7 @@ def process_owner(pid: int) -> tuple[str | None, str | None]:
 
     Bytes of the command line that are no UTF-8 are replaced: it goes into JSON.
     """
-    import psutil  # a device that nobody uses needs none of it
+    import psutil  # a device in no use needs none of it
 
     user = command = None
     try:

@@ -20,7 +20,7 @@ from gpusched.probe.reading import Reading
 
 __all__ = ["NvmlProbe", "library_is_there"]
 
-_LIBRARY: Final = "libnvidia-ml.so.1"  # as pynvml looks for it
+_LIBRARY: Final = "libnvidia-ml.so.1"  # as pynvml searches it
 _NO_PERMISSION: Final = 4
 _DRIVER_NOT_LOADED: Final = 9
 _GPU_IS_LOST: Final = 15
@@ -89,8 +89,8 @@ class NvmlProbe:
     """NVML of this host, to be read once or again and again. Nothing here raises, and a read is bounded in time.
 
     `deadline_s` bounds both the start of NVML and the reading of all devices, which goes on at once for all of them.
-    A device that does not answer has health "error", keeps what it told before, and is not asked again until the
-    stuck call returns, nor waited for. `pci_devices` is where Linux tells the NUMA node of a PCI device.
+    A device that does not answer has health "error", keeps its last reading, and is not asked again until the stuck
+    call returns, nor waited for. `pci_devices` is where Linux has the NUMA node of a PCI device.
     """
 
     def __init__(self, deadline_s: float = 2.0, pci_devices: Path = Path("/sys/bus/pci/devices")) -> None:
@@ -127,7 +127,7 @@ class NvmlProbe:
 
     def _begin(self) -> "_Driver":
         if not library_is_there():
-            return _Driver(source="cpu")  # the common case without a GPU, told without the long import of pynvml
+            return _Driver(source="cpu")  # the common case without a GPU, found without the long import of pynvml
         import pynvml
 
         try:
@@ -138,7 +138,7 @@ class NvmlProbe:
         except pynvml.NVMLError as error:
             unknown: tuple[Source, str] = (
                 "nvml",
-                f"NVML does not start: error {error.value}; see what nvidia-smi says",
+                f"NVML does not start: error {error.value}; see the output of nvidia-smi",
             )
             source, problem = _START_PROBLEMS.get(error.value, unknown)
             return _Driver(source=source, problem=problem)
@@ -245,7 +245,7 @@ class _DeviceReader:
                 self.fields["cpus"] = tuple(cpu for cpu in self._cpus if masks[cpu // 64] >> cpu % 64 & 1)
 
     def _memory(self, handle: Any, fields: dict[str, Any]) -> None:
-        """Version 2 tells what the driver keeps for itself apart from what is used; version 1 counts it as used."""
+        """Version 2 separates what the driver keeps for itself from what is used; version 1 counts it as used."""
         memory = self._ask("nvmlDeviceGetMemoryInfo", handle, self._nvml.nvmlMemory_v2)
         if memory is not None:
             fields["memory_reserved_mib"] = memory.reserved >> 20
@@ -334,7 +334,7 @@ def _first_list(function: Any, handle: Any) -> list[tuple[int, int | None]]:
 
 
 def _numa_node(pci_devices: Path, bus_id: str) -> int | None:
-    """Read the node of NVML's `00000000:1A:00.0`, which Linux calls `0000:1a:00.0`; it says -1 where there is none."""
+    """Read the node of NVML's `00000000:1A:00.0`, Linux's `0000:1a:00.0`; Linux has -1 where there is none."""
     try:
         node = int((pci_devices / bus_id[-12:].lower() / "numa_node").read_text())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What devices tell by themselves: Xid errors, double-bit memory errors, and that one has fallen off the bus.
+"""Events that devices report: Xid errors, double-bit memory errors, and that one has fallen off the bus.
 
-A thread of its own waits in NVML, so that nothing else ever does; it costs a wake-up in some seconds. A driver without
-events, or none at all, has simply nothing to tell. It must not know what an event means for a device.
+A thread waits in NVML, so that nothing else ever does; it costs a wake-up in some seconds. Without a driver, or with
+one that has no events, there are none. It must not know what an event means for a device.
 
 Facts: NVML API reference, event handling (Linux only); an event has the numbers of the physical device, also under MIG.
 """
@@ -52,7 +52,7 @@ class NvmlEvents:
         return [self._unread.popleft() for _ in range(len(self._unread))]
 
     def waiting(self) -> bool:
-        """Return whether `events` has something to tell."""
+        """Return whether `events` would return any."""
         return bool(self._unread)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class NvmlEvents:
                 self._wait(nvml, event_set, devices)
         finally:
             nvml.nvmlEventSetFree(event_set)
-        self._closed.wait(_RETRY_S)  # no device that tells anything
+        self._closed.wait(_RETRY_S)  # no device has events
 
     def _wait(self, nvml: Any, event_set: Any, devices: dict[int, "_Listened"]) -> None:
         try:
@@ -100,7 +100,7 @@ class NvmlEvents:
             self._append(device, "ecc")
 
     def _find_lost(self, nvml: Any, devices: dict[int, "_Listened"]) -> None:
-        """Tell each lost device once. NVML says only that there is one, and says so again at once: hence the pause."""
+        """Report each lost device once. NVML reports only that there is one, again and again: hence the pause."""
         for device in devices.values():
             if not device.lost and _is_lost(nvml, device.handle):
                 device.lost = True
@@ -117,7 +117,7 @@ class _Listened:
 
 
 def _registered(nvml: Any, event_set: Any) -> dict[int, _Listened]:
-    """Have all devices tell what they can, and return them by their handle's address, which an event carries."""
+    """Register for all events of the devices; return these by their handle's address, which an event carries."""
     devices = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
@@ -125,7 +125,7 @@ def _registered(nvml: Any, event_set: Any) -> dict[int, _Listened]:
             device = _Listened(handle, nvml.nvmlDeviceGetUUID(handle))
             can = nvml.nvmlDeviceGetSupportedEventTypes(handle)
             nvml.nvmlDeviceRegisterEvents(handle, can & (_XID | _DOUBLE_BIT), event_set)
-        except nvml.NVMLError:  # lost, forbidden, or too old: the others still tell
+        except nvml.NVMLError:  # lost, forbidden, or too old: the others still report
             continue
         devices[_address(handle)] = device
     return devices

@@ -1,7 +1,7 @@
 """Machines that are not here: a table of known ones, and any machine that a text such as `4x16GiB` describes.
 
 It must not read this host. Device totals are what NVML reports, because a plan is made of what NVML reports. Where a
-driver keeps a part of that for itself, the part stands beside it, as version 2 of NVML's memory call tells it.
+driver keeps a part of that for itself, the part stands beside it, as version 2 of NVML's memory call reports it.
 
 Sources of the totals, in MiB:
     K80 11441                       nvidia-smi of driver 396 (sheffield_hpc pull request 1030)

@@ -1,4 +1,4 @@
-"""Calls that may never return: each runs in a daemon thread, and whoever asked waits no longer than it wants.
+"""Calls that may never return: each runs in a daemon thread, and its caller waits no longer than it wants.
 
 A thread cannot be stopped inside a foreign library, so one that is stuck is left behind; being a daemon, it does not
 keep the process from ending.
@@ -28,7 +28,7 @@ class Reading(Generic[Result]):
         return self._done.wait(max(0.0, seconds))
 
     def result(self) -> Result:
-        """Return what the call returned, or raise what it raised. Only after `wait` said True."""
+        """Return what the call returned, or raise what it raised. Only after `wait` returned True."""
         if self._error is not None:
             raise self._error
         return self._result[0]
@@ -36,6 +36,6 @@ class Reading(Generic[Result]):
     def _run(self) -> None:
         try:
             self._result.append(self._work())
-        except Exception as error:  # noqa: BLE001 (whoever asks for the result gets it)
+        except Exception as error:  # noqa: BLE001 (the caller of `result` gets it)
             self._error = error
         self._done.set()

@@ -35,7 +35,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 def document_of(inventory: Inventory, leases: tuple[Lease, ...] = ()) -> dict[str, object]:
     """Return the status document without its jobs, which the caller puts under "jobs"; ready for json.dumps.
 
-    The leases tell whose process a pid is. Every key of docs/reference.md is there.
+    The leases show whose process a pid is. Every key of docs/reference.md is there.
     """
     by_pid, shares = holders(leases), shares_used(leases)
     return {

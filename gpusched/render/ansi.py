@@ -133,9 +133,9 @@ def width_of(stream: TextIO, otherwise: int) -> int:
 
 
 def painted(pieces: Iterable[tuple[str, str]], colours: int) -> str:
-    """Return pieces of text with the escape sequences of their styles, for a terminal of so many colours.
+    """Return pieces of text with the escape sequences of their styles, for a terminal with `colours` colours.
 
-    There are no other ones: what a text itself would tell a terminal becomes `?`.
+    There are no other ones: an escape sequence in a text becomes `?`.
     """
     harmless = ((printable(text), style) for text, style in pieces)
     if not colours:
@@ -175,7 +175,7 @@ def _of_palette(red: int, green: int, blue: int) -> int:
 
 
 def _of_sixteen(red: int, green: int, blue: int) -> int:
-    """Return a colour that is told from the others: by the channels that are strong in it, or grey where it is dark."""
+    """Return a colour that differs from the others: by the channels that are strong in it, or grey where it is dark."""
     strongest = max(red, green, blue)
     if strongest < _DARK:
         return 8 if strongest >= _DARK // 2 else 0

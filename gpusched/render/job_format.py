@@ -1,4 +1,4 @@
-"""Words for jobs, in one line: how one ended or why it waits, how long it took, what its leader reports.
+"""Texts for jobs, in one line: how one ended or why it waits, how long it took, what its leader reports.
 
 Plain text, and no rich: it is slow.
 """
@@ -57,19 +57,19 @@ def state_text(job: JobStatus) -> str:
 
 
 def ready_count(job: JobStatus) -> int:
-    """Return how many replicas have begun their work; 0 also for a workload whose programs never say so."""
+    """Return how many replicas have begun their work; 0 also for a workload whose programs never report that."""
     return sum(one.ready is not None for one in job.replicas)
 
 
 def ready_text(job: JobStatus) -> str:
-    """Return `12 of 33 ready`, in the end `all 33 processes ready after 7.2 s`; empty as long as none has said so."""
+    """Return `12 of 33 ready`, in the end `all 33 processes ready after 7.2 s`; empty until one has reported it."""
     ready = [one.ready for one in job.replicas if one.ready is not None]
     if not ready:
         return ""
     if len(ready) < len(job.replicas):
         return f"{len(ready)} of {len(job.replicas)} ready"
     who = "the process is" if len(ready) == 1 else f"all {len(ready)} processes"
-    if job.started is None or any(one.restarts for one in job.replicas):  # that would tell of the latest restart
+    if job.started is None or any(one.restarts for one in job.replicas):  # that would be the time of the latest restart
         return f"{who} ready"
     return f"{who} ready after {max(*ready, job.started) - job.started:.1f} s"
 
@@ -112,7 +112,7 @@ def network_lines(job: JobStatus, most: int = 10) -> list[str]:
 
 
 def _node_lines(job: JobStatus, most: int) -> list[str]:
-    """Return what a cluster says, if it is anything, and a line for each node: `n2: 8 of 8 running, GPUs 0,1`."""
+    """Return the cluster's message, if there is one, and a line for each node: `n2: 8 of 8 running, GPUs 0,1`."""
     by_node: dict[str, list[ReplicaStatus]] = {}
     for one in job.replicas:
         if one.node is not None:
@@ -146,7 +146,7 @@ def span(seconds: float) -> str:
 
 
 def plain_progress(report: Mapping[str, object]) -> str:
-    """Return one report of the leader as a line of text, without what it does not tell."""
+    """Return one report of the leader as a line of text, without the fields that it lacks."""
     parts = [
         f"step {whole(report['step'])}" if report.get("step") is not None else "",
         f"{whole(report['steps_per_s'])} steps/s" if report.get("steps_per_s") is not None else "",

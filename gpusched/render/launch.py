@@ -138,7 +138,7 @@ def _replicas(scene: Scene, room: int) -> Table:
 
 
 def _most_interesting(rows: Sequence[ReplicaStatus], room: int) -> list[ReplicaStatus]:
-    """Return those that a person would look for: not running, restarted, and the first of each role; in their order."""
+    """Return those that a person wants to see: not running, restarted, and the first of each role; in their order."""
     ranked = sorted(
         rows, key=lambda row: (row.state is ReplicaState.RUNNING, -row.restarts, int(row.name.split(".")[-1]))
     )
@@ -152,7 +152,7 @@ def _tally(rows: Sequence[ReplicaStatus]) -> str:
 
 
 def _state(replica: ReplicaStatus) -> str:
-    """Return `ready` for one that has begun its work, as long as it runs; a program that never says so is running."""
+    """Return `ready` for one that has begun its work, as long as it runs; a program that never reports is running."""
     return "ready" if replica.ready is not None and replica.state is ReplicaState.RUNNING else str(replica.state)
 
 

@@ -38,7 +38,7 @@ Line = list[Piece]
 
 
 class _Paint(NamedTuple):
-    """How a part of a bar is told from the others: its name, its style in colour, its sign without."""
+    """How a part of a bar is drawn: its name, its style in colour, its sign without."""
 
     name: str
     style: str
@@ -60,7 +60,7 @@ class _Group(NamedTuple):
     runs: list[list[Replica]]
 
 
-# Colours that the palette of 256 has too, so that they look the same in every terminal.
+# Colours that the palette of 256 has too, so that they are the same in every terminal.
 _ROLE_STYLES: Final = (("black on #5fafff", "#"), ("black on #5fd75f", "="), ("black on #d787ff", "+"))
 _MORE_ROLES: Final = ("black on #ffd75f", "%")
 _CONTEXT: Final = _Paint("context", "black on #87afaf", ":")
@@ -259,7 +259,7 @@ class _Drawing:
 
 
 def _filled(part: _Part, cells: int, fill: str) -> str:
-    """Return the longest label of the part that has room in so many cells, filled up on both sides."""
+    """Return the longest label of the part that has room in `cells`, filled up on both sides."""
     for label in part.labels:
         if len(label) + 2 <= cells:
             return f" {label} ".center(cells, fill)

@@ -147,7 +147,7 @@ def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         yield Text.assemble("   ", _bar(parts, paper.width - 3 - amount.cell_len, paper), amount)
         yield from _flow(_legend(parts, snapshot, paper), paper.width)
     elif device.health == "ok":
-        yield Text("   memory: not told by the driver", style="dim")
+        yield Text("   memory: not reported by the driver", style="dim")
 
 
 def _line(device: Device, snapshot: Snapshot, paper: _Paper) -> Text:
@@ -188,7 +188,7 @@ def _flags(device: Device) -> Text:
 
 
 def _gauges(device: Device, paper: _Paper) -> Text:
-    """What changes from moment to moment, in columns; `-` for what the driver does not tell."""
+    """What changes from moment to moment, in columns; `-` for what the driver does not report."""
     values = (
         device.utilization_percent,
         device.temperature_c,

@@ -93,8 +93,8 @@ LEFT_OUT: list[tuple[str, dict[str, object]]] = [
     ("it reports an error", {"health": "error"}),
     ("its compute mode is prohibited", {"compute_mode": "prohibited"}),
     ("MIG mode is on and it has no MIG instance", {"mig_mode": True}),
-    ("the driver does not tell how much memory it has", {"memory_total_mib": None}),
-    ("the driver does not tell how much memory it has ", {"memory_total_mib": 0}),
+    ("the driver does not report how much memory it has", {"memory_total_mib": None}),
+    ("the driver does not report how much memory it has ", {"memory_total_mib": 0}),
 ]
 
 
