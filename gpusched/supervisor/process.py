@@ -101,6 +101,7 @@ class Children:
         self._left: dict[int, ProcessExit] = {}
         self._killed: dict[int, float] = {}
         self._asked: set[tuple[int, int]] = set()
+        self._there_before: set[tuple[int, int]] = set()
         self._sweep_began: int | None = None
 
     def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
@@ -157,7 +158,10 @@ class Children:
     def ask(self, pid: int, *, alone: bool) -> None:  # noqa: ARG002 (no terminal signals its group)
         """Send SIGTERM to all of the session of the child `pid`, or to what is left of it."""
         if pid in self._running or pid in self._left:
-            self._ask(self._session(pid, self._below()))
+            processes = self._below()
+            if not self._asked:
+                self._there_before.update((one.pid, one.start) for one in processes)
+            self._ask(self._session(pid, processes))
 
     def kill(self, pid: int) -> str:
         """Send SIGKILL to all of the session of the child `pid`; return a description of the processes that got it."""
@@ -201,7 +205,8 @@ class Children:
         """Send SIGTERM to each session of strays, once; return a description of all strays.
 
         Not to what still has a parent below this process: that is the one to end it. And not to what began after the
-        first call: it may be saving what the others were asked to save.
+        first SIGTERM: it may be saving what the others were asked to save. A start is known to 10 ms only (proc(5)), so
+        what was there before is remembered.
         """
         if self._sweep_began is None:
             self._sweep_began = boot_ticks()
@@ -209,8 +214,9 @@ class Children:
         if not (strays or self._running or self._left):
             strays = self._strays(self._scanned())
         for root in strays:
-            known = (root.pid, root.start) in self._asked
-            if root.parent == os.getpid() and not known and root.start < self._sweep_began:
+            identity = (root.pid, root.start)
+            is_old = identity in self._there_before or root.start < self._sweep_began
+            if root.parent == os.getpid() and is_old and identity not in self._asked:
                 self._ask([one for one in strays if one.session == root.session])
         return _described(strays)
 

@@ -206,7 +206,9 @@ def test_a_guard_never_gives_up_what_it_cannot_kill_and_keeps_the_lease(
     (freezer / "freezer.state").write_text("FROZEN")
     wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
 
-    os.kill(one.status.supervisor_pid or 0, signal.SIGKILL)
+    supervisor = one.status.supervisor_pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: "cannot be killed yet" in one.directory.supervisor_log.read_text(), "the guard says so")
     before = switches(guard.pid)
     wait_until(lambda: switches(guard.pid) > before + 20, "it has tried again and again")
