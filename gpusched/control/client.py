@@ -82,7 +82,7 @@ class Client:
             self._socket = self._context = None
 
     def ask(self, request: Request, patience_s: float = _ANSWER_PATIENCE_S) -> Answer:
-        """Return the daemon's answer; a request that waits (`wait_s`) may take so much longer.
+        """Return the daemon's answer; a request that waits (`wait_s`) may take that much longer.
 
         Raises NoDaemon if there is none, or one that does not answer in time, or of another version; and if the
         daemon refuses, the error that it names.

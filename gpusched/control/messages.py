@@ -128,7 +128,7 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
-    """Who the daemon is. `started` in Unix seconds; `malformed` counts messages that were dropped."""
+    """The daemon's identity and state. `started` in Unix seconds; `malformed` counts messages that were dropped."""
 
     version: str
     pid: int

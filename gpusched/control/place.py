@@ -37,7 +37,7 @@ def control_socket(settings: Settings) -> Path:
 def private_directory(directory: Path) -> Path:
     """Make a directory that only this user can enter, and return it.
 
-    Raises HostFault where it cannot be made, or is somebody else's, or is open to others.
+    Raises HostFault where it cannot be made, belongs to another user, or is open to others.
     """
     hint = "set GPUSCHED_RUNTIME_DIR to a directory of yours with mode 700"
     try:

@@ -92,7 +92,7 @@ class JobTable:
         self._added.append(job)
 
     def adopt(self, job: Job) -> None:
-        """Take in a job that somebody else started: it is there, whether it can be saved or not."""
+        """Take in a job that another process started: it is there, whether it can be saved or not."""
         self.known.add(job.id)
         self.change(job, "found")
 

@@ -50,7 +50,7 @@ class PendingReplies:
         return min((until for _, until, _ in self._peers.values()), default=None)
 
     def interested(self, job_id: str, until: float) -> None:
-        """Note that somebody asks for the turn of a job, and will ask again soon after `until`."""
+        """Note that a launcher asks for the turn of a job, and will ask again soon after `until`."""
         self._interest[job_id] = until + _INTEREST_S
 
     def forget(self, job_id: str) -> None:
@@ -58,7 +58,7 @@ class PendingReplies:
         self._interest.pop(job_id, None)
 
     def is_interested(self, job_id: str, now: float) -> bool:
-        """Return whether somebody has asked for the turn of the job just now, and so can start it when it comes."""
+        """Return whether a launcher has asked for the turn of the job just now, and so can start it when it comes."""
         if self._interest.get(job_id, now) > now:
             return True
         self._interest.pop(job_id, None)

@@ -74,7 +74,7 @@ class Server:
         return True
 
     def receive(self, most: int, seconds: float) -> Iterator[Asked]:
-        """Yield what has arrived, of at most `most` messages, for so long at most; it does not wait."""
+        """Yield what has arrived, at most `most` messages within at most `seconds`; it does not wait."""
         deadline = time.monotonic() + seconds
         for _ in range(most):
             if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
 """How the daemon starts a job's guard: apart from itself, so that its own end, and its sandbox, are nothing to the job.
 
-The main process of a systemd unit asks the user's service manager for a unit of its own for each job, named
-gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Elsewhere a session of its own will do.
+The main process of a systemd unit asks the user's service manager for one unit for each job, named
+gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Elsewhere a new session will do.
 """
 
 import os
@@ -45,7 +45,7 @@ def _is_unit(environ: Mapping[str, str]) -> bool:
 
 
 class _Units:
-    """Starts guards in units of their own, with nothing of the daemon's environment `own`."""
+    """Starts each guard in a new unit, with nothing of the daemon's environment `own`."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
         wanted = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")

@@ -65,7 +65,7 @@ def place_kept(head: str, most: int) -> str:
 
 
 def _is_taken(budget: DeviceCapacity) -> bool:
-    """Return whether anybody but the driver has something of the device."""
+    """Return whether leases or foreign processes hold something of the device."""
     seen = bool(budget.leased_mib or budget.foreign)
     return seen or budget.taken or budget.foreign_mib > budget.drivers_mib
 

@@ -1,4 +1,4 @@
-"""Collects the facts: every section in a thread of its own and all within one deadline, so that nothing holds it up.
+"""Collects the facts: each section in one thread and all within one deadline, so that nothing holds it up.
 
 It reads and asks, and changes nothing.
 """

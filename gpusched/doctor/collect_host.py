@@ -119,7 +119,7 @@ def _numbers(folder: Path, root: Path, name: str) -> Iterable[int]:
 
 
 def _synchronised() -> bool | None:
-    """Return whether somebody, such as chrony, keeps the clock to the time of the world, as far as the kernel knows."""
+    """Return whether a program, such as chrony, keeps the clock right, as far as the kernel knows."""
     timex = ctypes.create_string_buffer(_TIMEX_BYTES)
     if ctypes.CDLL(None).adjtimex(timex) < 0:
         return None

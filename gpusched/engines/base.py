@@ -31,7 +31,7 @@ class Engine(Protocol):
     """
 
     def submit(self) -> None:
-        """Have the processes started. Who submitted to a cluster may have died before it knew: it is not done twice."""
+        """Have the processes started. If a submitter died before the cluster's answer, it is not done twice."""
         ...
 
     def poll(self) -> Seen:

@@ -66,7 +66,7 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     The `message` of a crashed one is the last line that it wrote, printable and short; None where it wrote nothing.
     An oom has a `signal` if the kernel's killer sent it, a `code` if a framework found no memory on its device; with a
     `message` it was not the device's memory but the one that is named there. A stopped one has either, or none for a
-    command that ended in peace, if it was attached: then somebody waits for its exit code.
+    command that ended in peace, if it was attached: then a process waits for its exit code.
     """
 
     kind: ExitKind
@@ -135,7 +135,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     `supervisor_start` (clock ticks since boot) and `boot_id` distinguish the supervisor's pid from a later, equal one.
     `attempt` counts the starts of the whole job. `note`: what it does before it can do more, such as preloading a
     module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in
-    the order in which they came. `joins`: whose actors its replicas are, None for a job of its own. `engine`: what
+    the order in which they came. `joins`: whose actors its replicas are, None for a job that joins none. `engine`: what
     cluster runs it, None: this host. What only the daemon knows has the default elsewhere: `name`, `priority`, `held`,
     `after`, `at` and `time_limit_s` as submitted, `command` the argv of one that is no workload's, `why` a queued job
     waits, in numbers.

@@ -1,4 +1,4 @@
-"""What a user writes once: roles, their commands and needs. Reading a file is somebody else's work."""
+"""What a user writes once: roles, their commands and needs. Files are read in workload_file.py."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
     """When a replica is started again after it ended: `max` restarts in a row at the most.
 
-    on-signal: only if somebody killed it, and not if it ended by itself, whatever its exit code.
+    on-signal: only if it was killed by a signal, and not if it ended by itself, whatever its exit code.
     """
 
     policy: RestartPolicy = "on-failure"

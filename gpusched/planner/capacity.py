@@ -25,7 +25,7 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     `beyond_mib`: the part of `foreign_mib` that holders of leases use beyond them.
 
-    `alone`: its compute mode lets only one process in. `taken`: it is alone and somebody is in.
+    `alone`: its compute mode lets only one process in. `taken`: it is alone and has one.
     """
 
     device: Device

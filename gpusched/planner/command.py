@@ -113,7 +113,7 @@ def _most_whole(need: CommandRequest, grounds: Sequence[DeviceCapacity], context
 def _size(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int:
     """Return the share that the command would have of this device, in MiB.
 
-    A part is of the idle device. The few MiB that the driver then takes as soon as somebody computes come off the last
+    A part is of the idle device. The few MiB that the driver then takes as soon as a process computes come off the last
     part, or 0.5 and 0.5 would not fit.
     """
     if need.memory_mib is not None:

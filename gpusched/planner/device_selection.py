@@ -61,7 +61,7 @@ def _outside(
 
 
 def number_of_devices(inventory: Inventory, uuids: Collection[str]) -> int:
-    """Return how many of the devices `uuids` can be somebody's as a whole: all but the parents of MIG instances."""
+    """Return how many of the devices `uuids` can be one replica's as a whole: all but the parents of MIG instances."""
     return sum(not is_parent(inventory, device) for device in inventory.devices if device.uuid in uuids)
 
 

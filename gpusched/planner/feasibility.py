@@ -32,7 +32,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WholeDeviceSplit(NamedTuple):
-    """Who has whole devices, and the problem that is left: the others, on the devices that are left."""
+    """The roles with whole devices, and the problem that is left: the others, on the devices that are left."""
 
     whole: WholeDeviceAssignment
     problem: PackingProblem
@@ -43,7 +43,7 @@ def division(
 ) -> WholeDeviceSplit | None:
     """Return the first way to give whole devices beside which everything else has a place, or None if there is none.
 
-    Who asks for all devices is content with one.
+    A role that asks for all devices is content with one.
     """
     request = with_all(request, 1)
     for whole in allotments(request, grounds, context_mib):

@@ -103,7 +103,7 @@ class _Search(NamedTuple):
         return self._with_count(role, largest(lambda count: self._with_count(role, count).is_feasible(), 1, top))
 
     def with_all_devices(self) -> "_Search":
-        """Return the search in which who asks for all devices gets the most that leave the others a place."""
+        """Return the search in which a role that wants all devices gets the most beside the others."""
         return self._with_all(largest(lambda number: self._with_all(number).is_feasible(), 1, len(self.grounds)))
 
     def is_feasible(self) -> bool:

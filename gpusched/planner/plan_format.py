@@ -106,7 +106,7 @@ def alone_lines(grounds: Iterable[DeviceCapacity]) -> Iterator[str]:
 
 
 def _size(role: RoleRequest, context_mib: int) -> str:
-    """Return what one replica needs, with so much beside its memory."""
+    """Return what one replica needs, with `context_mib` beside its memory."""
     if role.memory is not None:
         return f"{role.memory.min_mib + context_mib} MiB"
     return whole_gpus(role.devices) if isinstance(role.devices, int) else "all whole GPUs"

@@ -188,7 +188,7 @@ class _Driver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _DeviceReader:
-    """Reads one device in a thread of its own, field by field: what was read is seen while a later call is stuck."""
+    """Reads one device in one thread, field by field: what was read is seen while a later call is stuck."""
 
     def __init__(self, nvml: Any, index: int, known: dict[str, Any], cpus: tuple[int, ...], pci_devices: Path) -> None:
         self.fields: dict[str, Any] = {"index": index, "uuid": f"unknown-{index}", "name": "unknown", **known}

@@ -1,7 +1,7 @@
 """Draw a plan: a bar to scale for every device, every device's sum, why, and warnings. It must not decide anything.
 
 The drawing is a list of lines of styled pieces. A terminal with colours gets blocks of colour; everything else
-gets the same lines as plain text, where every part of a bar has a sign of its own.
+gets the same lines as plain text, where each part of a bar has another sign.
 """
 
 import textwrap

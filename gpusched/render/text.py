@@ -6,7 +6,7 @@ __all__ = ["cell_width", "crop", "cut", "printable"]
 
 
 def printable(text: str) -> str:
-    """Return a text of somebody else's without what could move a terminal's cursor: control characters become `?`."""
+    """Return a foreign text without what could move a terminal's cursor: control characters become `?`."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -212,7 +212,7 @@ class MessageWriter:
         self._is_read = True
 
     def write(self, messages: Iterable[NodeMessage]) -> bool:
-        """Write lines; return whether anybody can read them."""
+        """Write lines; return whether they have a reader."""
         for one in messages:
             self._write(msgspec.json.encode(one) + b"\n")
         return self._is_read

@@ -1,4 +1,4 @@
-"""Wait for the end of a job that an engine runs, and pass on who wants it ended."""
+"""Wait for the end of a job that an engine runs, and pass on requests to end it."""
 
 import signal
 import time

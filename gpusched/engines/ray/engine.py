@@ -74,7 +74,7 @@ class Ray:
 
     def poll(self) -> Seen:
         """Return how the nodes are. What has ended is over once all of them are, or have been killed."""
-        if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by a fault of its own
+        if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by an internal error
             self._course.end(Seen(stage="lost", message="the thread of the first node has failed: see the log"))
         ended = self._course.ended
         if ended is None:
@@ -110,7 +110,7 @@ class Ray:
     def _connect(self) -> None:
         import ray
 
-        address = self._group.address or "auto"  # never None, with which Ray would start a cluster of its own
+        address = self._group.address or "auto"  # never None, with which Ray would start a new cluster
         require_answer(address)
         try:
             ray.init(
@@ -167,7 +167,7 @@ def main() -> int:
     try:
         engine = Ray(directory, runtime.settings(ClusterJob), me.attempt)
         engine.submit()
-        requests = Requests()  # after Ray has put a handler of its own in its place
+        requests = Requests()  # after Ray has installed its handler
         ended = wait_for_engine(engine, requests, telling(directory.path))
     except (GpuschedError, OSError) as error:
         report_end(directory.path, str(error))

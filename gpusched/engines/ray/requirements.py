@@ -39,7 +39,7 @@ def require_nodes(group: ClusterJob, nodes: Sequence[Mapping[str, Any]]) -> None
 
 
 def require_secret(node: str, address: str, driver: str, *, asks_for_token: bool) -> None:
-    """Raise HostFault where keys would go to another host through a Ray that lets everybody in."""
+    """Raise HostFault where keys would go to another host through a Ray that lets each user in."""
     if not asks_for_token and address != driver:
         problem = (
             f"Ray on {node} asks for no token: each user who can reach it could take the job's keys, and run anything"

@@ -142,7 +142,7 @@ class Slurm:
         return True
 
     def clear_up(self) -> None:
-        """Take away what may still wait in Slurm's queue for it. A further attempt has a job of its own."""
+        """Take away what may still wait in Slurm's queue for it. A further attempt has a new job."""
         clear_extras(self._known.id)
         with suppress(OSError):
             self._file.unlink()
@@ -225,7 +225,7 @@ def main() -> int:
 
 
 def _cancel_job(directory: JobDirectory, requests: Requests) -> None:
-    """Have this process's own supervisor call the job cancelled, as somebody did with it in Slurm."""
+    """Have this process's own supervisor call the job cancelled, as it was in Slurm."""
     with suppress(GpuschedError):
         give(read_job(directory.path), StopOrder(message="cancelled in Slurm (scancel)"))
         deadline = time.monotonic() + _OBEYED_WITHIN_S

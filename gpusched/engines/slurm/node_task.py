@@ -32,7 +32,7 @@ def main() -> None:
         argv, env = _command(order, os.environ["SLURM_JOB_ID"])
     except (GpuschedError, OSError) as error:
         sys.exit(str(error))
-    # In a session of its own, because a SIGTERM for this process is one for its group, and srun kills all at its first.
+    # In a new session, because a SIGTERM for this process is one for its group, and srun kills all at its first.
     process = subprocess.Popen(argv, env=env, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if process.stdin is None or process.stdout is None:  # they are pipes
         return

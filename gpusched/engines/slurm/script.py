@@ -134,7 +134,7 @@ def inside(group: ClusterJob, job_id: str, node: str) -> list[str]:
 
 
 def outside(group: ClusterJob, job_id: str) -> list[str]:
-    """Return what starts a node's part on any node, once there is one: a job of its own.
+    """Return what starts a node's part on any node, once there is one: a separate job.
 
     Of the site's options it has those for where a job may run, and for whose account. srun refuses some of sbatch's,
     and would wait for others, such as --begin, that are long fulfilled.
