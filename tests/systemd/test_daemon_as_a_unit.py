@@ -139,7 +139,7 @@ def test_a_daemon_serves_on_after_the_service_manager_of_its_user_was_gone_for_a
     pid, uid = alice.until_runs(job), alice.machine.uid("alice")
     alice.machine.run("systemctl", "stop", f"user@{uid}", f"user-runtime-dir@{uid}")
     assert not alice.lives(pid)
-    until(lambda: "nobody can reach the daemon" in alice.journal(), "the daemon misses its socket")
+    until(lambda: "no client can reach the daemon" in alice.journal(), "the daemon misses its socket")
     alice.machine.run("systemctl", "start", f"user@{uid}")
     until(lambda: alice.machine.attempt("gpusched", "ps", user="alice").returncode == 0, "the daemon answers again")
     assert alice.daemon() == daemon
