@@ -185,7 +185,7 @@ def seen_to_here(group: ClusterJob) -> Workload:
     """
     role = Role(
         name=group.engine,
-        command=("{python}", *module_options(group.cwd), f"gpusched.engines.{group.engine}"),
+        command=("{python}", *module_options(group.cwd), f"gpusched.engines.{group.engine}.engine"),
         restart=Restart(policy="on-signal", max=_RESTARTS),
         light=True,
     )
