@@ -56,7 +56,7 @@ def _plan(wish: PlanOptions, workload: Workload, settings: Settings) -> Plan:
     from gpusched.execution.lease_usage import current_leases
     from gpusched.leases.directory import lease_directory
 
-    inventory, saved = wish.look(settings)
+    inventory, saved = wish.read_machine(settings)
     directory = lease_directory(settings, simulated=inventory.simulated)
     leases = current_leases(directory, inventory, partial(running_leases, settings.state_dir))
     return wish.plan_now((*saved, *leases), workload, inventory, settings)

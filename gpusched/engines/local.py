@@ -96,7 +96,7 @@ def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDir
     from gpusched.planner import numbered_from
 
     private_directory(settings.runtime_dir)  # where the job's sockets will lie: before each replica finds it out
-    inventory, saved = asked.wish.look(settings)
+    inventory, saved = asked.wish.read_machine(settings)
     leases = lease_directory(settings, simulated=inventory.simulated)
     with leases.locked(_PLANNING_PATIENCE_S):
         held = (*saved, *current_leases(leases, inventory, partial(running_leases, settings.state_dir)))

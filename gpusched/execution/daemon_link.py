@@ -140,8 +140,8 @@ class Link:
             try:
                 answer = self._connected().ask(request)
             except UnicodeEncodeError as error:
-                told = f"{error.object!a} is not UTF-8, and the daemon takes nothing else"
-                raise UsageError(told, "rename the file, or put the command into a script") from None
+                message = f"{error.object!a} is not UTF-8, and the daemon takes nothing else"
+                raise UsageError(message, "rename the file, or put the command into a script") from None
             except NoDaemon:
                 now = time.monotonic()
                 deadline = deadline or now + _AWAY_S

@@ -56,11 +56,11 @@ def learner_role(workload: Workload) -> str:
     names = {role.name: role for role in workload.roles}
     found = names.get("learner") or names.get(workload.leader or "")
     if found is None:
-        told = f"workload {workload.name} has no role `learner` and no leader, so nothing in it could listen"
-        raise UsageError(told, "name the role that takes batches `learner`, or make it the leader in [job]")
+        message = f"workload {workload.name} has no role `learner` and no leader, so nothing in it could listen"
+        raise UsageError(message, "name the role that takes batches `learner`, or make it the leader in [job]")
     if found.count != 1:
-        told = f"workload {workload.name} has {found.count} replicas of {found.name}, and only one can listen"
-        raise UsageError(told, "give that role a count of 1")
+        message = f"workload {workload.name} has {found.count} replicas of {found.name}, and only one can listen"
+        raise UsageError(message, "give that role a count of 1")
     return found.name
 
 
@@ -137,7 +137,7 @@ def with_joined(status: JobStatus) -> JobStatus:
         return status
     try:
         content = read_regular(Path(status.run_dir) / JOINED_HOSTS, _MOST_JOINED)
-        told = msgspec.json.decode(content, type=tuple[JoinedHost, ...])
+        joined = msgspec.json.decode(content, type=tuple[JoinedHost, ...])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return status
-    return msgspec.structs.replace(status, joined=told)
+    return msgspec.structs.replace(status, joined=joined)

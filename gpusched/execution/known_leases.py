@@ -40,11 +40,11 @@ def with_known(leases: Sequence[Lease], known: Iterable[Lease], inventory: Inven
     saved status has the devices of the host that was saved: what is held there is not held here, nor the reverse.
     """
     here = {device.uuid for device in inventory.devices}
-    told = {(lease.run_dir, lease.replica, lease.device_uuid) for lease in leases if lease.user is None}
+    on_file = {(lease.run_dir, lease.replica, lease.device_uuid) for lease in leases if lease.user is None}
     missing = [
         lease
         for lease in known
-        if lease.device_uuid in here and (lease.run_dir, lease.replica, lease.device_uuid) not in told
+        if lease.device_uuid in here and (lease.run_dir, lease.replica, lease.device_uuid) not in on_file
     ]
     jobs = {run_dir: read_job(Path(run_dir)) for run_dir in {lease.run_dir for lease in missing}}
     return (*leases, *(lease for lease in missing if _is_held(jobs[lease.run_dir], lease.replica, inventory)))
@@ -55,17 +55,17 @@ def running_leases(state_dir: Path, leases: Sequence[Lease]) -> tuple[Lease, ...
 
     Who asks the daemon instead need not look at all directories.
     """
-    told = {(lease.run_dir, lease.replica, lease.device_uuid) for lease in leases if lease.user is None}
+    on_file = {(lease.run_dir, lease.replica, lease.device_uuid) for lease in leases if lease.user is None}
     found: list[Lease] = []
     for job in list_jobs(state_dir, ended_since=time.time()):
-        if job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING) and not _all_told(job, told):
+        if job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING) and not _all_on_file(job, on_file):
             found += leases_of_spec(JobDirectory(Path(job.run_dir)), job.started or job.created)
     return tuple(found)
 
 
-def _all_told(job: JobStatus, told: Collection[tuple[str, str, str]]) -> bool:
+def _all_on_file(job: JobStatus, on_file: Collection[tuple[str, str, str]]) -> bool:
     return all(
-        (job.run_dir, one.name, uuid) in told
+        (job.run_dir, one.name, uuid) in on_file
         for one in job.replicas
         if one.state not in REPLICA_TERMINAL
         for uuid in (one.device_uuid, *(more.device_uuid for more in one.further))

@@ -48,17 +48,17 @@ def check_network(workload: Workload, network: Network | None) -> None:
 def require_open(workload: Workload) -> None:
     """Raise UsageError for a workload whose learner cannot take actors of other hosts, with these settings or any."""
     if not workload.listen:
-        told = (
+        message = (
             f"{workload.name}, as it was configured, takes no actors of other hosts (job.listen in its workload.toml)"
         )
-        raise UsageError(told, "run it on one host, without --listen")
+        raise UsageError(message, "run it on one host, without --listen")
 
 
 def require_keys_or_loopback(to: Tcp, *, insecure: bool) -> None:
     """Raise UsageError where anybody could listen, or send: without keys, beyond this host."""
     if insecure and not to.loopback:
-        told = f"{to.endpoint}: without keys, whoever can reach this port could feed the job and read its weights"
-        raise UsageError(told, "--insecure is for loopback only, tcp://127.0.0.1:PORT; leave it out to have keys")
+        message = f"{to.endpoint}: without keys, whoever can reach this port could feed the job and read its weights"
+        raise UsageError(message, "--insecure is for loopback only, tcp://127.0.0.1:PORT; leave it out to have keys")
 
 
 def prepare_network(directory: JobDirectory, workload: str, options: bytes, network: Network | None) -> None:
@@ -76,10 +76,10 @@ def prepare_network(directory: JobDirectory, workload: str, options: bytes, netw
 
             if not network.insecure and not are_of_this_start(network):  # those are told, and others know them, too
                 make_keys(directory.path / KEYS, directory.path.name)
-            told = invitation(
+            invited = invitation(
                 directory.path.name, workload, None if network.path is None else Path(network.path), options
             )
-            write_invitation(directory.path, msgspec.structs.replace(told, versions=network.versions))
+            write_invitation(directory.path, msgspec.structs.replace(invited, versions=network.versions))
         case Joining(key=str() as key) | NodeActors(key=str() as key):
             _write_key(read_join_key(Path(key)), join_key(directory.path))
         case _:

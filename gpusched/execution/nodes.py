@@ -27,17 +27,17 @@ __all__ = [
     "read_node",
     "read_nodes",
     "role_that_failed",
-    "tell_engine",
+    "write_engine_note",
 ]
 
 _NODES: Final = "nodes"
-_WORDS: Final = "engine.txt"
-_LAST_WORDS: Final = "end.txt"
+_NOTE: Final = "engine.txt"
+_END: Final = "end.txt"
 _BEAT: Final = "beat"
 _SILENT: Final = "silent"
 _MOST_STATUS: Final = 32 << 20
 _MOST_FILES: Final = 4096  # of 1,024 nodes at most, and what is being written beside them
-_MOST_WORDS: Final = 1 << 16
+_MOST_TEXT: Final = 1 << 16
 
 
 def node_file(job: Path, number: int) -> Path:
@@ -80,16 +80,16 @@ def learner_directory(job: Path) -> Path:
     return job / "learner" / job.name
 
 
-def tell_engine(job: Path, words: str, *, last: bool = False) -> None:
+def write_engine_note(job: Path, text: str, *, last: bool = False) -> None:
     """Leave, for with_nodes, what the cluster says of the job, or why it is over: its `last` words. Raises OSError."""
     from gpusched.linux.files import replace_file
 
-    replace_file(job / (_LAST_WORDS if last else _WORDS), words.encode())
+    replace_file(job / (_END if last else _NOTE), text.encode())
 
 
 def forget_end(job: Path) -> None:
     """Forget what an earlier attempt of the job has left of its end. Raises OSError."""
-    (job / _LAST_WORDS).unlink(missing_ok=True)
+    (job / _END).unlink(missing_ok=True)
     call_silent(job, silent=False)
 
 
@@ -102,47 +102,47 @@ def merge_node_status(status: JobStatus) -> JobStatus:
     if status.engine is None:
         return status
     job = Path(status.run_dir)
-    told = _readable(job)
+    parts = _readable(job)
     over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
-    fault = _at_fault(told) if status.state is JobState.FAILED else None
+    fault = _at_fault(parts) if status.state is JobState.FAILED else None
     if over or silent:
         from gpusched.execution.directory import as_lost  # it imports this module
 
-        told = [as_lost(one, "the job is over" if over else "nothing is heard of it") for one in told]
+        parts = [as_lost(one, "the job is over" if over else "nothing is heard of it") for one in parts]
     own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
-    replicas = own + tuple(replica for one in told for replica in one.replicas)
-    if over and not any(one.replicas for one in told):
+    replicas = own + tuple(replica for one in parts for replica in one.replicas)
+    if over and not any(one.replicas for one in parts):
         replicas = status.replicas
-    message = fault.message if fault else (_words(job, _LAST_WORDS) if own else None) or status.message
-    counts = tuple(count for one in told for count in one.counts)
+    message = fault.message if fault else (_note(job, _END) if own else None) or status.message
+    counts = tuple(count for one in parts for count in one.counts)
     joined = msgspec.structs.replace(status, replicas=replicas, counts=counts, message=message)
-    return joined if over else _while_it_goes_on(joined, told, None if not silent else _words(job))
+    return joined if over else _while_it_goes_on(joined, parts, None if not silent else _note(job))
 
 
-def _while_it_goes_on(job: JobStatus, told: Sequence[JobStatus], trouble: str | None) -> JobStatus:
-    begun = [one for one in told if one.state is not JobState.QUEUED]
-    if begun and len(begun) == len(told):
+def _while_it_goes_on(job: JobStatus, parts: Sequence[JobStatus], trouble: str | None) -> JobStatus:
+    begun = [one for one in parts if one.state is not JobState.QUEUED]
+    if begun and len(begun) == len(parts):
         notes = [one.note for one in begun if one.note]
         return msgspec.structs.replace(job, note=trouble or (notes[0] if notes else None))
     waiting = JobState.STARTING if job.state is JobState.RUNNING and not begun else job.state
-    return msgspec.structs.replace(job, state=waiting, note=_words(Path(job.run_dir)))
+    return msgspec.structs.replace(job, state=waiting, note=_note(Path(job.run_dir)))
 
 
-def role_that_failed(told: Sequence[JobStatus]) -> str | None:
+def role_that_failed(parts: Sequence[JobStatus]) -> str | None:
     """Return a role of which nobody is left on any node: all its replicas have used up their restarts."""
     states: dict[str, set[ReplicaState]] = {}
-    for one in told:
+    for one in parts:
         for replica in one.replicas:
             states.setdefault(replica.role, set()).add(replica.state)
     return next((role for role, found in states.items() if found == {ReplicaState.FAILED}), None)
 
 
-def _at_fault(told: Sequence[JobStatus]) -> JobStatus | None:
+def _at_fault(parts: Sequence[JobStatus]) -> JobStatus | None:
     """Return the part whose failure is the job's: the learner's, or the last with a role of which nobody is left."""
-    failed = [one for one in told if one.state is JobState.FAILED]
-    if not failed or failed[0] is told[0]:
+    failed = [one for one in parts if one.state is JobState.FAILED]
+    if not failed or failed[0] is parts[0]:
         return failed[0] if failed else None
-    role = role_that_failed(told)
+    role = role_that_failed(parts)
     return next((one for one in reversed(failed) if any(each.role == role for each in one.replicas)), None)
 
 
@@ -170,7 +170,7 @@ def _decoded(content: bytes) -> NodeStatus:
     return msgspec.json.decode(content, type=NodeStatus)
 
 
-def _words(job: Path, file: str = _WORDS) -> str | None:
+def _note(job: Path, file: str = _NOTE) -> str | None:
     with suppress(OSError):
-        return read_tail(job / file, _MOST_WORDS).decode(errors="replace") or None
+        return read_tail(job / file, _MOST_TEXT).decode(errors="replace") or None
     return None

@@ -39,7 +39,7 @@ class PlanOptions(NamedTuple):
 
         Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
         """
-        inventory, leases = self.look(settings)
+        inventory, leases = self.read_machine(settings)
         if self.machine is None:
             from gpusched.execution.known_leases import running_leases
             from gpusched.execution.lease_usage import current_leases
@@ -49,7 +49,7 @@ class PlanOptions(NamedTuple):
             leases = current_leases(directory, inventory, partial(running_leases, settings.state_dir))
         return self.plan_beside(leases, workload, inventory, settings)
 
-    def look(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
+    def read_machine(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
         """Return the machine that is meant, without what is drained here, and the leases that were saved with it.
 
         Raises UsageError for an unknown machine, and HostFault for a driver that does not work.

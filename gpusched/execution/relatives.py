@@ -38,15 +38,15 @@ def is_supervisor_above(pid: int) -> bool:
     above: int | None = os.getpid()
     while above and above != pid:
         above = parent(above)
-    return above == pid and _SUPERVISOR in _words(pid)
+    return above == pid and _SUPERVISOR in _argv(pid)
 
 
 def _is_guard(pid: int, jobs: bytes) -> bool:
     """Return whether a process is the guard of a detached job in `jobs`: its arguments are, and its lock agrees."""
-    words = _words(pid)
-    if _SUPERVISOR not in words[:-3]:
+    argv = _argv(pid)
+    if _SUPERVISOR not in argv[:-3]:
         return False
-    options, (directory, nonce) = words[words.index(_SUPERVISOR) + 1 : -3], words[-3:-1]
+    options, (directory, nonce) = argv[argv.index(_SUPERVISOR) + 1 : -3], argv[-3:-1]
     if any(word.startswith(b"--attached") for word in options) or os.path.dirname(directory) != jobs:  # noqa: PTH120
         return False
     try:
@@ -59,7 +59,7 @@ def _is_guard(pid: int, jobs: bytes) -> bool:
         return False
 
 
-def _words(pid: int) -> list[bytes]:
+def _argv(pid: int) -> list[bytes]:
     """Return the arguments of a process, an empty one behind them; only that of one that is gone."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 (pathlib is heavy)
@@ -79,4 +79,4 @@ def _daemon_of(directory: str) -> int | None:
             os.close(descriptor)
     except (OSError, ValueError):
         return None
-    return pid if _MODULE in _words(pid) else None
+    return pid if _MODULE in _argv(pid) else None

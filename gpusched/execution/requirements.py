@@ -61,8 +61,8 @@ def require_program(program: str) -> None:
         raise NotExecutable(
             f"{program}: it is no program that can be executed", f"make it executable: chmod +x {shlex.quote(program)}"
         )
-    words = program.split()
-    quoted = len(words) > 1 and shutil.which(words[0]) is not None
+    argv = program.split()
+    quoted = len(argv) > 1 and shutil.which(argv[0]) is not None
     hint = f"leave the quotes out: gpusched run -- {program}; or a shell: sh -c {shlex.quote(program)}"
     raise NoProgram(f"{program}: there is no such program", hint if quoted else "install it, or give its path")
 

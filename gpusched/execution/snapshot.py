@@ -64,9 +64,9 @@ def document(snapshot: Snapshot) -> dict[str, object]:
     """Return the JSON of `status` (docs/reference.md) for a snapshot, ready for json.dumps."""
     from gpusched.probe.saved import document_of
 
-    told = document_of(snapshot.inventory, snapshot.leases)
+    found = document_of(snapshot.inventory, snapshot.leases)
     jobs = [msgspec.to_builtins(job) for job in snapshot.jobs]
-    return told | {"time": snapshot.time, "jobs": jobs, "queue_problem": snapshot.queue_problem}
+    return found | {"time": snapshot.time, "jobs": jobs, "queue_problem": snapshot.queue_problem}
 
 
 def is_of(lease: Lease, job: JobStatus) -> bool:
@@ -121,7 +121,7 @@ def _of_another(machine: str, settings: Settings) -> Snapshot:
 
 
 def _jobs(
-    settings: Settings, now: float, told: tuple[tuple[JobStatus, ...], str | None]
+    settings: Settings, now: float, queue: tuple[tuple[JobStatus, ...], str | None]
 ) -> tuple[list[JobStatus], str | None]:
     """Return all jobs, oldest first, as their directories tell; and those that wait, as the daemon `told`.
 
@@ -129,7 +129,7 @@ def _jobs(
     """
     from gpusched.execution.directory import list_jobs
 
-    live, problem = told
+    live, problem = queue
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}
     for job in live:
         found = jobs.get(job.id)

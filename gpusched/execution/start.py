@@ -38,7 +38,7 @@ __all__ = [
     "write_environ",
 ]
 
-_LOOK_EVERY_S: Final = 0.01
+_POLL_S: Final = 0.01
 _LITTLE_ROOM: Final = 1 << 16  # bytes; what was written amid a failure may have gone again
 _FEW_FILES: Final = 8
 
@@ -113,13 +113,13 @@ def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
         if status is not None and status.supervisor_pid is not None:
             return status.supervisor_pid
         if ended:
-            words = last_lines(directory.supervisor_log, 1) or [_without_words(directory)]
-            raise _did_not_start(directory, spec, words[0])
+            lines = last_lines(directory.supervisor_log, 1) or [_silent_end(directory)]
+            raise _did_not_start(directory, spec, lines[0])
         if time.monotonic() > deadline:
             with suppress(ProcessLookupError):
                 os.kill(guard, signal.SIGTERM)
             raise _did_not_start(directory, spec, f"no answer within {START_PATIENCE_S:.0f} s")
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
 
 
 def cancel_start(directory: JobDirectory) -> bool:
@@ -225,7 +225,7 @@ def _has_ended(guard: int) -> bool:
         return True
 
 
-def _without_words(directory: JobDirectory) -> str:
+def _silent_end(directory: JobDirectory) -> str:
     """Return what is to be told of a guard that ended and wrote nothing: on a full disk it could not."""
     with suppress(OSError):
         room = os.statvfs(directory.path)

@@ -28,7 +28,7 @@ class Configured(NamedTuple):
     options: bytes
 
 
-def configured(workload: Workload, words: Sequence[str], command: str) -> Configured:
+def configured(workload: Workload, arguments: Sequence[str], command: str) -> Configured:
     """Return the workload under `words`, such as `--network small`, over the defaults of its settings class.
 
     `command` is what the person typed, as in `gpusched launch snake`, for what they are told. Raises UsageError for an
@@ -36,12 +36,12 @@ def configured(workload: Workload, words: Sequence[str], command: str) -> Config
     after `--help`.
     """
     if workload.settings is None:
-        if words:
-            told = f"{_unknown(words[0], command, ())}: the workload {workload.name} has none"
-            raise UsageError(told, f"see {command} --help")
+        if arguments:
+            message = f"{_unknown(arguments[0], command, ())}: the workload {workload.name} has none"
+            raise UsageError(message, f"see {command} --help")
         return Configured(workload, b"{}")
     of = _settings_class(workload, workload.settings)
-    given = _given(workload.name, of, words, command) if words else {}
+    given = _given(workload.name, of, arguments, command) if arguments else {}
     return _chosen(workload, of, given, f"see {command} -- --help")
 
 
@@ -85,8 +85,8 @@ def configured_as(workload: Workload, options: str) -> Configured:
         of = None if workload.settings is None else _settings_class(workload, workload.settings)
         unknown = [name for name in given if of is None or name not in of.__struct_encode_fields__]
         if unknown:
-            told = f"the learner's settings have {unknown[0]!r}, which {workload.name} on this host does not know"
-            raise UsageError(told, hint)
+            message = f"the learner's settings have {unknown[0]!r}, which {workload.name} on this host does not know"
+            raise UsageError(message, hint)
         chosen = None if of is None else msgspec.json.decode(options, type=of)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"the learner's settings are not understood by {workload.name} here: {error}", hint) from None
@@ -95,9 +95,9 @@ def configured_as(workload: Workload, options: str) -> Configured:
     return Configured(_under(workload, of, chosen), msgspec.json.encode(chosen))
 
 
-def configured_to_plan(workload: Workload, words: Sequence[str], command: str) -> Workload:
+def configured_to_plan(workload: Workload, arguments: Sequence[str], command: str) -> Workload:
     """Return what `configured` does, for a plan only: settings that no role depends on are not looked at."""
-    return configured(workload, words, command).workload if words or workload.conditional else workload
+    return configured(workload, arguments, command).workload if arguments or workload.conditional else workload
 
 
 def _under(workload: Workload, of: type[msgspec.Struct], chosen: msgspec.Struct) -> Workload:
@@ -122,7 +122,7 @@ def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
             raise WorkloadError(f"{where} is {value!r}: {error}", "give a value that the setting can have") from None
 
 
-def _given(name: str, of: type[msgspec.Struct], words: Sequence[str], command: str) -> Mapping[str, Any]:
+def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], command: str) -> Mapping[str, Any]:
     """Return what `words` say to the workload of that name, as text, by the name of the setting."""
     import argparse  # as long as all of a plan without options takes beside it
 
@@ -136,13 +136,13 @@ def _given(name: str, of: type[msgspec.Struct], words: Sequence[str], command: s
     for field in msgspec.structs.fields(of):
         kind, text = _kind_and_text(field.type)
         choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else None
-        told = f"{text} (default: {field.default if field.default != '' else 'none'})"
+        described = f"{text} (default: {field.default if field.default != '' else 'none'})"
         option = "--" + field.name.replace("_", "-")
         action: Any = {"action": argparse.BooleanOptionalAction} if isinstance(kind, msgspec.inspect.BoolType) else {}
         if not action:
             action = {"choices": choices, "metavar": None if choices else field.name.upper().rpartition("_")[2]}
-        parser.add_argument(option, dest=field.name, default=None, help=told.replace("%", "%%"), **action)
-    given, unknown = parser.parse_known_args(list(words))
+        parser.add_argument(option, dest=field.name, default=None, help=described.replace("%", "%%"), **action)
+    given, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         hint = f"see {command} --help, and for the options of {name} {command} -- --help"
         raise UsageError(_unknown(unknown[0], command, of.__struct_fields__), hint)

@@ -35,7 +35,7 @@ def load_named_workload(name: str) -> Workload:
     for folder in _folders():
         if (folder / name / "workload.toml").is_file():
             return _read(folder / name / "workload.toml")
-    hint = f"copy its folder into ./workloads, or name its file here: --workload PATH; known: {_words(_folders())}"
+    hint = f"copy its folder into ./workloads, or name its file here: --workload PATH; known: {_names(_folders())}"
     raise UsageError(f"the workload {name} is not on this host", hint)
 
 
@@ -51,8 +51,8 @@ def _read(path: Path) -> Workload:
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{path}: not valid TOML: {error}", "write it in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        told = f"{path}: not valid TOML: {toml_message(text, error)}"
-        raise WorkloadError(told, "mend the line that it names") from None
+        message = f"{path}: not valid TOML: {toml_message(text, error)}"
+        raise WorkloadError(message, "mend the line that it names") from None
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make the file readable") from None
     return parse_workload(document, path)
@@ -78,13 +78,13 @@ def _found(name: str) -> Path:
     for folder in folders:
         if (folder / name / "workload.toml").is_file():
             return folder / name / "workload.toml"
-    known = _words(folders)
+    known = _names(folders)
     if name.startswith("-"):
         raise UsageError(f"the option {name} stands before the workload", f"name the workload first: one of {known}")
     raise UsageError(f"there is no workload {name!r}", f"known here: {known}; or give a file's path")
 
 
-def _words(folders: Sequence[Path]) -> str:
+def _names(folders: Sequence[Path]) -> str:
     return ", ".join(_known(folders)) or "none"
 
 

@@ -14,7 +14,7 @@ from gpusched.execution.nodes import (
     merge_node_status,
     node_file,
     read_nodes,
-    tell_engine,
+    write_engine_note,
 )
 from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.group import LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
@@ -132,7 +132,7 @@ def test_a_last_word_of_a_node_is_kept(tmp_path: Path) -> None:
 
 def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cluster_says(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    tell_engine(job, "Slurm job 3 is PENDING (Resources)")
+    write_engine_note(job, "Slurm job 3 is PENDING (Resources)")
     shown = merge_node_status(a_job(job))
     assert (shown.state, shown.note) == (JobState.STARTING, "Slurm job 3 is PENDING (Resources)")
 
@@ -140,7 +140,7 @@ def test_until_a_node_tells_something_the_job_starts_and_its_note_is_what_the_cl
 def test_before_any_node_has_begun_all_replicas_are_there_and_wait(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
     announce(JobDirectory(job), a_group())
-    tell_engine(job, "Slurm job 3 is PENDING (Resources)")
+    write_engine_note(job, "Slurm job 3 is PENDING (Resources)")
     shown = merge_node_status(a_job(job))
     assert [one.name for one in shown.replicas] == ["learner.0", *(f"actor.{rank}" for rank in range(8))]
     assert {one.state for one in shown.replicas} == {ReplicaState.PENDING}
@@ -163,14 +163,14 @@ def test_a_job_that_failed_says_why_in_its_clusters_words(tmp_path: Path) -> Non
         a_job(job, JobState.FAILED), message="slurm.0 crashed with code 1", replicas=(own,)
     )
     assert merge_node_status(failed).message == "slurm.0 crashed with code 1", "it left no word"
-    tell_engine(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit", last=True)
+    write_engine_note(job, "Slurm job 3 is FAILED; n1: 1 learner does not fit", last=True)
     assert merge_node_status(failed).message == "Slurm job 3 is FAILED; n1: 1 learner does not fit"
     assert merge_node_status(a_job(job, JobState.CANCELLED)).message == a_job(job, JobState.CANCELLED).message
 
 
 def test_a_job_whose_learner_failed_says_so_and_not_that_what_saw_to_it_here_did(tmp_path: Path) -> None:
     job = a_directory(tmp_path)
-    tell_engine(job, "Slurm job 3 is FAILED")
+    write_engine_note(job, "Slurm job 3 is FAILED")
     crashed = ExitReason(kind="crashed", code=3)
     part = a_node("learner.0", state=JobState.FAILED)
     failed = msgspec.structs.replace(part.replicas[0], state=ReplicaState.FAILED, exit=crashed)
@@ -184,7 +184,7 @@ def test_a_job_whose_learner_failed_says_so_and_not_that_what_saw_to_it_here_did
     assert shown.message == "learner.0 crashed with code 3"
     limited = msgspec.structs.replace(a_job(job, JobState.FAILED), message="its time limit of 2 h is over")
     (job / "nodes" / "0.json").unlink()
-    tell_engine(job, "Slurm job 3 is CANCELLED", last=True)
+    write_engine_note(job, "Slurm job 3 is CANCELLED", last=True)
     assert merge_node_status(limited).message == "its time limit of 2 h is over", "it was not the cluster that ended it"
     assert [(one.name, one.exit) for one in shown.replicas] == [("learner.0", crashed)]
 
@@ -194,7 +194,7 @@ def test_nodes_of_which_nothing_is_heard_are_not_shown_as_running(tmp_path: Path
     with NodeRecorder(job, 0, 1) as ledger:
         hear(ledger, NodeStatus(host="n1", status=a_node("learner.0")))
         call_silent(job, silent=True)
-        tell_engine(job, "its first node is silent for 45 s")
+        write_engine_note(job, "its first node is silent for 45 s")
         shown = merge_node_status(a_job(job))
         assert {one.state for one in shown.replicas} == {ReplicaState.EXITED}
         assert (shown.state, shown.note) == (JobState.RUNNING, "its first node is silent for 45 s")

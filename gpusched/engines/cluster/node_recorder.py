@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.execution.directory import JobDirectory, as_lost
 from gpusched.execution.hosts import remove_former_keys
-from gpusched.execution.nodes import forget_end, learner_directory, node_file, read_node, tell_engine
+from gpusched.execution.nodes import forget_end, learner_directory, node_file, read_node, write_engine_note
 from gpusched.linux.files import make_private, replace_file
 from gpusched.linux.regular_files import append_regular
 from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
@@ -104,7 +104,7 @@ class NodeRecorder:
                     append_regular(self._directory.progress, f"{message.line}\n".encode(errors="replace"))
                 case Refused():
                     self.refused = message
-                    tell_engine(self._directory.path, message.message)
+                    write_engine_note(self._directory.path, message.message)
 
     def _write(self, update: NodeStatus) -> None:
         replicas = tuple(

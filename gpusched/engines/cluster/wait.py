@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.engines.base import Engine, Seen
-from gpusched.execution.nodes import tell_engine
+from gpusched.execution.nodes import write_engine_note
 
 __all__ = ["Requests", "report_end", "telling", "wait_for_engine"]
 
@@ -60,7 +60,7 @@ def telling(job: Path) -> Callable[[Seen], bool]:
         nonlocal last
         if now.message != last:
             with suppress(OSError):
-                tell_engine(job, now.message)
+                write_engine_note(job, now.message)
             last = now.message
         return True
 
@@ -71,4 +71,4 @@ def report_end(job: Path, message: str) -> None:
     """Print why the job ended, and leave it where `status` finds it."""
     print(message, flush=True)
     with suppress(OSError):
-        tell_engine(job, message, last=True)
+        write_engine_note(job, message, last=True)
