@@ -6,13 +6,18 @@ seconds. Each default is that of the command line.
 
 import datetime as dt
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Final, TypedDict, TypeVar, get_type_hints
+
+import msgspec
 
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.execution.queue_options import QueueOptions
+from gpusched.model.job import Submission
 
 __all__ = [
     "CommandArguments",
@@ -20,9 +25,11 @@ __all__ = [
     "QueueArguments",
     "RunArguments",
     "SubmitArguments",
+    "command_line",
     "command_options",
     "plan_options",
     "queue_options",
+    "require_type",
     "span_text",
     "with_arguments",
 ]
@@ -122,19 +129,42 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     chosen = _chosen(given, QueueArguments)
     for name in ("after", "after_any"):
         if name in chosen:
-            chosen[name] = (chosen[name],) if isinstance(chosen[name], str) else tuple(chosen[name])
+            chosen[name] = (chosen[name],) if isinstance(chosen[name], str) else _list(chosen[name], name)
     if isinstance(chosen.get("at"), dt.datetime):
         chosen["at"] = chosen["at"].isoformat()
     if "time_limit" in chosen:
-        chosen["time_limit"] = span_text(chosen["time_limit"])
-    if not isinstance(chosen.get("priority", 0), int):
-        raise UsageError(f"priority: {chosen['priority']!r} is no whole number", "such as priority=5")
+        chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
+    kinds = get_type_hints(Submission, include_extras=True)  # with their bounds
+    for name, value in chosen.items():
+        require_type(value, str if name == "at" else kinds.get(name, str), name)
     return QueueOptions()._replace(**chosen)
 
 
-def span_text(span: float | str | None) -> str | None:
-    """Return a span as text; a number is seconds."""
-    return f"{span:.3f}s" if isinstance(span, int | float) else span
+def command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return a program and its arguments, paths as text. Raises UsageError for anything else."""
+    if isinstance(command, str) or not command:
+        hint = 'such as ["python", "a.py"]'
+        raise UsageError(f"command: {command!r} is no list of a program and its arguments", hint)
+    parts = _list(command, "command")
+    found = tuple(os.fspath(part) if isinstance(part, os.PathLike) else part for part in parts)
+    require_type(found, tuple[str, ...], "command")
+    return found
+
+
+def require_type(value: object, kind: Any, name: str) -> None:
+    """Raise UsageError if the argument `name` is not of that type, or out of its bounds."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what = str(error).replace("`", "").replace(" - at $", " at ")
+        raise UsageError(f"{name}: {value!r}: {what}", "see help() of the function") from None
+
+
+def span_text(span: Any, name: str) -> str | None:
+    """Return a span as text; a number is seconds. Raises UsageError for what is neither."""
+    text: str | None = f"{float(span):.3f}s" if isinstance(span, Real) else span
+    require_type(text, str | None, name)
+    return text
 
 
 def with_arguments(*tables: type) -> Callable[[Function], Function]:
@@ -166,5 +196,11 @@ def _as_text(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(value) for name, value in values.items()}
 
 
-def _amount(value: int | str) -> str:
-    return f"{value}MiB" if isinstance(value, int) else value
+def _amount(value: Any) -> Any:
+    return f"{value}MiB" if isinstance(value, Integral) else value
+
+
+def _list(value: object, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, Sequence):
+        raise UsageError(f"{name}: {value!r} is no list", "see help() of the function")
+    return tuple(value)

@@ -10,27 +10,32 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Unpack, get_type_hints
+from typing import Annotated, Any, Unpack, get_type_hints
+
+import msgspec
 
 from gpusched.api.arguments import (
     PlanArguments,
     RunArguments,
     SubmitArguments,
+    command_line,
     command_options,
     plan_options,
     queue_options,
+    require_type,
     span_text,
     with_arguments,
 )
 from gpusched.api.handle import Job
 from gpusched.api.values import Plan, Status
-from gpusched.errors import UsageError
+from gpusched.errors import GpuschedError, UsageError
 from gpusched.execution.active_python import with_active_python
 from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
 from gpusched.execution.workload_options import Configured, configured_by
 from gpusched.execution.workloads import load_workload
 from gpusched.model.job import Submission
-from gpusched.model.status import JobState
+from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.workload import Workload
 from gpusched.settings import Settings, load_settings, machine_typed
 
 __all__ = ["job", "jobs", "launch", "plan", "run", "status", "submit"]
@@ -38,9 +43,12 @@ __all__ = ["job", "jobs", "launch", "plan", "run", "status", "submit"]
 Options = Mapping[str, object]
 """A workload's own options by name, such as {"network": "small"}."""
 
+WorkloadName = str | os.PathLike[str]
+"""A workload by its name, or by the path of its workload.toml."""
+
 
 @with_arguments(PlanArguments)
-def plan(workload: str = "snake", *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Plan:
+def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Plan:
     """Return which process would go on which GPU with how much memory, and why. Nothing is started.
 
     `workload` is a name or the path of a workload.toml. Raises UsageError, NeverFits and NotNow, and HostFault for a
@@ -50,13 +58,13 @@ def plan(workload: str = "snake", *, options: Options | None = None, **given: Un
     """
     _require_known(given, PlanArguments)
     settings = load_settings(os.environ)
-    named = load_workload(workload)
-    chosen = configured_by(named, options or {}).workload if options or named.conditional else named
+    named = _named(workload)
+    chosen = configured_by(named, _own(options)).workload if options or named.conditional else named
     return Plan.of(_on_machine(plan_options(given), settings).plan(chosen, settings))
 
 
 @with_arguments(PlanArguments)
-def launch(workload: str, *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Job:
+def launch(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Job:
     """Start a workload now or not at all, and return its job. It ends when this process ends, however that ends.
 
     Raises UsageError, NeverFits, NotNow (submit waits instead), and HostFault.
@@ -71,13 +79,18 @@ def launch(workload: str, *, options: Options | None = None, **given: Unpack[Pla
     require_short_socket(chosen.workload, settings)
     asked = Asked(workload=chosen.workload, options=chosen.options, wish=wish)
     reserved = plan_and_reserve(asked, settings)
-    guard = start_reserved(reserved, asked, settings)
-    threading.Thread(target=_reap, args=(guard,), name=f"reap-{guard}", daemon=True).start()
-    return Job(reserved.directory.path.name, reserved.directory.path, launched=True)
+    started = Job(reserved.directory.path.name, reserved.directory.path, launched=True)
+    try:
+        start_reserved(reserved, asked, settings, spawned=_reap_later)
+    except BaseException:  # such as KeyboardInterrupt: without a handle nothing may run
+        with suppress(GpuschedError):
+            started.stop(kill=True)
+        raise
+    return started
 
 
 @with_arguments(SubmitArguments)
-def submit(workload: str, *, options: Options | None = None, **given: Unpack[SubmitArguments]) -> Job:
+def submit(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[SubmitArguments]) -> Job:
     """Put a workload into the queue of the daemon, which is started if there is none; it outlives this process.
 
     Raises UsageError, NeverFits, NoDaemon and HostFault.
@@ -95,7 +108,7 @@ def submit(workload: str, *, options: Options | None = None, **given: Unpack[Sub
 
 
 @with_arguments(RunArguments)
-def run(command: Sequence[str], **given: Unpack[RunArguments]) -> Job:
+def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunArguments]) -> Job:
     """Put a command into the queue: it runs on GPUs that no other job gets meanwhile, and outlives this process.
 
     Raises UsageError (NoProgram, NotExecutable), NeverFits, NoDaemon and HostFault.
@@ -107,23 +120,20 @@ def run(command: Sequence[str], **given: Unpack[RunArguments]) -> Job:
     from gpusched.execution.submission import command_submission
 
     _require_known(given, RunArguments)
-    if isinstance(command, str) or not command:
-        raise UsageError(
-            f"command: {command!r} is no list of a program and its arguments", 'such as ["python", "a.py"]'
-        )
+    argv = command_line(command)
     settings = load_settings(os.environ)
     queue, wish = queue_options(given), command_options(given)
-    wish = wish._replace(machine=machine_typed(wish.machine))
-    if wish.need().devices != 0:
-        wish = wish._replace(machine=machine_meant(given.get("machine"), settings))
+    needs_none = wish.need().devices == 0
+    wish = wish._replace(machine=machine_typed(wish.machine) if needs_none else machine_meant(wish.machine, settings))
     if not queue.follows:  # what goes before may still make the program
-        require_program(command[0])
-    grace_s = parse_grace(span_text(given.get("grace")))
-    return _queued(command_submission(command, wish, queue, None, grace_s), settings)
+        require_program(argv[0])
+    grace_s = parse_grace(span_text(given.get("grace"), "grace"))
+    return _queued(command_submission(argv, wish, queue, None, grace_s), settings)
 
 
 def job(job_id: str) -> Job:
     """Return the job of that id. Raises NotFound."""
+    require_type(job_id, str, "job_id")
     from gpusched.execution.daemon_link import find_jobs
 
     (found,) = find_jobs(load_settings(os.environ), [job_id]).jobs
@@ -137,10 +147,16 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
     """
     from gpusched.execution.daemon_link import find_jobs
 
+    require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     if state is not None and state not in list(JobState):
         raise UsageError(f"there is no state {state!r}", f"one of {', '.join(JobState)}")
     found = find_jobs(load_settings(os.environ), (), ended).jobs
-    return [Job(one.id, Path(one.run_dir)) for one in found if state in (None, one.state)]
+    live = [one for one in found if one.state not in JOB_TERMINAL]
+    over = [
+        one for one in found if one.state in JOB_TERMINAL
+    ]  # the daemon still counts one that has just ended as live
+    over.sort(key=lambda one: one.ended or one.created, reverse=True)
+    return [Job(one.id, Path(one.run_dir)) for one in (*live, *over[:ended]) if state in (None, one.state)]
 
 
 def status(machine: str | None = None) -> Status:
@@ -150,6 +166,7 @@ def status(machine: str | None = None) -> Status:
     """
     from gpusched.execution.snapshot import reader_of
 
+    require_type(machine, str | None, "machine")
     return Status.of(reader_of(machine_typed(machine), load_settings(os.environ))())
 
 
@@ -160,11 +177,22 @@ def _require_known(given: Mapping[str, Any], table: type) -> None:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}; known: {', '.join(sorted(known))}")
 
 
-def _chosen(workload: str, options: Options | None, *, follows: bool = False) -> Configured:
+def _named(workload: WorkloadName) -> Workload:
+    name = os.fspath(workload) if isinstance(workload, os.PathLike) else workload
+    require_type(name, str, "workload")
+    return load_workload(name)
+
+
+def _own(options: Options | None) -> Options:
+    require_type(options, dict[str, Any] | None, "options")
+    return options or {}
+
+
+def _chosen(workload: WorkloadName, options: Options | None, *, follows: bool = False) -> Configured:
     """Return the workload as it is to run here. Raises HostFault for what it needs and is not here."""
     from gpusched.execution.requirements import require_modules, require_programs
 
-    chosen = configured_by(with_active_python(load_workload(workload), os.environ).workload, options or {})
+    chosen = configured_by(with_active_python(_named(workload), os.environ).workload, _own(options))
     require_modules(chosen.workload)
     if not follows:  # what goes before may still make the programs
         require_programs(chosen.workload)
@@ -184,7 +212,11 @@ def _queued(submission: Submission, settings: Settings) -> Job:
     return Job(found.id, Path(found.run_dir))
 
 
+def _reap_later(guard: int) -> None:
+    """Wait in a thread for a guard that this process started, so that no zombie stays."""
+    threading.Thread(target=_reap, args=(guard,), name=f"reap-{guard}", daemon=True).start()
+
+
 def _reap(guard: int) -> None:
-    """Wait for a guard that this process started, so that no zombie stays."""
     with suppress(ChildProcessError):
         os.waitpid(guard, 0)

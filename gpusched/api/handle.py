@@ -4,18 +4,23 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from gpusched.errors import NotFound, TimedOut, UsageError
+import msgspec
+
+from gpusched.api.arguments import require_type
+from gpusched.errors import NotFound, TimedOut
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
     from gpusched.control.messages import Request
+    from gpusched.execution.log_lines import LogLines
 
 __all__ = ["Job"]
 
 _POLL_S: Final = 0.1
+_DAEMON_POLL_S: Final = 0.3
 
 
 class Job:
@@ -49,6 +54,7 @@ class Job:
 
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Return its status once it has ended, in whatever way. Raises TimedOut after `timeout` seconds."""
+        require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._launched:
             return self._wait_here(deadline)
@@ -92,28 +98,21 @@ class Job:
         """Yield the lines that its processes wrote, from the last `lines` on (None: all), without line ends.
 
         `replica`: of this one only, such as "actor.3"; else each line has its process in front if there are several.
-        `follow`: go on until the job has ended. Raises NotFound for a replica that there is not.
+        Each start of a process begins with a line such as "--- actor.3, attempt 0, 2026-11-23 12:05:57 UTC ---".
+        `follow`: wait for its start, and go on until it has ended. Raises NotFound for a replica that there is not.
         """
         from gpusched.execution.log_lines import LogLines
 
-        reader = LogLines(self.status(), replica, lines)
-        while True:
-            over = not follow or self.status().state in JOB_TERMINAL
-            yield from reader.read(last=over)
-            if over:
-                return
-            time.sleep(_POLL_S)
+        require_type(replica, str | None, "replica")
+        require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
+        reader, status = LogLines(replica, lines), self.status()
+        reader.add(status, waits=follow)
+        return self._lines(reader) if follow else reader.read(last=True)
 
     def watch(self, every: float = 1.0) -> Iterator[JobStatus]:
         """Yield its status now and every `every` seconds; the last is that of the ended job."""
-        if not every > 0:
-            raise UsageError(f"every: {every!r} is no time", "give a number of seconds above 0")
-        while True:
-            status = self.status()
-            yield status
-            if status.state in JOB_TERMINAL:
-                return
-            time.sleep(every)
+        require_type(every, Annotated[float, msgspec.Meta(gt=0)], "every")
+        return self._statuses(every)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and self.run_dir == other.run_dir
@@ -134,8 +133,22 @@ class Job:
 
         return jobs_html([self.status()])
 
+    def _statuses(self, every: float) -> Iterator[JobStatus]:
+        while True:
+            status = self.status()
+            yield status
+            if status.state in JOB_TERMINAL:
+                return
+            time.sleep(every)
+
+    def _lines(self, reader: "LogLines") -> Iterator[str]:
+        for status in self._statuses(_POLL_S if self._launched else _DAEMON_POLL_S):
+            over = status.state in JOB_TERMINAL
+            reader.add(status, waits=not over)
+            yield from reader.read(last=over)
+
     def _wait_here(self, deadline: float | None) -> JobStatus:
-        for status in self.watch(_POLL_S):
+        for status in self._statuses(_POLL_S):
             if status.state in JOB_TERMINAL:
                 return status
             if deadline is not None and time.monotonic() >= deadline:

@@ -18,7 +18,7 @@ class Plan(model.Plan, frozen=True, kw_only=True):
         """Return the same plan as a value that prints."""
         return cls(**structs.asdict(plan))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from gpusched.render.plan import plan_text
 
         return plan_text(self)
@@ -37,7 +37,7 @@ class Status(Snapshot, frozen=True, kw_only=True):
         """Return the same moment as a value that prints."""
         return cls(**structs.asdict(snapshot))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from gpusched.render.status import status_text
 
         return status_text(self)

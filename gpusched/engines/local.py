@@ -112,16 +112,23 @@ def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDir
             raise
 
 
-def start_reserved(job: Reservation, asked: Asked, settings: Settings, *, made: bool = True) -> int:
-    """Start the job's supervisor and return the pid of its guard, a child of this process.
+def start_reserved(
+    job: Reservation,
+    asked: Asked,
+    settings: Settings,
+    *,
+    made: bool = True,
+    spawned: Callable[[int], None] | None = None,
+) -> None:
+    """Start the job's supervisor; if it does not come up, its leases are given back. Raises HostFault.
 
-    If it does not come up, its leases are given back. Raises HostFault. A directory in which that has no room, as on a
-    full disk, is removed if it was `made` for this start.
+    A directory in which that has no room, as on a full disk, is removed if it was `made` for this start. `spawned` is
+    called with the pid of the guard, a child of this process, before anything is waited for.
     """
     directory = job.directory
     try:
         job.write(_submission(asked), settings, created=time.time(), part=asked.part)
-        return job.start(os.environ | places(os.environ))
+        job.start(os.environ | places(os.environ), spawned)
     except BaseException:
         if _is_cancelled(directory):
             job.rollback()

@@ -11,21 +11,31 @@ __all__ = ["LogLines"]
 
 
 class LogLines:
-    """Reads the logs of one replica or of all. Raises NotFound for a replica that there is not, or without a log."""
+    """Reads the logs of one `replica`, or of all (None), each from its last `lines` on (None: from its beginning)."""
 
-    def __init__(self, job: JobStatus, replica: str | None, lines: int | None) -> None:
-        chosen = [one for one in job.replicas if replica in (None, one.name)]
-        if replica is not None and not chosen:
+    def __init__(self, replica: str | None, lines: int | None) -> None:
+        self._replica, self._from = replica, lines
+        self._tails: dict[str, tuple[LogTail, _Lines]] = {}
+
+    def add(self, job: JobStatus, *, waits: bool) -> None:
+        """Read those replicas, too, that `job` has now: one that is queued has none.
+
+        Raises NotFound for a replica that there is not; `waits`: only if there are others.
+        """
+        chosen = [one for one in job.replicas if self._replica in (None, one.name)]
+        if self._replica is not None and not chosen and (job.replicas or not waits):
             there = ", ".join(one.name for one in job.replicas[:10]) or "none yet"
-            raise NotFound(f"{job.id} has no replica {replica!r}", f"there is: {there}")
+            raise NotFound(f"{job.id} has no replica {self._replica!r}", f"there is: {there}")
         logged = [(one.name, Path(one.log)) for one in chosen if one.log is not None]
         width = max((len(name) for name, _ in logged), default=0)
-        sinks = [_Lines(f"{name:<{width}} | " if len(logged) > 1 else "") for name, _ in logged]
-        self._tails = [(LogTail(path, lines, sink), sink) for (_, path), sink in zip(logged, sinks, strict=True)]
+        for name, path in logged:
+            if name not in self._tails:
+                sink = _Lines(f"{name:<{width}} | " if len(logged) > 1 else "")
+                self._tails[name] = LogTail(path, self._from, sink), sink
 
     def read(self, *, last: bool) -> Iterator[str]:
         """Yield the lines that were added since the last call; `last`: also one without an end. Raises HostFault."""
-        for tail, sink in self._tails:
+        for tail, sink in self._tails.values():
             tail.show(last=last)
             yield from sink.taken()
 

@@ -11,7 +11,7 @@ Each step may be the last before a kill -9 (docs/decisions/0008-jobs-outlive-the
 The daemon saves the state `starting` between write and spawn: the next daemon cancels a start that was not spawned.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.expand import job_spec
@@ -68,13 +68,14 @@ class Reservation:
             self.rollback()
             raise
 
-    def start(self, environ: Mapping[str, str]) -> int:
-        """Spawn the guard, wait for its supervisor, and return the guard's pid. Raises HostFault."""
+    def start(self, environ: Mapping[str, str], spawned: Callable[[int], None] | None = None) -> None:
+        """Spawn the guard, call `spawned` with its pid, and wait for its supervisor. Raises HostFault."""
         if self._spec is None:
             raise AssertionError("a start before what is to run was written")
         guard = spawn(self.directory, self.nonce, environ)
+        if spawned is not None:
+            spawned(guard)
         await_supervisor(self.directory, guard, self._spec)
-        return guard
 
     def release(self) -> None:
         """Leave the shares to the guard, which has them now. Safe to call twice."""

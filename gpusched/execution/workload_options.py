@@ -204,7 +204,7 @@ def _settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(_imported_from_here(module), attribute)
-    except Exception as error:  # noqa: BLE001 (the module is the workload's own, and may break in any way)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the module is the workload's own, and may break in any way)
         where = f"{workload.path}: job.settings"
         raise WorkloadError(f"{where}: {name!r}: {error}", 'name a class, such as "my.settings:Settings"') from None
     if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):

@@ -41,10 +41,11 @@ def status_html(snapshot: Snapshot) -> str:
 
 def _device_bar(device: DevicePlan, plan: Plan) -> str:
     roles = [role.name for role in plan.request.roles]
+    here = set(device.replicas)
     parts = [
         (replica.share_mib, _COLOURS[roles.index(replica.role) % len(_COLOURS)], replica.name)
         for replica in plan.replicas
-        if replica.name in set(device.replicas)
+        if replica.name in here
     ]
     parts += [
         (device.leased_mib, _LEASED, "leased"),

@@ -1,0 +1,99 @@
+"""submit and run: jobs in the daemon's queue as Python sees them."""
+
+import threading
+from html import escape
+
+import pytest
+
+import gpusched
+from gpusched.errors import NeverFits, NotFound, TimedOut
+from tests.cli.command import Command, until
+
+M = "1x16GiB"
+
+
+def test_a_third_job_waits_where_two_have_the_device_and_its_reason_has_the_numbers(command: Command) -> None:
+    first, second, third = (gpusched.run(["sleep", "600"], fraction=0.4, machine=M) for _ in range(3))
+    until(lambda: gpusched.jobs(state="running") == [first, second], "two run")
+
+    assert gpusched.jobs(state="queued") == [third]
+    why = third.why or ""
+    assert "MiB" in why
+    assert why in str(third)
+    assert escape(why) in gpusched.status()._repr_html_()
+    first.stop()
+    assert first.wait().state == "cancelled"
+    until(lambda: third.status().state == "running", "the third runs in the place of the first")
+    assert command.running()
+
+
+def test_a_workload_in_the_queue_is_held_released_followed_and_waited_for(command: Command) -> None:
+    job = gpusched.submit(command.toy("reports.py"), machine=M, hold=True, priority=3, time_limit="1h", name="mine")
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(job.logs("learner.0", follow=True)))
+    reader.start()
+
+    assert (job.status().held, job.status().priority, job.status().time_limit_s) == (True, 3, 3600)
+    job.release()
+    until(lambda: job.status().state == "running", "it runs")
+    job.run_dir.joinpath("end").touch()
+
+    assert job.wait().state == "succeeded"
+    reader.join()
+    assert lines[1:] == ["first line", "<b>last</b> line"]
+
+
+@pytest.mark.usefixtures("command")
+def test_following_a_job_that_waits_yields_what_it_writes_once_it_runs() -> None:
+    job = gpusched.run(["sh", "-c", "echo one; echo two; printf three"], num_gpus=0, hold=True)
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(job.logs(follow=True)))
+    reader.start()
+
+    assert list(job.logs()) == []
+    job.release()
+    reader.join()
+
+    assert lines[1:] == ["one", "two", "three"]
+    assert list(job.logs(lines=2)) == ["two", "three"]
+    with pytest.raises(NotFound):
+        job.logs("actor.0")
+
+
+@pytest.mark.usefixtures("command")
+def test_holding_a_job_that_waits_keeps_it_there_until_it_is_released() -> None:
+    before = gpusched.run(["sleep", "600"], num_gpus=0)
+    job = gpusched.run(["true"], num_gpus=0, after_any=before.id)
+
+    job.hold()
+    before.stop(kill=True)
+    before.wait()
+
+    with pytest.raises(TimedOut) as caught:
+        job.wait(timeout=0)
+    assert isinstance(caught.value, TimeoutError)
+    assert job.status().held
+    job.release()
+    assert job.wait(timeout=600).state == "succeeded"
+    job.stop()
+    assert job.status().state == "succeeded"
+
+
+@pytest.mark.usefixtures("command")
+def test_what_never_fits_is_refused_and_not_queued() -> None:
+    with pytest.raises(NeverFits):
+        gpusched.run(["true"], memory="17GiB", machine=M)
+
+    assert gpusched.jobs(ended=5) == []
+
+
+@pytest.mark.usefixtures("command")
+def test_jobs_that_ended_are_listed_as_many_as_are_asked_for_latest_first() -> None:
+    jobs = [gpusched.run(["true"], num_gpus=0) for _ in range(3)]
+    for job in jobs:
+        job.wait()
+
+    assert gpusched.jobs(ended=0) == []
+    assert gpusched.jobs("succeeded", ended=2) == gpusched.jobs(ended=3)[:2]
+    assert set(gpusched.jobs(ended=3)) == set(jobs)
+    assert gpusched.job(jobs[0].id) == jobs[0]
