@@ -144,11 +144,12 @@ def test_without_a_daemon_its_status_says_so(daemon: Daemon) -> None:
 
 def test_a_hung_daemon_is_told_of_and_can_be_killed(daemon: Daemon) -> None:
     daemon.start()
-    os.kill(daemon.pid, signal.SIGSTOP)
+    pid = daemon.pid  # read now: what asks a halted daemon fills its queue of connections, and then there is no answer
+    os.kill(pid, signal.SIGSTOP)
     for arguments, code in ((["ps"], 0), (["daemon", "stop"], 4)):  # ps reads the directories of the jobs instead
         told = daemon.command.run(*arguments)
         assert told.returncode == code
-        assert f"process {daemon.pid}" in told.stderr
+        assert f"process {pid}" in told.stderr
         assert "daemon stop --kill" in told.stderr
     assert daemon.command.run("daemon", "stop", "--kill").returncode == 0
     assert daemon.pid == 0
