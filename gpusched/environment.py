@@ -232,9 +232,9 @@ def skips_hook(command: Sequence[str]) -> bool:
     """
     if not _PYTHON.fullmatch(Path(command[0]).name):
         return False
-    words = iter(command[1:])
-    for word in words:
-        options = _OPTIONS.fullmatch(word)
+    arguments = iter(command[1:])
+    for argument in arguments:
+        options = _OPTIONS.fullmatch(argument)
         if options is None:
             return False
         if set("IES").intersection(options["flags"]):
@@ -242,5 +242,5 @@ def skips_hook(command: Sequence[str]) -> bool:
         if options["last"] and options["last"] in "cm":
             return False
         if options["last"] and not options["value"]:
-            next(words, None)
+            next(arguments, None)
     return False

@@ -24,17 +24,17 @@ _MOMENT_HINT: Final = "give a time such as 14:30, 2026-11-22T03:00 or 2026-11-22
 
 def parse_span(text: str, what: str) -> float:
     """Read a span of time as seconds. Raises UsageError, naming `what`, for anything else than a positive one."""
-    words = text.strip()
-    clock = _CLOCK.fullmatch(words)
-    parts = _PARTS.fullmatch(words) if words else None
+    stripped = text.strip()
+    clock = _CLOCK.fullmatch(stripped)
+    parts = _PARTS.fullmatch(stripped) if stripped else None
     if clock is not None:
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         span = float(days * 86_400 + hours * 3600 + minutes * 60 + seconds)
     elif parts is not None:
         span = sum(float(part or 0) * size for part, size in zip(parts.groups(), _SECONDS.values(), strict=True))
     else:
-        told = "has no unit" if words.replace(".", "", 1).isdecimal() else "is not a span of time"
-        raise UsageError(f"{what}: {text!r} {told}", _SPAN_HINT)
+        problem = "has no unit" if stripped.replace(".", "", 1).isdecimal() else "is not a span of time"
+        raise UsageError(f"{what}: {text!r} {problem}", _SPAN_HINT)
     if not 0 < span <= _LONGEST_S:
         raise UsageError(f"{what}: {text!r} is {'no time at all' if span <= 0 else 'over 31 years'}", _SPAN_HINT)
     return span
@@ -51,14 +51,14 @@ def parse_moment(text: str, now: dt.datetime, what: str) -> float:
 
     Raises UsageError, naming `what`, for anything else, and for a moment that is over.
     """
-    words = text.strip()
-    if words.startswith("+"):
-        return now.timestamp() + parse_span(words[1:], what)
-    time_of_day = _TIME_OF_DAY.fullmatch(words)
+    stripped = text.strip()
+    if stripped.startswith("+"):
+        return now.timestamp() + parse_span(stripped[1:], what)
+    time_of_day = _TIME_OF_DAY.fullmatch(stripped)
     if time_of_day is not None:
         return _next(now, *(int(part or 0) for part in time_of_day.groups())).timestamp()
     try:
-        moment = dt.datetime.fromisoformat(words)
+        moment = dt.datetime.fromisoformat(stripped)
     except ValueError:
         raise UsageError(f"{what}: {text!r} is not a time", _MOMENT_HINT) from None
     if moment.year > now.year + _MOST_YEARS:  # near the year 9999 it may be none in another time zone

@@ -37,7 +37,7 @@ _PASSED_ON: Final = (
 )
 _LEAVING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _KEPT: Final = (*_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD)
-_LOOK_EVERY_S: Final = 0.02
+_POLL_S: Final = 0.02
 _HALT_PATIENCE_S: Final = 0.3  # who ignores Ctrl-Z, as any program may, is not waited for longer
 _CLEARING_PATIENCE_S: Final = 30.0  # a supervisor without its guard kills, sweeps, and saves its last word
 _NOT_FOUND, _NOT_EXECUTABLE, _BY_SIGNAL = 127, 126, 128  # as a POSIX shell has them
@@ -77,16 +77,16 @@ class Attached:
         while os.waitpid(self._guard, os.WNOHANG)[0] == 0:
             self._leave_streams()
             wakes = self._early or not self._begun
-            told = signal.sigtimedwait(_KEPT, _LOOK_EVERY_S) if wakes else signal.sigwaitinfo(_KEPT)
-            if told is not None:
-                self._take(told)
+            received = signal.sigtimedwait(_KEPT, _POLL_S) if wakes else signal.sigwaitinfo(_KEPT)
+            if received is not None:
+                self._take(received)
             self._early = [number for number in self._early if not self._send(number)]
-        while (told := signal.sigtimedwait(_KEPT, 0)) is not None:
-            self._take(told)
+        while (received := signal.sigtimedwait(_KEPT, 0)) is not None:
+            self._take(received)
         self._witness.close()
         deadline = time.monotonic() + _CLEARING_PATIENCE_S
         while guard_alive(self._directory) and time.monotonic() < deadline:  # the guard was killed
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
         return self._early
 
     def _leave_streams(self) -> None:
@@ -99,11 +99,11 @@ class Attached:
             for descriptor in (nothing, *inherited()):
                 os.close(descriptor)
 
-    def _take(self, told: signal.struct_siginfo) -> None:
-        number, by_kernel = told.si_signo, told.si_code > 0
+    def _take(self, received: signal.struct_siginfo) -> None:
+        number, by_kernel = received.si_signo, received.si_code > 0
         if number in (signal.SIGCHLD, *self._ignored):
             return
-        foreign = not by_kernel and not self._has_command_had(number, told.si_pid)
+        foreign = not by_kernel and not self._has_command_had(number, received.si_pid)
         if number == signal.SIGTSTP:
             if foreign:
                 self._send(number)

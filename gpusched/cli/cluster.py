@@ -31,10 +31,10 @@ __all__ = [
     "fitted",
     "fitted_if_there",
     "group_of",
-    "layout_words",
+    "layout_text",
     "seen_to_here",
     "show_group",
-    "submitted_words",
+    "submission_text",
 ]
 
 _OURS: Final = (
@@ -219,20 +219,20 @@ def fitted(group: ClusterJob, cluster: ClusterWish, *, now: bool) -> ClusterJob:
     if slurms_s > group.patience_s:
         return group
     if cluster.patience is not None:
-        told = f"--patience {cluster.patience}: Slurm gives up a node after {slurms_s:.0f} s, its actors still there"
-        raise UsageError(told, f"give less than --patience {slurms_s:.0f}s, or leave it out")
+        message = f"--patience {cluster.patience}: Slurm gives up a node after {slurms_s:.0f} s, its actors still there"
+        raise UsageError(message, f"give less than --patience {slurms_s:.0f}s, or leave it out")
     return msgspec.structs.replace(group, patience_s=max(1, int(slurms_s * _SHORTER)))
 
 
-def layout_words(group: ClusterJob) -> str:
+def layout_text(group: ClusterJob) -> str:
     """Return what will run where: `9 processes on 2 nodes of slurm, 2 GPUs each: learner.0 actor.0-3, actor.4-7`."""
     total = sum(group.counts.values())
     gpus = f", {group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else ""
     nodes = f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}"
-    return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_words, group.nodes))}"
+    return f"{total} processes on {nodes} of {group.engine}{gpus}: {', '.join(map(_share_text, group.nodes))}"
 
 
-def submitted_words(group: ClusterJob, name: str, *, as_json: bool) -> str:
+def submission_text(group: ClusterJob, name: str, *, as_json: bool) -> str:
     """Return a batch script of Slurm, which can be submitted by hand as `name`; or JSON about what would be."""
     from gpusched.engines.slurm.script import HeadOrder, batch_script
 
@@ -241,27 +241,27 @@ def submitted_words(group: ClusterJob, name: str, *, as_json: bool) -> str:
         script = batch_script(HeadOrder(group=group), f"gpusched-{name}", "slurm-%j.log")
     if not as_json:
         return script
-    told: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
-    return msgspec.json.format(msgspec.json.encode(told)).decode() + "\n"
+    report: dict[str, Any] = {"engine": group.engine, "nodes": msgspec.to_builtins(group.nodes), "script": script}
+    return msgspec.json.format(msgspec.json.encode(report)).decode() + "\n"
 
 
 def show_group(group: ClusterJob, *, as_json: bool) -> None:
     """Print what would be submitted, as --dry-run does: on stdout a batch script alone, such that a file takes it."""
-    words = f"# would submit {layout_words(group)}\n# nothing has been submitted"
+    text = f"# would submit {layout_text(group)}\n# nothing has been submitted"
     if group.engine == "ray":
         from gpusched.engines.ray.requirements import needs_text
 
-        words = f"# to Ray at {group.address}: {needs_text(group)}\n{words}"
+        text = f"# to Ray at {group.address}: {needs_text(group)}\n{text}"
     if not as_json:
-        print(words, file=sys.stderr if group.engine == "slurm" else sys.stdout, flush=True)
-    sys.stdout.write(submitted_words(group, group.workload.name, as_json=as_json))
+        print(text, file=sys.stderr if group.engine == "slurm" else sys.stdout, flush=True)
+    sys.stdout.write(submission_text(group, group.workload.name, as_json=as_json))
 
 
-def _share_words(share: NodeShare) -> str:
-    return " ".join(_range_words(role, share.first[role], count) for role, count in share.counts.items() if count)
+def _share_text(share: NodeShare) -> str:
+    return " ".join(_range_text(role, share.first[role], count) for role, count in share.counts.items() if count)
 
 
-def _range_words(role: str, first: int, count: int) -> str:
+def _range_text(role: str, first: int, count: int) -> str:
     return f"{role}.{first}" if count == 1 else f"{role}.{first}-{first + count - 1}"
 
 
@@ -295,8 +295,8 @@ def _gpus(engine: str, cluster: ClusterWish) -> int:
     if cluster.gpus_per_node is not None:
         return cluster.gpus_per_node
     if engine == "ray":
-        told = "how many GPUs a node of Ray gives is not known before the job is there"
-        raise UsageError(told, "give --gpus-per-node; with 0 no process gets one")
+        message = "how many GPUs a node of Ray gives is not known before the job is there"
+        raise UsageError(message, "give --gpus-per-node; with 0 no process gets one")
     from gpusched.engines.slurm.commands import gpus_of_site
     from gpusched.engines.slurm.script import partition_of, read_gpus
 
@@ -309,8 +309,8 @@ def _warn_of_a_build_for_cpus() -> None:
 
     with suppress(PackageNotFoundError):
         version("tensorflow-cpu")
-        told = "TensorFlow here, and so on the nodes, is its build for CPUs: with it these processes use no GPU"
-        print(f"gpusched: {told}\n  hint: make setup FLAVOUR=cuda", file=sys.stderr)
+        message = "TensorFlow here, and so on the nodes, is its build for CPUs: with it these processes use no GPU"
+        print(f"gpusched: {message}\n  hint: make setup FLAVOUR=cuda", file=sys.stderr)
 
 
 def _address_of_ray(cluster: ClusterWish) -> str:
@@ -321,8 +321,8 @@ def _address_of_ray(cluster: ClusterWish) -> str:
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     known = address == "auto" or (address and "://" not in address and address.rpartition(":")[2].isdecimal())
     if not address or not known:
-        told = "which cluster of Ray?" if not address else f"{address} is no address of a cluster's head"
-        raise UsageError(told, "give --address HOST:PORT, as `ray start` told it, or auto on a node of the cluster")
+        message = "which cluster of Ray?" if not address else f"{address} is no address of a cluster's head"
+        raise UsageError(message, "give --address HOST:PORT, as `ray start` told it, or auto on a node of the cluster")
     if find_spec("ray") is None:
         raise HostFault("Ray is not installed here", "pip install 'ray>=2.52', in the version of the cluster")
     return address

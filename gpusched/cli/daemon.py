@@ -52,14 +52,14 @@ def daemon(
             _run(settings)
         case "start":
             started = _start(settings)
-            _tell(
+            _report(
                 {"started": started},
                 "the daemon has been started" if started else "a daemon runs already",
                 as_json=as_json,
             )
         case "stop":
             _stop(settings, kill=kill)
-            _tell({"stopped": True}, "the daemon has ended; jobs go on", as_json=as_json)
+            _report({"stopped": True}, "the daemon has ended; jobs go on", as_json=as_json)
         case "status":
             _status(settings, as_json=as_json)
         case "drain" | "undrain":
@@ -129,8 +129,8 @@ def _status(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        told = {**msgspec.to_builtins(pong), "problems": problems, "socket": str(control_socket(settings))}
-        print(json.dumps(told))
+        report = {**msgspec.to_builtins(pong), "problems": problems, "socket": str(control_socket(settings))}
+        print(json.dumps(report))
         return
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(pong.started))
     print(f"gpusched {pong.version}, process {pong.pid}, since {since}")
@@ -152,8 +152,8 @@ def _drain(settings: Settings, action: Action, device: str, reason: str, *, as_j
         answer = client.ask(request)
     devices, names = (answer.devices, answer.names) if isinstance(answer, Drained) else ({}, {})
     text = "\n".join(f"{names.get(uuid, uuid)} takes nothing new: {why}" for uuid, why in devices.items())
-    _tell({"drained": devices}, text or "no device is drained", as_json=as_json)
+    _report({"drained": devices}, text or "no device is drained", as_json=as_json)
 
 
-def _tell(document: dict[str, object], text: str, *, as_json: bool) -> None:
+def _report(document: dict[str, object], text: str, *, as_json: bool) -> None:
     print(json.dumps(document) if as_json else text)

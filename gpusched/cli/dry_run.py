@@ -34,11 +34,11 @@ def show_dry_run(wish: PlanOptions, workload: Workload, settings: Settings, *, a
     if as_json:
         import msgspec
 
-        told = document(plan, xla_variable()) | {
+        report = document(plan, xla_variable()) | {
             "starts_now": True,
             "commands": {spec.replica.name: spec.argv for spec in specs},
         }
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
         return
     from gpusched.planner.plan_format import number
     from gpusched.render.plan import show_plan

@@ -115,9 +115,9 @@ def export(
     )
     written = _manifests(kind, what, share_resource or "nvidia", keys)
     if as_json or image is None:
-        _tell(written.notes if as_json else [note for note in written.notes if NO_IMAGE in note])
-    told = text.as_json(written) if as_json else text.as_yaml(written)
-    _put(told, _path(kind, what.name, output, "json" if as_json else "yaml"))
+        _print_notes(written.notes if as_json else [note for note in written.notes if NO_IMAGE in note])
+    content = text.as_json(written) if as_json else text.as_yaml(written)
+    _put(content, _path(kind, what.name, output, "json" if as_json else "yaml"))
 
 
 def _manifests(kind: Kind, what: "Exported", share: "ShareResource", keys: str | None) -> "Manifests":
@@ -133,7 +133,7 @@ def _manifests(kind: Kind, what: "Exported", share: "ShareResource", keys: str |
     return written
 
 
-def _tell(notes: Sequence[str]) -> None:
+def _print_notes(notes: Sequence[str]) -> None:
     """Say on stderr what comments in the manifests cannot say, or what must not be missed."""
     for note in notes:
         print(f"gpusched: {note}", file=sys.stderr)
@@ -142,10 +142,10 @@ def _tell(notes: Sequence[str]) -> None:
 def _batch_script(
     workload: "Workload", options: bytes, wish: PlanOptions, cluster: ClusterWish, name: str, *, as_json: bool
 ) -> str:
-    from gpusched.cli.cluster import fitted_if_there, group_of, submitted_words
+    from gpusched.cli.cluster import fitted_if_there, group_of, submission_text
 
     group = fitted_if_there(group_of("slurm", workload, options, wish, cluster, load_settings(os.environ)), cluster)
-    return submitted_words(group, name, as_json=as_json)
+    return submission_text(group, name, as_json=as_json)
 
 
 def _path(kind: Kind, name: str, output: str | None, suffix: str) -> Path | None:
@@ -157,13 +157,13 @@ def _path(kind: Kind, name: str, output: str | None, suffix: str) -> Path | None
     return path / f"{_FILES[kind].format(name=name)}.{suffix}"
 
 
-def _put(told: str, path: Path | None) -> None:
+def _put(content: str, path: Path | None) -> None:
     if path is None:
-        sys.stdout.write(told)
+        sys.stdout.write(content)
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(told, encoding="utf-8")
+        path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise HostFault(f"{path} cannot be written: {error.strerror}", "name a file that can: -o FILE") from None
     print(path, file=sys.stderr)

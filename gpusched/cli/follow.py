@@ -143,16 +143,16 @@ def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatu
     status = next(moments)
     while True:
         for text in (*start.news(status), *hosts.news(status)):
-            _say(text)
+            _log(text)
         for replica in status.replicas:
             if seen.get(replica.name) != (replica.state, replica.restarts):
                 seen[replica.name] = (replica.state, replica.restarts)
                 reason = f" ({exit_text(replica.exit)})" if replica.exit else ""
-                _say(f"{replica.name} {replica.state}{f' pid {replica.pid}' if replica.pid else ''}{reason}")
+                _log(f"{replica.name} {replica.state}{f' pid {replica.pid}' if replica.pid else ''}{reason}")
         reports = new()
         if reports and time.monotonic() - reported >= _REPORT_EVERY_S:
             reported = time.monotonic()
-            _say(plain_progress(reports[-1]))
+            _log(plain_progress(reports[-1]))
         if (later := next(moments, None)) is None:
             return status
         status = later
@@ -165,20 +165,20 @@ class _Start:
     """
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self._next_count = 0.0
         self._over = False
 
     def news(self, status: JobStatus) -> list[str]:
         """Return what is new."""
-        words = [status.note or ""]
+        texts = [status.note or ""]
         now = time.monotonic()
         all_ready = 0 < ready_count(status) == len(status.replicas)
         if not self._over and (all_ready or now >= self._next_count):
-            words.append(ready_text(status))
+            texts.append(ready_text(status))
             self._next_count, self._over = now + _COUNT_EVERY_S, all_ready
-        new = [text for text in words if text and text not in self._said]
-        self._said.update(new)
+        new = [text for text in texts if text and text not in self._shown]
+        self._shown.update(new)
         return new
 
 
@@ -186,7 +186,7 @@ class _Hosts:
     """How many actors of each host that joined are there, in a line when that changes, at most once a second."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[int, int]] = {}
+        self._shown: dict[str, tuple[int, int]] = {}
         self._next = 0.0
 
     def news(self, status: JobStatus) -> list[str]:
@@ -195,12 +195,12 @@ class _Hosts:
         if now < self._next and status.state not in JOB_TERMINAL:
             return []
         self._next = now + _COUNT_EVERY_S
-        changed = [one for one in status.joined if self._said.get(one.host) != (one.actors, one.connected)]
-        self._said |= {one.host: (one.actors, one.connected) for one in changed}
+        changed = [one for one in status.joined if self._shown.get(one.host) != (one.actors, one.connected)]
+        self._shown |= {one.host: (one.actors, one.connected) for one in changed}
         return [host_text(one, over=False) for one in changed]
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(time.strftime("%H:%M:%S"), printable(text))
     sys.stdout.flush()
 

@@ -24,7 +24,7 @@ from gpusched.render.screen import can_redraw
 from gpusched.render.text import printable
 from gpusched.settings import Settings
 
-__all__ = ["Words", "require_no_queue", "run_here"]
+__all__ = ["JobLines", "require_no_queue", "run_here"]
 
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
@@ -32,7 +32,7 @@ _GUARD_PATIENCE_S: Final = 5.0
 _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
-Words = Callable[[JobDirectory, Plan], Sequence[str]]
+JobLines = Callable[[JobDirectory, Plan], Sequence[str]]
 """What is to be told of a job when it has started, beside its first line."""
 
 
@@ -42,7 +42,7 @@ def run_here(
     *,
     watch: bool,
     as_json: bool,
-    words: Words = lambda _, __: (),
+    lines: JobLines = lambda _, __: (),
     first_line: str | None = None,
 ) -> None:
     """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed.
@@ -61,7 +61,7 @@ def run_here(
                 (directory.path / "watched").touch()
         start_reserved(job, asked, settings)
         if not as_json:
-            _introduce(directory, job.plan, asked.workload, words(directory, job.plan), first_line)
+            _introduce(directory, job.plan, asked.workload, lines(directory, job.plan), first_line)
         live = can_redraw() and not as_json
         status = follow(directory, lambda: stop_gently(directory), requests, live=live, quiet=as_json)
         _wait_for_guard(directory)
@@ -92,13 +92,13 @@ def _wait_for_guard(directory: JobDirectory) -> None:
 
 
 def _introduce(
-    directory: JobDirectory, plan: Plan, workload: Workload, words: Sequence[str], first_line: str | None
+    directory: JobDirectory, plan: Plan, workload: Workload, lines: Sequence[str], first_line: str | None
 ) -> None:
     simulated = f" of {plan.inventory.host} (simulated)" if plan.inventory.simulated else ""
     where = f"{list(plan.counts)} on the devices{simulated}" if plan.devices else "on the CPUs of this host"
     count = f"{len(plan.replicas)} process{'es' if len(plan.replicas) > 1 else ''}"
     print(f"{directory.path.name}: {first_line or f'{count}, {where}'}")
-    for line in words:
+    for line in lines:
         print(line)
     for warning in launch_warnings(plan, workload):
         print(f"warning: {printable(warning)}")

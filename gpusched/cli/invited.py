@@ -21,28 +21,28 @@ from gpusched.render.text import printable
 
 __all__ = ["workload_for"]
 
-_MOST_TOLD: Final = 5
+_MOST_LISTED: Final = 5
 
 
-def workload_for(told: Invitation, named: str | None, *, different: bool) -> Configured:
+def workload_for(invited: Invitation, named: str | None, *, different: bool) -> Configured:
     """Return the actors of this host's own workload of that name, or of the one `named`, under the learner's settings.
 
     Raises UsageError if it is not here or does not understand the settings, WorkloadError, and HostFault if code or
     versions are not the learner's; `different` only warns of that.
     """
-    workload = load_workload(named) if named is not None else load_named_workload(told.workload)
-    found = differences(told, invitation(told.job, workload.name, workload.path, told.options.encode()))
+    workload = load_workload(named) if named is not None else load_named_workload(invited.workload)
+    found = differences(invited, invitation(invited.job, workload.name, workload.path, invited.options.encode()))
     if found:
-        _tell(found, different=different)
-    workload, options = configured_as(with_active_python(workload, os.environ).workload, told.options)
+        _report(found, different=different)
+    workload, options = configured_as(with_active_python(workload, os.environ).workload, invited.options)
     require_open(workload)
     return Configured(_actors_of(workload), options)
 
 
-def _tell(found: list[str], *, different: bool) -> None:
-    listed = [printable(one) for one in found[:_MOST_TOLD]]
-    if len(found) > _MOST_TOLD:
-        listed.append(f"and {len(found) - _MOST_TOLD} more")
+def _report(found: list[str], *, different: bool) -> None:
+    listed = [printable(one) for one in found[:_MOST_LISTED]]
+    if len(found) > _MOST_LISTED:
+        listed.append(f"and {len(found) - _MOST_LISTED} more")
     if not different:
         hint = "bring both hosts to the same code and versions, or go on at your own risk with --different"
         raise HostFault(f"this host does not have what the learner has: {'; '.join(listed)}", hint)

@@ -121,8 +121,8 @@ def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None"
 
     to = Tcp.parse(endpoint, "join")
     if (file is None) != insecure:
-        told = "--key and --insecure exclude each other" if insecure else f"{endpoint}: with which key?"
-        raise UsageError(told, "give the key file of that job: --key FILE")
+        message = "--key and --insecure exclude each other" if insecure else f"{endpoint}: with which key?"
+        raise UsageError(message, "give the key file of that job: --key FILE")
     require_keys_or_loopback(to, insecure=insecure)
     return None if file is None else read_join_key(Path(file), any_file=True)
 
@@ -146,11 +146,11 @@ def _asked(invited: "Invited", workload: str | None, wish: PlanOptions, *, diffe
 def _run(asked: Asked, network: Joining, settings: Settings, *, as_json: bool) -> None:
     from msgspec.structs import replace
 
-    def words(_: "JobDirectory", plan: "Plan") -> Sequence[str]:
+    def lines(_: "JobDirectory", plan: "Plan") -> Sequence[str]:
         actors = f"{len(plan.replicas)} actors" if len(plan.replicas) > 1 else "1 actor"
         return [printable(f"joined {network.job} at {network.endpoint}: {actors} as {network.host}")]
 
-    run_here(replace(asked, network=network), settings, watch=False, as_json=as_json, words=words)
+    run_here(replace(asked, network=network), settings, watch=False, as_json=as_json, lines=lines)
 
 
 def _queue(

@@ -154,7 +154,7 @@ def launch(
 def _on_cluster(
     group: "ClusterJob", queue: QueueOptions, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
 ) -> None:
-    from gpusched.cli.cluster import layout_words, seen_to_here, show_group
+    from gpusched.cli.cluster import layout_text, seen_to_here, show_group
     from gpusched.model.job import ClusterJobRef
 
     if dry_run:
@@ -170,7 +170,7 @@ def _on_cluster(
         submit_detached(workload_submission(here, options, PlanOptions(), queue, network), settings, as_json=as_json)
         return
     asked = Asked(workload=here, options=options, wish=PlanOptions(), network=network)
-    run_here(asked, settings, watch=False, as_json=as_json, first_line=layout_words(group))
+    run_here(asked, settings, watch=False, as_json=as_json, first_line=layout_text(group))
 
 
 def _require_no_network(engine: str, *, listen: str | None, insecure: bool, watch: bool) -> None:
@@ -204,8 +204,8 @@ def _run(asked: Asked, network: "Listening | None", settings: Settings, *, watch
         return
     from gpusched.cli.listening import how_to_join_it
 
-    words = partial(how_to_join_it, network, asked.workload)
-    run_here(asked, settings, watch=watch, as_json=as_json, words=words)
+    lines = partial(how_to_join_it, network, asked.workload)
+    run_here(asked, settings, watch=watch, as_json=as_json, lines=lines)
 
 
 def _queue(
@@ -217,6 +217,6 @@ def _queue(
     submission = workload_submission(asked.workload, asked.options, asked.wish, queue, network)
     job = submit_detached(submission, settings, as_json=as_json)
     if network is not None and not as_json:
-        from gpusched.cli.listening import tell_how_to_join
+        from gpusched.cli.listening import print_how_to_join
 
-        tell_how_to_join(network, asked.workload, settings.state_dir / "jobs" / job, asked.wish.procs)
+        print_how_to_join(network, asked.workload, settings.state_dir / "jobs" / job, asked.wish.procs)

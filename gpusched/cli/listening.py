@@ -17,7 +17,7 @@ from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
 
-__all__ = ["how_to_join", "how_to_join_it", "listening", "tell_how_to_join"]
+__all__ = ["how_to_join", "how_to_join_it", "listening", "print_how_to_join"]
 
 _OPTION: Final = "--listen"
 
@@ -67,7 +67,7 @@ def how_to_join(network: Listening, job: Path, procs: str) -> list[str]:
     return [line, f"  run it on another host, with a copy there of the key, 0600 as it is here: scp -p {host}:{key} ."]
 
 
-def tell_how_to_join(network: Listening, workload: Workload, job: Path, procs: str | None) -> None:
+def print_how_to_join(network: Listening, workload: Workload, job: Path, procs: str | None) -> None:
     """Say on stderr how others will join a job that waits in the queue, in the directory `job`."""
     lines = how_to_join(network, job, procs or str(workload.role(counted_role(workload)).count))
     print("  once it runs, others join it:", *lines, sep="\n  ", file=sys.stderr)
@@ -88,9 +88,9 @@ def _require_free(to: Tcp, *, at_once: bool) -> None:
 
 
 def _cannot_listen(to: Tcp, error: OSError) -> HostFault | UsageError:
-    told = f"{_OPTION} {to.endpoint}: {error.strerror or error}"
+    message = f"{_OPTION} {to.endpoint}: {error.strerror or error}"
     if error.errno == errno.EADDRINUSE:
-        return UsageError(told, f"give another port, or see who has this one: ss -ltnp 'sport = :{to.port}'")
+        return UsageError(message, f"give another port, or see who has this one: ss -ltnp 'sport = :{to.port}'")
     if error.errno == errno.EACCES:
-        return HostFault(told, "ports below 1024 are root's: give a higher one")
-    return UsageError(told, f"give an address of this host, or all: tcp://0.0.0.0:{to.port}")
+        return HostFault(message, "ports below 1024 are root's: give a higher one")
+    return UsageError(message, f"give an address of this host, or all: tcp://0.0.0.0:{to.port}")

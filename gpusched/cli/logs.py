@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["logs"]
 
-_LOOK_EVERY_S: Final = 0.1
-_QUEUE_LOOK_S: Final = 0.3
+_POLL_S: Final = 0.1
+_QUEUE_POLL_S: Final = 0.3
 _MOST_NAMES: Final = 12
 
 
@@ -63,13 +63,13 @@ def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
     from gpusched.model.status import JOB_TERMINAL, JobState
     from gpusched.render.text import printable
 
-    told = None
+    printed = None
     while not job.replicas and job.state not in JOB_TERMINAL:
         why = "it is held" if job.held else job.why or "its turn has not come"
-        if why != told and job.state is JobState.QUEUED:
+        if why != printed and job.state is JobState.QUEUED:
             print(f"{job.id} waits: {printable(why)}", file=sys.stderr)
-            told = why
-        time.sleep(_QUEUE_LOOK_S)
+            printed = why
+        time.sleep(_QUEUE_POLL_S)
         (job,) = find_jobs(settings, [job.id]).jobs
     return job
 
@@ -86,7 +86,7 @@ def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) 
             tail.show(last=over)
         if over:
             return status
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
 
 
 def _is_over(settings: Settings, job: str) -> bool:

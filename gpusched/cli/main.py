@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     outcome = _outcome(arguments)
     try:
         if isinstance(outcome, GpuschedError):
-            _tell(outcome, as_json=_wants_json(arguments))
+            _report(outcome, as_json=_wants_json(arguments))
         sys.stdout.flush()
     except OSError:  # nobody is there to be told, and the code stands
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
@@ -157,7 +157,7 @@ def _named(arguments: Sequence[str]) -> str | None:
     return next((word for word in arguments if not word.startswith("-")), None)
 
 
-def _tell(error: GpuschedError, *, as_json: bool) -> None:
+def _report(error: GpuschedError, *, as_json: bool) -> None:
     short_of_files = any(os.strerror(number) in error.message for number in _SHORT_OF_FILES)
     hint = _MORE_FILES if short_of_files else error.hint  # whatever was to be opened, that one is not at fault
     if as_json:
@@ -180,8 +180,8 @@ def _is_of_typer(error: Exception, kind: str) -> bool:
 def _message(error: Exception) -> str:
     """Return what a wrong command line is told, in one line, whichever way this version of typer words it."""
     worded = getattr(error, "format_message", None)
-    told = " ".join(str(worded() if worded else error).split())
-    return told.replace("a valid int range", "a whole number")
+    text = " ".join(str(worded() if worded else error).split())
+    return text.replace("a valid int range", "a whole number")
 
 
 def _unexpected(error: Exception) -> GpuschedError:

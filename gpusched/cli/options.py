@@ -43,7 +43,7 @@ class _NothingLeft:
     args: Final = list[str]()
 
 
-def read_plainly(command: Callable[..., object], words: Sequence[str]) -> dict[str, Any] | None:
+def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> dict[str, Any] | None:
     """Return the values that `words` give to parameters of `command`; None if they are not plain.
 
     Plain are whole names of options, each with a value that does not begin with a dash and is in bounds, and arguments.
@@ -55,7 +55,7 @@ def read_plainly(command: Callable[..., object], words: Sequence[str]) -> dict[s
     named = {name: parameter for parameter, (_, option) in options.items() for name in _names(parameter, option)}
     rest = next((parameter for parameter, (_, option) in options.items() if option.argument), None)
     values: dict[str, Any] = {}
-    coming = iter(words)
+    coming = iter(arguments)
     for word in coming:
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         parameter = named.get(name)
@@ -82,11 +82,11 @@ def typed(command: Callable[..., Any]) -> Callable[..., Any]:
     annotations = {name: typer.Context if kind is Context else kind for name, kind in command.__annotations__.items()}
     for name, described in _described(command):
         if described is not None:
-            annotations[name] = _in_typers_words(*described)
+            annotations[name] = _as_typers(*described)
 
     @wraps(command)
-    def run(*words: object, **values: object) -> object:
-        return command(*words, **values)
+    def run(*arguments: object, **values: object) -> object:
+        return command(*arguments, **values)
 
     same = signature(command)
     parameters = [one.replace(annotation=annotations[one.name]) for one in same.parameters.values()]
@@ -100,8 +100,8 @@ def _described(command: Callable[..., object]) -> Iterator[tuple[str, tuple[Any,
     for name, annotation in command.__annotations__.items():
         if name == "return" or annotation is Context:
             continue
-        told = getattr(annotation, "__metadata__", ())
-        yield name, (annotation.__origin__, told[0]) if told and isinstance(told[0], Option) else None
+        metadata = getattr(annotation, "__metadata__", ())
+        yield name, (annotation.__origin__, metadata[0]) if metadata and isinstance(metadata[0], Option) else None
 
 
 def _names(parameter: str, option: Option) -> Sequence[str]:
@@ -122,7 +122,7 @@ def _value(kind: Any, option: Option, word: str) -> object:
     return number if low <= number <= high else None
 
 
-def _in_typers_words(kind: Any, option: Option) -> object:
+def _as_typers(kind: Any, option: Option) -> object:
     from typing import Annotated
 
     import typer

@@ -17,11 +17,11 @@ __all__ = ["change", "print_jobs"]
 def change(request: "Request", jobs: Sequence[str], *, as_json: bool) -> None:
     """Have `request` done, and print what the daemon says, or the jobs as they are then."""
     with link_to_change(load_settings(os.environ), jobs) as link:
-        told = link.done(request)
+        answer = link.done(request)
         if as_json:
             print_jobs(link.jobs(jobs))
             return
-    for line in told:
+    for line in answer:
         print(line)
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_FIRST_LOOK_S: Final = 0.3
-_LOOK_S: Final = 2.0
+_FIRST_WAIT_S: Final = 0.3
+_WAIT_S: Final = 2.0
 _BY_SIGNAL: Final = 128
 _STARTS: Final = 5
 _LEAVING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -114,14 +114,14 @@ def _await_turn(link: Link, job: str) -> "TurnIs":
     """Return when the turn of the job has come, or the job is over; until then tell on stderr why it waits."""
     from gpusched.model.status import JOB_TERMINAL
 
-    notice, wait_s = _Notice(), _FIRST_LOOK_S
+    notice, wait_s = _Notice(), _FIRST_WAIT_S
     try:
         while True:
             turn = link.turn(job, wait_s)
             if turn.come or turn.job.state in JOB_TERMINAL:
                 return turn
             notice.show(_waiting(turn.job))
-            wait_s = _LOOK_S
+            wait_s = _WAIT_S
     finally:
         notice.clear()
 
@@ -157,11 +157,11 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
         _take_back(link, job.id)
         if asked:
             return _BY_SIGNAL + asked[0]
-        words = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
-        raise HostFault(f"{job.id} did not start: {words[0]}", f"see {directory.supervisor_log}")
+        lines = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
+        raise HostFault(f"{job.id} did not start: {lines[0]}", f"see {directory.supervisor_log}")
     if not ended.replicas:  # it was stopped after its turn had come
         raise _ended_before_start(ended)
-    _tell_end(ended)
+    _report_end(ended)
     return exit_code(ended)
 
 
@@ -202,7 +202,7 @@ def _waiting(job: "JobStatus") -> str:
     return f"{job.id} waits: {job.why}" if job.why else f"{job.id} waits for its turn"
 
 
-def _tell_end(job: "JobStatus") -> None:
+def _report_end(job: "JobStatus") -> None:
     """Say on stderr what the exit code does not: who ended the command, or why it did not start."""
     end = job.replicas[0].exit
     if end is not None and end.kind == "spawn-failed":

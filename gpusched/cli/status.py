@@ -80,7 +80,7 @@ def oneline(snapshot: Snapshot, *, unicode: bool) -> str:
 def _device(device: Device) -> str:
     if device.health != "ok":
         return device.health
-    return f"{_told(device.utilization_percent, '%')} {_memory([device])} · {_told(device.temperature_c, '°C')}"
+    return f"{_amount(device.utilization_percent, '%')} {_memory([device])} · {_amount(device.temperature_c, '°C')}"
 
 
 def _sum(devices: tuple[Device, ...]) -> str:
@@ -88,9 +88,9 @@ def _sum(devices: tuple[Device, ...]) -> str:
     busy = [device.utilization_percent for device in physical if device.utilization_percent is not None]
     hot = [device.temperature_c for device in physical if device.temperature_c is not None]
     ill = sum(device.health != "ok" for device in physical)
-    load = _told(sum(busy) // len(busy) if busy else None, "%")
-    words = f"{load} {_memory(physical)} · {_told(max(hot, default=None), '°C')}"
-    return f"{words} · {ill} not ok" if ill else words
+    load = _amount(sum(busy) // len(busy) if busy else None, "%")
+    text = f"{load} {_memory(physical)} · {_amount(max(hot, default=None), '°C')}"
+    return f"{text} · {ill} not ok" if ill else text
 
 
 def _memory(devices: list[Device]) -> str:
@@ -100,7 +100,7 @@ def _memory(devices: list[Device]) -> str:
     return f"{used / 1024:.1f}/{total / 1024:.1f}G"
 
 
-def _told(value: int | None, unit: str) -> str:
+def _amount(value: int | None, unit: str) -> str:
     return "-" if value is None else f"{value}{unit}"
 
 

@@ -39,13 +39,13 @@ def stop(
     with link_to_change(settings, jobs or ()) as link:
         found = link.jobs(jobs or ()) if jobs or has_jobs(settings) else ()
         ids, over = [job.id for job in found], {job.id for job in found if job.state in JOB_TERMINAL}
-        told = link.done(Stop(ids=tuple(jobs or ()), everything=everything, kill=kill)) if ids else ()
+        answer = link.done(Stop(ids=tuple(jobs or ()), everything=everything, kill=kill)) if ids else ()
         if not ids and not as_json:
             print("no job runs or waits")
         if not no_wait:
             _wait(link, ids, over, as_json=as_json)
         elif not as_json:
-            for line in told:
+            for line in answer:
                 print(line)
         if as_json:
             from gpusched.cli.queue_change import print_jobs

@@ -54,7 +54,7 @@ class _View:
         self._snapshot: Snapshot | None = None
         self._top = 0
         self._changed = True
-        self._told_late = 0
+        self._shown_late = 0
 
     def refresh(self) -> bool:
         """Begin or take in a read, as the time has come; return whether there is something new to draw."""
@@ -64,8 +64,8 @@ class _View:
         if self._reading is not None and self._reading.wait(0):
             self._snapshot, self._reading, self._changed = self._reading.result(), None, True
         late = self._late()
-        changed, self._changed = self._changed or late != self._told_late, False
-        self._told_late = late
+        changed, self._changed = self._changed or late != self._shown_late, False
+        self._shown_late = late
         return changed
 
     def patience(self) -> float:
@@ -97,8 +97,8 @@ class _View:
         parts = ["q quits"]
         if total > room:
             parts.append(f"lines {self._top + 1}-{min(self._top + room, total)} of {total}, arrows move")
-        if self._told_late:
-            parts.append(f"waiting for NVML for {self._told_late} s")
+        if self._shown_late:
+            parts.append(f"waiting for NVML for {self._shown_late} s")
         return "  ".join(parts)
 
     def _late(self) -> int:

@@ -34,13 +34,13 @@ __all__ = [
     "begin",
     "cancel",
     "cancel_start",
+    "check_running",
+    "check_starts",
     "discard",
     "ended",
     "has_live_processes",
     "known_status",
     "launcher_exited",
-    "look_at_running",
-    "look_at_starts",
     "note_attempt",
     "order_stop",
     "queue_again",
@@ -78,20 +78,20 @@ def spawn_prepared(parts: DaemonState, now: float) -> None:
             _never_began(parts, job, str(error), now)
 
 
-def look_at_starts(parts: DaemonState, now: float) -> None:
+def check_starts(parts: DaemonState, now: float) -> None:
     """Take note of supervisors that have shown themselves, and of guards that ended or hang before that."""
-    for job_id in parts.starts.to_look_at(now):
-        parts.contain(job_id, "the start", partial(_look_at_start, parts, job_id, now))
+    for job_id in parts.starts.due_checks(now):
+        parts.contain(job_id, "the start", partial(_check_start, parts, job_id, now))
 
 
-def look_at_running(parts: DaemonState, now: float) -> None:
+def check_running(parts: DaemonState, now: float) -> None:
     """Take note of jobs that have ended."""
     for job_id in parts.watch.due_jobs(now):
         job = parts.book.live.get(job_id)
         if job is None:
             parts.watch.forget(job_id)
             continue
-        if not parts.contain(job_id, "the end", partial(_look_at_end, parts, job, now)):
+        if not parts.contain(job_id, "the end", partial(_check_end, parts, job, now)):
             parts.watch.follow(job_id, None, now)
             parts.watch.still_alive(job_id, now, guarded=True)
 
@@ -218,7 +218,7 @@ def cancel_start(parts: DaemonState, job: Job, now: float) -> bool:
     return True
 
 
-def _look_at_start(parts: DaemonState, job_id: str, now: float) -> None:
+def _check_start(parts: DaemonState, job_id: str, now: float) -> None:
     job = parts.book.live[job_id]
     status = current_status(job)
     if status is not None:
@@ -227,7 +227,7 @@ def _look_at_start(parts: DaemonState, job_id: str, now: float) -> None:
         _overdue(parts, job, now)
 
 
-def _look_at_end(parts: DaemonState, job: Job, now: float) -> None:
+def _check_end(parts: DaemonState, job: Job, now: float) -> None:
     status = known_status(parts, job)
     if has_live_processes(job, status):
         guarded = status is None or guard_of(status) is not None
@@ -322,8 +322,8 @@ def _gone(status: JobStatus) -> str:
 
 
 def _not_started(job: Job) -> str:
-    words = last_lines(JobDirectory(Path(job.run_dir)).supervisor_log, 1)
-    if not words and job.submission is not None and job.submission.launcher is not None:
+    lines = last_lines(JobDirectory(Path(job.run_dir)).supervisor_log, 1)
+    if not lines and job.submission is not None and job.submission.launcher is not None:
         return "its turn came, and the command that asked for it did not take it"
-    words = words or ["it ended without a word"]
-    return f"the supervisor did not start: {words[0]}"
+    lines = lines or ["it ended without a word"]
+    return f"the supervisor did not start: {lines[0]}"

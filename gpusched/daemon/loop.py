@@ -20,7 +20,7 @@ from gpusched.control.messages import Answer, Submitted
 from gpusched.daemon.forced_stop import force_kills
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.left_sockets import remove_left_sockets
-from gpusched.daemon.lifecycle import discard, look_at_running, look_at_starts, order_stop, spawn_prepared
+from gpusched.daemon.lifecycle import check_running, check_starts, discard, order_stop, spawn_prepared
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.queue import Queue
@@ -149,8 +149,8 @@ class Loop:
 
     def _watch(self) -> None:
         now = time.monotonic()
-        look_at_starts(self._parts, now)
-        look_at_running(self._parts, now)
+        check_starts(self._parts, now)
+        check_running(self._parts, now)
         force_kills(self._parts, now)
         if now >= self._adoption.due():
             self._adoption.scan()

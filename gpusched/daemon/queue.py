@@ -54,7 +54,7 @@ class Queue:
         """Return when the next pass is due, None while no job waits."""
         if self._awaits_reading or not self._queued():
             return None
-        return self._rested if self._parts.look_at_queue else max(self._rested, self._next)
+        return self._rested if self._parts.queue_changed else max(self._rested, self._next)
 
     def run_pass(self, now: float) -> None:
         """Prepare the jobs whose turn has come; they are spawned once that is saved."""
@@ -71,7 +71,7 @@ class Queue:
             self._awaits_reading = host is None
             if host is None:  # the reading that has begun wakes us
                 return
-        self._parts.look_at_queue = False
+        self._parts.queue_changed = False
         self._next = now + _PASS_EVERY_S
         try:
             self._decide(queued, host, now)

@@ -23,7 +23,7 @@ from gpusched.settings import Settings
 __all__ = ["StartingJobs"]
 
 _LOG: Final = logging.getLogger(__name__)
-_LOOK_EVERY_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 
@@ -123,11 +123,11 @@ class StartingJobs:
         self._starts[job_id].until = now + START_PATIENCE_S
         self._starts[job_id].guard_ended = False
 
-    def to_look_at(self, now: float) -> list[str]:
+    def due_checks(self, now: float) -> list[str]:
         """Return the jobs whose supervisor may have shown itself; it costs a look at a file for each."""
         if now < self._next:
             return []
-        self._next = now + _LOOK_EVERY_S
+        self._next = now + _POLL_S
         return [job_id for job_id, start in self._starts.items() if start.spawned]
 
     def due(self) -> float | None:

@@ -60,11 +60,11 @@ class DaemonState:
     kill_by: dict[str, float] = field(default_factory=dict)
     forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     over: bool = False
-    look_at_queue: bool = True
+    queue_changed: bool = True
 
     def changed(self) -> None:
         """Note that the queue is to be looked at again: something came, went, or gave its place free."""
-        self.look_at_queue = True
+        self.queue_changed = True
 
     def contain(self, job_id: str, step: str, act: Callable[[], object]) -> bool:
         """Do something for one job, and keep an internal error of it from the others; return whether it was done."""
