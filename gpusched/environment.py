@@ -79,7 +79,7 @@ def xla_fraction_variable(jaxlib: str | None) -> str:
     """Return the one variable that limits JAX in that version of jaxlib (None: not installed here).
 
     Never both: jaxlib raises ValueError when both are set (jaxlib/xla_client.py, generate_pjrt_gpu_plugin_options).
-    jaxlib knows the new name from 0.4.33 on, and still takes the older one in 0.10.2, the newest that was looked into.
+    jaxlib knows the new name from 0.4.33 on, and still takes the older one in 0.10.2, the newest that was checked.
     So the older name is right for every release up to there, also when the script runs in another environment, whose
     jaxlib is not the one asked about; a release after those may have dropped what it calls deprecated.
     """
@@ -214,13 +214,13 @@ def users_threads(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def threads(environ: Mapping[str, str]) -> int:
-    """Return with how many threads OpenMP computes in this environment, 1 where it does not say."""
+    """Return with how many threads OpenMP computes in this environment, 1 where it sets no number."""
     first = environ.get(_THREADS[0], "").partition(",")[0].strip()  # further ones are for teams within teams
     return max(1, int(first)) if first.isdecimal() else 1
 
 
 def modules_to_preload(preload: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a workload's `preload` means where Keras is told to use another backend than TensorFlow."""
+    """Return what a workload's `preload` means where Keras is set to use another backend than TensorFlow."""
     backend = environ.get("KERAS_BACKEND") or "tensorflow"  # as Keras reads it: an empty one names none
     return tuple(backend if module == "tensorflow" else module for module in preload)
 

@@ -49,7 +49,7 @@ __all__ = [
 
 
 class GpuschedError(Exception):
-    """Base of all errors. `message` says what happened and to what, `hint` what the person can do."""
+    """Base of all errors. `message`: what happened, and to what. `hint`: what the person can do."""
 
     exit_code: ClassVar[int] = 1
     code: ClassVar[str] = "error"

@@ -1,7 +1,7 @@
 """How gpusched's own processes are started, and where they import from: never from a person's directories first.
 
 A module of this gpusched is run with -E and -P (docs.python.org/3/using/cmdline.html), so that neither the working
-directory nor the PYTHON* variables of whoever asked for a job decide what the supervisor or the daemon imports. These
+directory nor the PYTHON* variables of a job's submitter decide what the supervisor or the daemon imports. These
 variables stay in the environment, for the command that they are meant for.
 """
 

@@ -33,7 +33,7 @@ LEARNER_REFUSES: Final = "learner-refuses"
 """Empty files in the run directory of a job whose learner is elsewhere, see report_learner_gone()."""
 
 READY_DIRECTORY: Final = "ready"
-"""In the run directory; a replica that is ready leaves an empty file there, called as `ready_name` says."""
+"""In the run directory; a replica that is ready leaves an empty file there, named by `ready_name`."""
 
 _REPORTED: Final[set[Path]] = set()
 """The files that report this process as ready."""
@@ -42,12 +42,12 @@ _REPORTED: Final[set[Path]] = set()
 class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What a launched process knows of itself. `limit_mib` is None without a device; memory in MiB.
 
-    `listen`: where the learner of a job takes actors of other hosts, None if it takes none. `keys`: the key file of
-    whoever this is there. `joined`: what the learner calls the host of an actor that joined, "" of all others.
-    `patience_s`: how long an actor elsewhere waits for a learner of which it hears nothing, None for the usual time;
-    for its first word one with an `incarnation` waits 15 minutes at least.
+    `listen`: where the learner of a job takes actors of other hosts, None if it takes none. `keys`: this
+    process's key file there. `joined`: what the learner calls the host of an actor that joined, "" of all others.
+    `patience_s`: how long an actor elsewhere waits for a learner that sends nothing, None for the usual time;
+    for its first message one with an `incarnation` waits 15 minutes at least.
     `incarnation`: how often a cluster has started the actors of this node, 0 outside one; of the processes of one name
-    the learner hears only those of the highest.
+    the learner takes messages only of those with the highest.
     """
 
     job: str
@@ -73,12 +73,12 @@ class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ready_name(replica: str, attempt: int) -> str:
-    """Return what the file is called that says that a replica was ready in that attempt: `actor.7.0`."""
+    """Return the name of the file that shows that a replica was ready in that attempt: `actor.7.0`."""
     return f"{replica}.{attempt}"
 
 
 def report_ready(environ: Mapping[str, str] | None = None) -> None:
-    """Say that this replica has begun its work; `gpusched launch` and `status` show it.
+    """Report that this replica has begun its work; `gpusched launch` and `status` show it.
 
     A program with gpusched.channel need not: a Learner is ready when it has published weights, an Actor when its
     learner has answered and the first batch has left. Only the first call counts. Outside a launch, and where the run
@@ -94,9 +94,9 @@ def report_ready(environ: Mapping[str, str] | None = None) -> None:
 
 
 def report_learner_gone(*, lost: bool, refuses: bool = False, environ: Mapping[str, str] | None = None) -> None:
-    """Say that the learner elsewhere is over, or `lost` to this host's actors; gpusched.channel does.
+    """Report that the learner elsewhere is over, or `lost` to this host's actors; gpusched.channel does.
 
-    It is lost if nothing is heard of it for as long as they have patience, and if newer actors have their places. It
+    It is lost if it sends nothing for as long as they have patience, and if newer actors have their places. It
     `refuses` them for good if their key was revoked. On the learner's own host, outside a launch, and where the run
     directory cannot be written, nothing happens.
     """

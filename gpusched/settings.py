@@ -1,4 +1,4 @@
-"""Settings of this person on this host: what a configuration file and the environment say. It starts nothing.
+"""Settings of this person on this host: those of a configuration file and the environment. It starts nothing.
 
 A path in a variable is seen from the working directory, and may begin with `~`. Whatever is started in another
 directory gets them whole: see `places` and Settings.environment.
@@ -9,7 +9,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     headroom = 0.02         # the part of every device that is never planned
     state_dir = "..."       # jobs, logs and results, seen from the file's directory; $GPUSCHED_STATE_DIR wins
     overrun = "stop"        # a replica that uses more than its share: "warn" of it, or "stop" it and start it again
-    overrun_grace = 10      # for so many seconds it may
+    overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: local, slurm or ray
@@ -145,7 +145,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def _in_utf8(settings: Settings) -> Settings:
-    """Refuse directories of which no message between processes could tell."""
+    """Refuse directories that no message between processes could name."""
     for directory in (settings.state_dir, settings.runtime_dir, settings.lease_dir):
         try:
             str(directory).encode()
@@ -203,7 +203,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _absolute(environ: Mapping[str, str], name: str) -> Path | None:
-    """Return a directory of the XDG Base Directory Specification, which says to ignore one that is not absolute."""
+    """Return a directory of the XDG Base Directory Specification, which has one ignored that is not absolute."""
     path = Path(environ.get(name, ""))
     return path if path.is_absolute() else None
 
@@ -234,7 +234,7 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path:
     """Return where sockets live; short, because a socket's path is limited to 107 bytes (unix(7))."""
     if environ.get("GPUSCHED_RUNTIME_DIR"):
         return _given(environ, "GPUSCHED_RUNTIME_DIR")
-    login = Path(f"/run/user/{os.getuid()}")  # of which cron and sudo do not tell (pam_systemd(8))
+    login = Path(f"/run/user/{os.getuid()}")  # which cron and sudo do not set (pam_systemd(8))
     base = _absolute(environ, "XDG_RUNTIME_DIR") or (login if os.access(login, os.W_OK) else None)
     return base / "gpusched" if base else sessionless_runtime_dir()
 

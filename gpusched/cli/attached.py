@@ -2,7 +2,7 @@
 
 The command runs in our process group (see the supervisor), so what a terminal sends reaches it by itself. What somebody
 sends to us alone, by kill(1), is passed on, and what somebody sends to the whole group is not: see GroupWitness. A
-signal's si_code tells them from the kernel's, of which it is above 0. Within another job, that one's supervisor signals
+signal's si_code is above 0 where the kernel sent it. Within another job, that one's supervisor signals
 its whole session, and so the command as well: that is not passed on.
 """
 
@@ -185,9 +185,9 @@ class Attached:
 
 
 def exit_code(job: JobStatus) -> int:
-    """Return what a shell would say of the command: its code, 128 + its signal, 126 or 127 if it could not be started.
+    """Return the code of a shell: the command's own, 128 + its signal, 126 or 127 if it could not be started.
 
-    A job that did not succeed is never 0, whatever its command said when it was stopped.
+    A job that did not succeed is never 0, whatever code its command ended with when it was stopped.
     """
     (command,) = job.replicas
     code = 0 if command.exit is None else _code(command.exit)

@@ -57,8 +57,8 @@ def _complete_engine(incomplete: str) -> list[str]:
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="What runs the processes: local (this host), slurm or ray. [default: what the workload or the "
-        "configuration says, else local]",
+        help="What runs the processes: local (this host), slurm or ray. [default: that of the workload or the "
+        "configuration, else local]",
         metavar="ENGINE",
         autocompletion=_complete_engine,
     ),
@@ -100,7 +100,7 @@ Address = Annotated[
 Patience = Annotated[
     str | None,
     typer.Option(
-        help="On a cluster: a node that hears nothing of the learner for so long ends its processes, which are "
+        help="On a cluster: a node that gets no message of the learner for this time ends its processes, which are "
         "started again, there or elsewhere. [default: 45s, or less, as Slurm has it]",
         metavar="SPAN",
     ),
@@ -129,7 +129,7 @@ class ClusterWish(NamedTuple):
 
 
 def engine_of(wish: ClusterWish, workload: Workload, settings: Settings) -> str:
-    """Return the engine: as typed, else as the workload's file says, else the configuration. Raises UsageError."""
+    """Return the engine: as typed, else that of the workload's file, else of the configuration. Raises UsageError."""
     name = wish.engine or workload.engine or settings.engine
     if name not in ENGINES:
         raise UsageError(f"--engine: there is no engine {name!r}", f"there is: {', '.join(ENGINES)}")
@@ -266,7 +266,7 @@ def _range_text(role: str, first: int, count: int) -> str:
 
 
 def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterWish) -> None:
-    """Raise UsageError for what no cluster, or this one, can do: told before anything is submitted."""
+    """Raise UsageError for what no cluster, or this one, can do, before anything is submitted."""
     for option, value in (("--machine", wish.machine), ("--gpus", wish.gpus), ("--exclude-gpus", wish.exclude_gpus)):
         if value is not None:
             raise UsageError(f"{option} chooses devices of this host, and {engine} its own", f"leave {option} out")
@@ -279,7 +279,7 @@ def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterWish) -> N
             raise UsageError(f"--site={word}: is no option of sbatch", "write it as one word: --site=--partition=gpu")
     ours = [word for word in cluster.site if word.startswith(_OURS)]
     if ours:
-        raise UsageError(f"--site={ours[0]}: gpusched says that itself", "leave it out, or give launch's own option")
+        raise UsageError(f"--site={ours[0]}: gpusched sets that itself", "leave it out, or give launch's own option")
     if engine != "ray" and cluster.address:
         raise UsageError(f"--address is where Ray is, and {engine} finds itself", "leave it out")
 
@@ -304,7 +304,7 @@ def _gpus(engine: str, cluster: ClusterWish) -> int:
 
 
 def _warn_of_a_build_for_cpus() -> None:
-    """Say so where GPUs would be taken for nothing: a login node has no driver, by which `make setup` chooses."""
+    """Warn where GPUs would be taken for nothing: a login node has no driver, by which `make setup` chooses."""
     from importlib.metadata import PackageNotFoundError, version
 
     with suppress(PackageNotFoundError):
@@ -322,7 +322,7 @@ def _address_of_ray(cluster: ClusterWish) -> str:
     known = address == "auto" or (address and "://" not in address and address.rpartition(":")[2].isdecimal())
     if not address or not known:
         message = "which cluster of Ray?" if not address else f"{address} is no address of a cluster's head"
-        raise UsageError(message, "give --address HOST:PORT, as `ray start` told it, or auto on a node of the cluster")
+        raise UsageError(message, "give --address HOST:PORT, as `ray start` has it, or auto on a node of the cluster")
     if find_spec("ray") is None:
         raise HostFault("Ray is not installed here", "pip install 'ray>=2.52', in the version of the cluster")
     return address

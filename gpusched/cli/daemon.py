@@ -1,4 +1,4 @@
-"""`gpusched daemon`: run, start, stop and look at the process that holds the queue; drain a device."""
+"""`gpusched daemon`: run, start, stop and check the process that holds the queue; drain a device."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def daemon(
         Action,
         typer.Argument(
             help="run: be the daemon, in the foreground. start: start it in the background. stop: end it; jobs go on. "
-            "status: say how it is. drain, undrain: place nothing new on a device, or use it again."
+            "status: show how it is. drain, undrain: place nothing new on a device, or use it again."
         ),
     ],
     device: Annotated[
@@ -37,7 +37,7 @@ def daemon(
     kill: Annotated[bool, typer.Option("--kill", help="Of stop: kill a daemon that does not answer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run, start, stop or look at the daemon, which holds the queue. Jobs go on without it.
+    """Run, start, stop or check the daemon, which holds the queue. Jobs go on without it.
 
     Example: gpusched daemon drain 2 --reason "its fan is broken"
     """
@@ -78,7 +78,7 @@ def _run(settings: Settings) -> None:
 
 
 def _start(settings: Settings) -> bool:
-    """Return whether a daemon had to be started. One that hangs is told as NoDaemon."""
+    """Return whether a daemon had to be started. Raises NoDaemon for one that hangs."""
     from gpusched.control.client import Client, control_socket, listener, spawn_daemon
     from gpusched.control.messages import Ping
 
@@ -122,7 +122,7 @@ def _status(settings: Settings, *, as_json: bool) -> None:
     with Client(settings) as client:
         pong = client.ask(Ping())
     if not isinstance(pong, Pong):
-        raise ProtocolError("the daemon does not say who it is", "restart it: gpusched daemon stop")
+        raise ProtocolError("the daemon does not identify itself", "restart it: gpusched daemon stop")
     problems = list(pong.problems)
     if pong.version != gpusched.__version__:
         problems.append(f"it is of version {pong.version}, and this command of {gpusched.__version__}")

@@ -18,7 +18,7 @@ __all__ = ["doctor"]
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Look at driver, devices, limits, directories, daemon and versions; say what is wrong and what to type.
+    """Check driver, devices, limits, directories, daemon and versions; print what is wrong and what to type.
 
     Exit code 5 if there is an error; warnings are for reading.
 

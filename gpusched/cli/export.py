@@ -134,7 +134,7 @@ def _manifests(kind: Kind, what: "Exported", share: "ShareResource", keys: str |
 
 
 def _print_notes(notes: Sequence[str]) -> None:
-    """Say on stderr what comments in the manifests cannot say, or what must not be missed."""
+    """Print on stderr what no comment in the manifests can hold, or what must not be missed."""
     for note in notes:
         print(f"gpusched: {note}", file=sys.stderr)
 

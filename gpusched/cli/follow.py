@@ -20,7 +20,7 @@ __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
 _COUNT_EVERY_S: Final = 1.0
-_MOST_REPORTED: Final = 1 << 22  # bytes of reports between two looks
+_MOST_REPORTED: Final = 1 << 22  # bytes of reports between two reads
 _MOST_FRAME: Final = 1 << 16
 
 

@@ -33,7 +33,7 @@ _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
 
 
 JobLines = Callable[[JobDirectory, Plan], Sequence[str]]
-"""What is to be told of a job when it has started, beside its first line."""
+"""The lines to print when a job has started, after its first one."""
 
 
 def run_here(
@@ -47,7 +47,7 @@ def run_here(
 ) -> None:
     """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed.
 
-    `first_line`: what is started, where the plan for this host does not tell.
+    `first_line`: what is started, where the plan for this host does not have it.
     """
     from gpusched.execution.expand import job_socket
     from gpusched.execution.learner_socket import remove_socket
@@ -57,7 +57,7 @@ def run_here(
         directory = job.directory
         requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
         if watch:
-            with suppress(OSError):  # then no game is drawn; what else fails in this directory, the start tells
+            with suppress(OSError):  # then no game is drawn; the start reports what else fails in this directory
                 (directory.path / "watched").touch()
         start_reserved(job, asked, settings)
         if not as_json:

@@ -16,7 +16,7 @@ from gpusched.linux.processes import die_with
 
 __all__ = ["GroupWitness"]
 
-_PATIENCE_S: Final = 1.0  # it is halted with the whole group, or by whoever halts processes
+_PATIENCE_S: Final = 1.0  # it is halted with the whole group, or by what halts processes
 
 
 class GroupWitness:

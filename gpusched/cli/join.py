@@ -65,7 +65,7 @@ def join(
         bool, typer.Option("--different", help="Go on though code or versions are not the learner's.")
     ] = False,
     patience: Annotated[
-        str, typer.Option(help="End when nothing is heard of a learner for so long: 90s, 15m, 2h.", metavar="SPAN")
+        str, typer.Option(help="End when the learner sends nothing for this time: 90s, 15m, 2h.", metavar="SPAN")
     ] = "15m",
     insecure: Annotated[bool, typer.Option("--insecure", help="Of a learner without keys, on loopback only.")] = False,
     detach: Detach = False,

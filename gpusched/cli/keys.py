@@ -40,7 +40,7 @@ def keys(
     action: Annotated[
         Action,
         typer.Argument(
-            help="new: make one more key. list: show those that were made. revoke: let nobody in with it any more."
+            help="new: make one more key. list: show those that were made. revoke: no host gets in with it any more."
         ),
     ],
     job: Annotated[
@@ -94,7 +94,7 @@ def _revoke(settings: Settings, job: str, name: str, *, as_json: bool) -> None:
     if as_json:
         _print([row for row in _rows(directory) if row.name == name])
     else:
-        print(f"{job} lets nobody in with the key {name} any more; who is in with it is cut off within seconds")
+        print(f"{job} lets no host in with the key {name} any more; one that is in with it is cut off within seconds")
 
 
 def _list(settings: Settings, job: str | None, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`launch --listen`: what is looked at before anything starts, and the line that lets another host join."""
+"""`launch --listen`: the checks before anything starts, and the line that lets another host join."""
 
 import errno
 import shlex
@@ -68,7 +68,7 @@ def how_to_join(network: Listening, job: Path, procs: str) -> list[str]:
 
 
 def print_how_to_join(network: Listening, workload: Workload, job: Path, procs: str | None) -> None:
-    """Say on stderr how others will join a job that waits in the queue, in the directory `job`."""
+    """Print on stderr how others will join a job that waits in the queue, in the directory `job`."""
     lines = how_to_join(network, job, procs or str(workload.role(counted_role(workload)).count))
     print("  once it runs, others join it:", *lines, sep="\n  ", file=sys.stderr)
 

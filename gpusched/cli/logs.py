@@ -59,7 +59,7 @@ def logs(
 
 
 def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
-    """Return the job when it no longer waits; tell on stderr what it waits for, each time that changes."""
+    """Return the job when it no longer waits; print on stderr what it waits for, each time that changes."""
     from gpusched.model.status import JOB_TERMINAL, JobState
     from gpusched.render.text import printable
 
@@ -75,7 +75,7 @@ def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
 
 
 def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) -> "JobStatus":
-    """Show what is written until the job has ended, as its own directory tells; the daemon may come and go."""
+    """Show what is written until the job has ended, by the status in its directory; the daemon may come and go."""
     from gpusched.execution.directory import read_job
     from gpusched.model.status import JOB_TERMINAL
 

@@ -22,7 +22,7 @@ from gpusched.linux.interrupt import keep_interrupts
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final = {
-    "plan": "Say which process would go on which GPU, and why.",
+    "plan": "Show which process would go on which GPU, and why.",
     "launch": "Start a workload and follow it to its end.",
     "new": "Write a workload of your own, to begin with.",
     "export": "Write a plan as manifests for Kubernetes or Compose, or as a batch script for Slurm.",
@@ -36,8 +36,8 @@ COMMANDS: Final = {
     "hold": "Keep queued jobs from starting.",
     "release": "Let held jobs start.",
     "keys": "Make, list and revoke the keys by which other hosts join a job.",
-    "daemon": "Run, start, stop and look at the process that holds the queue.",
-    "doctor": "Say what is wrong with this host, and what to type.",
+    "daemon": "Run, start, stop and check the process that holds the queue.",
+    "doctor": "Find what is wrong with this host, and what to type.",
 }
 _MEANT: Final = {
     "help": "gpusched COMMAND --help describes one command",
@@ -56,7 +56,7 @@ _COMPLETES: Final = "_GPUSCHED_COMPLETE"
 """Where a shell asks for completion: as typer calls it."""
 
 _COLLECTED_AFTER: Final = 50_000
-"""Objects. Most commands end before there are so many: imports alone would have them looked through 60 times."""
+"""Objects. Most commands end with fewer: imports alone would cause 60 collections."""
 
 _INTERRUPTED: Final = 130
 _MORE_FILES: Final = "this shell lets a process open too few files: ulimit -n 1024"
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (docs/reference.md); no traceback reaches the person."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     gc.set_threshold(_COLLECTED_AFTER)
-    atexit.register(gc.freeze)  # else the interpreter looks through all that was imported once more before it ends
+    atexit.register(gc.freeze)  # else the interpreter scans all that was imported once more before it ends
     _have_streams()
     keep_interrupts()
     outcome = _outcome(arguments)
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(outcome, GpuschedError):
             _report(outcome, as_json=_wants_json(arguments))
         sys.stdout.flush()
-    except OSError:  # nobody is there to be told, and the code stands
+    except OSError:  # the reader has gone, and the code stands
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
     return outcome.exit_code if isinstance(outcome, GpuschedError) else outcome
 
@@ -102,7 +102,7 @@ def _outcome(arguments: Sequence[str]) -> int | GpuschedError:
         return 0
     except SystemExit as end:  # argparse ends so after a help; rich and typer end so, with 1, after a BrokenPipeError
         code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code
-    except Exception as error:  # noqa: BLE001 (the last line of defence: told in one line, kept in a file)
+    except Exception as error:  # noqa: BLE001 (the last line of defence: printed as one line, kept in a file)
         return _INTERRUPTED if _is_of_typer(error, "Abort") else _understood(error, arguments)
     return code if isinstance(code, int) else 0
 
@@ -178,7 +178,7 @@ def _is_of_typer(error: Exception, kind: str) -> bool:
 
 
 def _message(error: Exception) -> str:
-    """Return what a wrong command line is told, in one line, whichever way this version of typer words it."""
+    """Return the message for a wrong command line, in one line, for every version of typer."""
     worded = getattr(error, "format_message", None)
     text = " ".join(str(worded() if worded else error).split())
     return text.replace("a valid int range", "a whole number")

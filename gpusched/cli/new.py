@@ -26,7 +26,7 @@ _WHAT_IS_IN: Final = {
     "actor.py": "the environment, in which actors play",
     "settings.py": "its options",
     "workload.toml": "which programs, how many, and what each needs",
-    "test_launch.py": "launches it, and looks at what it has learnt",
+    "test_launch.py": "launches it, and checks what it has learnt",
     "__init__.py": "makes the folder a package",
 }
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -40,7 +40,7 @@ def new(
 ) -> None:
     """Write a workload of your own into ./workloads/NAME, as an example that runs at once and needs NumPy only.
 
-    A learner and two actors find out which arm of a bandit pays most, within seconds. Comments say where your own model
+    A learner and two actors find out which arm of a bandit pays most, within seconds. Comments show where your model
     and environment go. Nothing that is there is overwritten.
 
     Example: gpusched new mine

@@ -11,7 +11,7 @@ __all__ = ["Context", "Option", "read_plainly", "typed"]
 
 
 _LONGEST_NUMBER: Final = 100
-"""Characters. int() refuses more than 4,300, and typer says so."""
+"""Characters. int() refuses more than 4,300, and typer reports that."""
 
 
 class Option(NamedTuple):
@@ -44,7 +44,7 @@ class _NothingLeft:
 
 
 def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> dict[str, Any] | None:
-    """Return the values that `words` give to parameters of `command`; None if they are not plain.
+    """Return the values that `arguments` give to parameters of `command`; None if they are not plain.
 
     Plain are whole names of options, each with a value that does not begin with a dash and is in bounds, and arguments.
     """

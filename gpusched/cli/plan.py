@@ -1,4 +1,4 @@
-"""`gpusched plan`: say what would go where, and why, without starting anything."""
+"""`gpusched plan`: show what would go where, and why, without starting anything."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ def plan(
     policy: Policy = "balanced",
     as_json: Annotated[bool, Option("Print the plan as JSON.", ("--json",))] = False,
 ) -> None:
-    """Say which process would go on which GPU with how much memory, and why. Nothing is started.
+    """Show which process would go on which GPU with how much memory, and why. Nothing is started.
 
     Options that plan does not know are the workload's own: gpusched plan -- --help
 

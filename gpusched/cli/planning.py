@@ -47,7 +47,7 @@ LearnerMemory = Annotated[
     ),
 ]
 ActorMemory = Annotated[
-    str | None, Option("The least memory of an actor, instead of what the workload says.", metavar="AMOUNT")
+    str | None, Option("The least memory of an actor, instead of the workload's.", metavar="AMOUNT")
 ]
 Policy = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""What `hold` and `release` share: ask the daemon for a change of queued jobs, and tell what has become of them."""
+"""What `hold` and `release` share: ask the daemon for a change of queued jobs, and print what has become of them."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ __all__ = ["change", "print_jobs"]
 
 
 def change(request: "Request", jobs: Sequence[str], *, as_json: bool) -> None:
-    """Have `request` done, and print what the daemon says, or the jobs as they are then."""
+    """Have `request` done, and print the daemon's answer, or the jobs as they are then."""
     with link_to_change(load_settings(os.environ), jobs) as link:
         answer = link.done(request)
         if as_json:

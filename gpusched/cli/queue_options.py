@@ -1,4 +1,4 @@
-"""What `launch -d` and `run` share: the options that say when a job may start, and for how long it may run."""
+"""What `launch -d` and `run` share: the options for when a job may start, and for how long it may run."""
 
 from typing import Annotated
 

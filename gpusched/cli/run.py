@@ -61,7 +61,7 @@ def run(
     detach: Detach = False,
     as_json: Annotated[bool, typer.Option("--json", help="With -d: print the queued job as JSON.")] = False,
 ) -> None:
-    """Run a command on GPUs that nobody else gets meanwhile; wait in the queue until they are free.
+    """Run a command on GPUs that no other job gets meanwhile; wait in the queue until they are free.
 
     Its input, output, signals and exit code are those of the command. Ctrl-C while it waits takes it out of the queue.
 
@@ -111,7 +111,7 @@ def _in_the_foreground(link: Link, submission: "Submission") -> int:
 
 
 def _await_turn(link: Link, job: str) -> "TurnIs":
-    """Return when the turn of the job has come, or the job is over; until then tell on stderr why it waits."""
+    """Return when the turn of the job has come, or the job is over; until then print on stderr why it waits."""
     from gpusched.model.status import JOB_TERMINAL
 
     notice, wait_s = _Notice(), _FIRST_WAIT_S
@@ -157,7 +157,7 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
         _take_back(link, job.id)
         if asked:
             return _BY_SIGNAL + asked[0]
-        lines = last_lines(directory.supervisor_log, 1) or ["it ended without a word"]
+        lines = last_lines(directory.supervisor_log, 1) or ["it ended and wrote nothing"]
         raise HostFault(f"{job.id} did not start: {lines[0]}", f"see {directory.supervisor_log}")
     if not ended.replicas:  # it was stopped after its turn had come
         raise _ended_before_start(ended)
@@ -203,7 +203,7 @@ def _waiting(job: "JobStatus") -> str:
 
 
 def _report_end(job: "JobStatus") -> None:
-    """Say on stderr what the exit code does not: who ended the command, or why it did not start."""
+    """Print on stderr what the exit code does not show: who ended the command, or why it did not start."""
     end = job.replicas[0].exit
     if end is not None and end.kind == "spawn-failed":
         print(f"gpusched: {printable(end.message or '')}", file=sys.stderr)

@@ -25,7 +25,7 @@ def status(
         str | None,
         Option("Another machine than this host, or a saved status.", metavar="NAME|4x16GiB|FILE"),
     ] = None,
-    interval: Annotated[float | None, Option("How often --watch looks again [default: 1].", metavar="SECONDS")] = None,
+    interval: Annotated[float | None, Option("How often --watch reads again [default: 1].", metavar="SECONDS")] = None,
 ) -> None:
     """Show the devices, the memory that each job and each process uses of them, and the jobs.
 

@@ -54,7 +54,7 @@ def stop(
 
 
 def _wait(link: Link, ids: Sequence[str], over: Collection[str], *, as_json: bool) -> None:
-    """Wait until the jobs have ended, and tell each; `over` had ended before. Ctrl-C is KeyboardInterrupt."""
+    """Wait until the jobs have ended, and print each; `over` had ended before. Ctrl-C is KeyboardInterrupt."""
     from gpusched.render.job_format import end_line
 
     left = set(ids)

@@ -35,7 +35,7 @@ def submit_detached(submission: Submission, settings: Settings, *, as_json: bool
 
 
 def _print_taken(text: str, name: str) -> None:
-    """Print what tells of a job that is in the queue. Raises HostFault, with its id, where that cannot be written."""
+    """Print the line, or JSON, for a job that is in the queue. Raises HostFault, with its id, if it cannot."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

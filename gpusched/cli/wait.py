@@ -1,4 +1,4 @@
-"""`gpusched wait`: return when jobs have ended, and say by the exit code how."""
+"""`gpusched wait`: return when jobs have ended, with an exit code for how they ended."""
 
 import os
 import re

@@ -152,7 +152,7 @@ def cancel(parts: DaemonState, job: Job, message: str) -> None:
 
 
 def order_stop(parts: DaemonState, job: Job, message: str, *, kill: bool) -> str:
-    """Tell the supervisor of a job to stop it, and return what to tell; its state must be on disk as asked to stop."""
+    """Ask the supervisor of a job to stop it, and return what to report; its state must be on disk as asked to stop."""
     status = known_status(parts, job)
     if status is None:
         return f"{job.id} stops as soon as it has started"
@@ -162,7 +162,7 @@ def order_stop(parts: DaemonState, job: Job, message: str, *, kill: bool) -> str
         give(status, StopOrder(message=message, kill=kill))
     except NotFound:
         return f"{job.id} has just ended"
-    except HostFault:  # such as a full disk: a signal says the same, but for who sends it
+    except HostFault:  # such as a full disk: a signal orders the same, but does not name its sender
         with suppress(NotFound, HostFault):
             stop(status, kill=kill)
     return f"{job.id} is stopping"
@@ -309,7 +309,7 @@ def _again(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     ran_s = time.time() - (job.started or 0.0)
     row = parts.losses[job.id] = 0 if ran_s > _STABLE_S else parts.losses.get(job.id, 0) + 1
     parts.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)
-    message = f"attempt {job.attempt} ended {status.state}: {status.message or 'nobody knows why'}"
+    message = f"attempt {job.attempt} ended {status.state}: {status.message or 'for an unknown reason'}"
     waits = msgspec.structs.replace(
         job, state=JobState.QUEUED, attempt=job.attempt + 1, started=None, message=message, leases=(), last=None
     )
@@ -325,5 +325,5 @@ def _not_started(job: Job) -> str:
     lines = last_lines(JobDirectory(Path(job.run_dir)).supervisor_log, 1)
     if not lines and job.submission is not None and job.submission.launcher is not None:
         return "its turn came, and the command that asked for it did not take it"
-    lines = lines or ["it ended without a word"]
+    lines = lines or ["it ended and wrote nothing"]
     return f"the supervisor did not start: {lines[0]}"

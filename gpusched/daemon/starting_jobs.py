@@ -39,7 +39,7 @@ class _Start(msgspec.Struct, kw_only=True):
 
 
 class StartingJobs:
-    """The jobs on their way, by id; times are monotonic seconds. `spawn` starts a guard and tells its pid, if known."""
+    """The jobs on their way, by id; times: monotonic seconds. `spawn` starts a guard, and returns its pid if known."""
 
     def __init__(self, settings: Settings, spawn: Spawn) -> None:
         self._settings, self._spawn = settings, spawn
@@ -124,12 +124,12 @@ class StartingJobs:
         self._starts[job_id].guard_ended = False
 
     def due_checks(self, now: float) -> list[str]:
-        """Return the jobs whose supervisor may have shown itself; it costs a look at a file for each."""
+        """Return the jobs whose supervisor may have shown itself; it costs a read of a file for each."""
         if now < self._next:
             return []
         self._next = now + _POLL_S
         return [job_id for job_id, start in self._starts.items() if start.spawned]
 
     def due(self) -> float | None:
-        """Return when to look again, None if nothing is on its way."""
+        """Return when to check again, None if nothing is on its way."""
         return self._next if self._starts else None

@@ -22,7 +22,7 @@ MOST_FAULTS_LOGGED: Final = 5
 """Most internal errors in one step of one job that are logged, each with its traceback."""
 
 A_FLOOD: Final = 4
-"""Of so many submissions the times are kept, to tell a flood of them."""
+"""Number of latest submissions whose times are kept, to detect a flood of them."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class DaemonState:
 
     `leases` returns the lease directory of this host, or with True that of described machines. `prepared`: jobs to be
     spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
-    the same for jobs that have not shown themselves. `why` tells of queued jobs why they wait, `hindrances` what kept
+    the same for jobs that have not shown themselves. `why` has why each queued job waits, `hindrances` what kept
     them from it when their turn had come. `arrivals` are the times of the latest submissions. `faults`:
     internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a supervisor may
     take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the guard.
@@ -63,7 +63,7 @@ class DaemonState:
     queue_changed: bool = True
 
     def changed(self) -> None:
-        """Note that the queue is to be looked at again: something came, went, or gave its place free."""
+        """Note that the queue needs another pass: something came, went, or gave its place free."""
         self.queue_changed = True
 
     def contain(self, job_id: str, step: str, act: Callable[[], object]) -> bool:

@@ -63,7 +63,7 @@ class Link:
         """Put a job into the queue and return it as it is then.
 
         A daemon that ends before it answers may have the job on disk. So the next one is asked for the same, and by the
-        token it sees that it is the same. Where there is no next one within 5 s, the error says that it is not known.
+        token it sees that it is the same. Where there is no next one within 5 s, the error states that it is not known.
         """
         from msgspec.structs import replace
 
@@ -103,7 +103,7 @@ class Link:
         by_id, skip = {job.id: job for job in found}, MOST_ENDED
         while found and skip < ended and not ids:
             found = self._ask(ListJobs(ended=min(ended - skip, MOST_ENDED), skip=skip), Jobs).jobs
-            for job in found:  # what ends meanwhile moves the others on: they are told of again, and none is left out
+            for job in found:  # what ends meanwhile moves the others on: some come twice, and none is left out
                 by_id.setdefault(job.id, job)
             skip += MOST_ENDED
         return tuple(by_id.values())
@@ -125,7 +125,7 @@ class Link:
         return self._ask(Await(ids=tuple(ids), wait_s=wait_s), Jobs).jobs
 
     def done(self, request: "Request") -> tuple[str, ...]:
-        """Have something done, and return what is to be told of it."""
+        """Have something done, and return the lines to print about it."""
         from gpusched.control.messages import Done
 
         return self._ask(request, Done).report
@@ -211,7 +211,7 @@ def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Itera
         if rest <= 0:
             goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
             raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
-        found = link.ended(left[:1], rest)  # one by one, so that each end is told when it comes
+        found = link.ended(left[:1], rest)  # one by one, so that each end is printed when it comes
         if len(left) > 1:
             found = link.jobs(left)
 

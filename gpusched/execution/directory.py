@@ -10,8 +10,8 @@
         environ                      what a guard takes as its environment, for the moment that it needs for it
         orders.jsonl                 what the supervisor is asked to do while it runs (orders.py)
         logs/actor.3.log             stdout and stderr of a replica, all attempts
-        logs/supervisor.log          what guard and supervisor have to say
-        ready/actor.3.0              empty: the replica said in that attempt that it has begun its work
+        logs/supervisor.log          what guard and supervisor log
+        ready/actor.3.0              empty: the replica reported in that attempt that it has begun its work
         tmp/                         TMPDIR of the replicas, cleared at the end
         keys/                        of a job that listens or joined one: who may reach whom (network.py)
         keys.2/                      the same of one start of a learner on a cluster
@@ -109,9 +109,9 @@ class JobDirectory:
         try:
             return msgspec.json.decode(read_regular(self.spec, _MOST_SPEC), type=JobSpec)
         except OSError as error:
-            raise HostFault(f"{self.spec}: {error.strerror}", "launch the job anew") from None
+            raise HostFault(f"{self.spec}: {error.strerror}", "launch the job again") from None
         except _NOT_UNDERSTOOD as error:
-            raise HostFault(f"{self.spec}: {error}", "launch the job anew") from None
+            raise HostFault(f"{self.spec}: {error}", "launch the job again") from None
 
     def write_status(self, status: JobStatus) -> None:
         """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError."""
@@ -145,7 +145,7 @@ class JobDirectory:
         remove_tree(self.tmp)
 
     def is_guarded(self) -> bool:
-        """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs nobody.
+        """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs no process.
 
         It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
         """
@@ -166,7 +166,7 @@ def create(state_dir: Path, workload: str) -> JobDirectory:
 def reserve(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
     """Make the directory of a new job, `WORKLOAD-N` with the lowest N above all that exist; its name is the job's id.
 
-    With `after` N is the lowest above that for which there is none; this looks at no other directory. mkdir decides
+    With `after` N is the lowest above that for which there is none; this reads no other directory. mkdir decides
     between two that try at the same time. What it needs to start is made by `complete`: on a disk, a directory takes
     its time. Raises HostFault where it cannot be made.
     """
@@ -227,7 +227,7 @@ def initial_status(directory: JobDirectory, spec: JobSpec) -> JobStatus:
 def as_lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
     """Return `status` as that of a job whose supervisor is gone; a status that is terminal stays as it is.
 
-    `ended` is in Unix seconds, or None where nobody saw the end.
+    `ended` is in Unix seconds, or None where no process saw the end.
     """
     if status.state in JOB_TERMINAL:
         return status
@@ -318,12 +318,12 @@ def read_job(path: Path) -> JobStatus:
 
 
 def seen_whole(status: JobStatus) -> JobStatus:
-    """Return what a supervisor wrote with all that others have told of its job: replicas, hosts that joined, nodes."""
+    """Return a supervisor's status with what others have written of its job: replicas, hosts that joined, nodes."""
     return merge_node_status(with_joined(with_ready(status)))
 
 
 def with_ready(status: JobStatus) -> JobStatus:
-    """Return `status` with the time at which each replica's present process, if it has one, said that it was ready."""
+    """Return `status` with the time at which each replica's present process, if any, reported that it was ready."""
     if all(one.started is None for one in status.replicas):
         return status
     since = status.started or 0.0  # an earlier attempt of the whole job may have left a file of the same name
@@ -350,7 +350,7 @@ def _checked(directory: JobDirectory) -> JobStatus:
         return as_lost(status, "it was never started") if late else status
     if is_alive(status):
         return status
-    status = directory.read_status() or status  # its last word may have come between the two looks
+    status = directory.read_status() or status  # its last status may have come between the two reads
     return as_lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
 
 
@@ -373,7 +373,7 @@ def _is_listed(path: str, ended_since: float) -> bool:
         os.stat(f"{path}/spec.json")  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # it may not be looked into: read_job will say so
+    except OSError:  # it may not be read: read_job will report that
         return True
     return True
 

@@ -86,7 +86,7 @@ def job_socket(settings: Settings, directory: Path) -> Path:
 
 
 def require_short_socket(workload: Workload, settings: Settings) -> None:
-    """Say that the channel's socket cannot be made before 33 processes say it in their logs. Raises UsageError."""
+    """Raise UsageError if the channel's socket cannot be made, before 33 processes log it."""
     longest = LONGEST_SOCKET_PATH
     if len(os.fsencode(job_socket(settings, settings.state_dir / f"{workload.name}-99999"))) > longest:
         raise UsageError(

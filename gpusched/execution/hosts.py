@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FIRST_KEY: Final = "join"
-"""The name of the key that a launch makes for whoever joins first; more are made by hand."""
+"""The name of the key that a launch makes for the first host to join; more are made by hand."""
 
 KEYS: Final = "keys"
 """The directory of keys, in that of a job."""
@@ -132,7 +132,7 @@ def with_network(status: JobStatus, network: Network | None) -> JobStatus:
 
 
 def with_joined(status: JobStatus) -> JobStatus:
-    """Return `status` with the hosts that have joined, as the job's learner told last; none where it told nothing."""
+    """Return `status` with the hosts that have joined, as the job's learner wrote last; none where it wrote nothing."""
     if status.listen is None:
         return status
     try:

@@ -34,7 +34,7 @@ def of_job(leases: Iterable[Lease], run_dir: Path, since: float) -> tuple[Lease,
 
 
 def with_known(leases: Sequence[Lease], known: Iterable[Lease], inventory: Inventory) -> tuple[Lease, ...]:
-    """Return `leases` as the files tell, and of those `known` the ones on devices of `inventory` that no file has.
+    """Return `leases` as the files have them, and of those `known` the ones on devices of `inventory` that no file has.
 
     `known` is what live jobs took when they started; what a replica held that has ended for good was given back. A
     saved status has the devices of the host that was saved: what is held there is not held here, nor the reverse.
@@ -53,7 +53,7 @@ def with_known(leases: Sequence[Lease], known: Iterable[Lease], inventory: Inven
 def running_leases(state_dir: Path, leases: Sequence[Lease]) -> tuple[Lease, ...]:
     """Return what the jobs in a state directory took that run and of which `leases` lack something. Raises HostFault.
 
-    Who asks the daemon instead need not look at all directories.
+    A caller that asks the daemon instead need not read all directories.
     """
     on_file = {(lease.run_dir, lease.replica, lease.device_uuid) for lease in leases if lease.user is None}
     found: list[Lease] = []

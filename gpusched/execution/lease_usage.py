@@ -28,7 +28,7 @@ def current_leases(
 ) -> tuple[Lease, ...]:
     """Return what to plan beside on `inventory`: the leases that are held now, with the processes that use them.
 
-    `known` gives, beside what the files tell, what our own running jobs took when they started (known_leases.py).
+    `known` gives, beside what the files hold, what our own running jobs took when they started (known_leases.py).
     Raises HostFault.
     """
     leases = directory.read()
@@ -44,8 +44,8 @@ def with_processes(leases: Sequence[Lease], inventory: Inventory, jobs: Iterable
     """Return `leases` with the pids of our own replicas, and one with a share of 0 for every other process of a job.
 
     `jobs` are ours, simulated ones left out. A process belongs to a replica that it descends from or shares the process
-    group with. Else only the job's guard tells whose it is: for another user's job, for a replica that is not in its
-    status yet, and for a process that got away from its replica. Below a guard, which replica it is can be told if
+    group with. Else only the job's guard shows whose it is: for another user's job, for a replica that is not in its
+    status yet, and for a process that got away from its replica. Below a guard, which replica it is can be known if
     there is only one on the device, and a process must be the same user's.
     """
     known = _with_pids(leases, jobs)

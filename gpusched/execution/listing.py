@@ -73,7 +73,7 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
 
 
 def _ends(jobs: Path, names: Sequence[str]) -> dict[str, float]:
-    """Return when the jobs ended whose status says that they have, in Unix seconds. The rest of it is not looked at."""
+    """Return when the jobs ended whose status is terminal, in Unix seconds. The rest of a status is not decoded."""
     import msgspec
 
     from gpusched.linux.regular_files import read_regular
@@ -94,7 +94,7 @@ def _ends(jobs: Path, names: Sequence[str]) -> dict[str, float]:
 
 
 def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:
-    """Return the jobs that wait in a queue of which no daemon tells: all that is known is their ids and their age."""
+    """Return the jobs that wait in a queue without a daemon: all that is known is their ids and their age."""
     from gpusched.model.status import JobState
 
     return tuple(job for job in _never_started(settings) if job.state is JobState.QUEUED)

@@ -1,4 +1,4 @@
-"""How a job reaches other hosts: the keys and the invitation in its directory, and what its replicas are told of them.
+"""How a job reaches other hosts: the keys and the invitation in its directory, and what its replicas get of them.
 
 STATE_DIR/jobs/snake-4/keys/     0700
     server.key, allowed.json     of a job that listens (joining/keys.py)
@@ -36,13 +36,13 @@ def check_network(workload: Workload, network: Network | None) -> None:
         case Joining(key=path):
             require_keys_or_loopback(Tcp.parse(network.endpoint, "the endpoint"), insecure=path is None)
             if not _HOST.fullmatch(network.host):
-                raise UsageError(f"{network.host!r} is no name for a host", "join anew")
+                raise UsageError(f"{network.host!r} is no name for a host", "join again")
         case NodeActors(key=path):
             require_keys_or_loopback(Tcp.parse(network.endpoint, "the endpoint"), insecure=path is None)
         case _:
             return
     if path is not None and ("\0" in path or not Path(path).is_absolute()):
-        raise UsageError(f"{workload.name}: {path!r} is no absolute path", "submit it anew")
+        raise UsageError(f"{workload.name}: {path!r} is no absolute path", "submit it again")
 
 
 def require_open(workload: Workload) -> None:
@@ -57,7 +57,9 @@ def require_open(workload: Workload) -> None:
 def require_keys_or_loopback(to: Tcp, *, insecure: bool) -> None:
     """Raise UsageError where anybody could listen, or send: without keys, beyond this host."""
     if insecure and not to.loopback:
-        message = f"{to.endpoint}: without keys, whoever can reach this port could feed the job and read its weights"
+        message = (
+            f"{to.endpoint}: without keys, any host that reaches this port could feed the job and read its weights"
+        )
         raise UsageError(message, "--insecure is for loopback only, tcp://127.0.0.1:PORT; leave it out to have keys")
 
 
@@ -74,7 +76,7 @@ def prepare_network(directory: JobDirectory, workload: str, options: bytes, netw
                 write_invitation,
             )
 
-            if not network.insecure and not are_of_this_start(network):  # those are told, and others know them, too
+            if not network.insecure and not are_of_this_start(network):  # those are given, and others know them, too
                 make_keys(directory.path / KEYS, directory.path.name)
             invited = invitation(
                 directory.path.name, workload, None if network.path is None else Path(network.path), options
@@ -100,7 +102,7 @@ def keep_key(state_dir: Path, key: JoinKey) -> Path:
 
 
 def make_keys(directory: Path, job: str) -> None:
-    """Make the key of a job's learner and the first one for whoever joins, if they are not there. Raises HostFault."""
+    """Make the key of a job's learner and the first one for joining hosts, if they are not there. Raises HostFault."""
     make_server_key(directory, job)
     if all(one.name != FIRST_KEY for one in listed(directory)):
         new_key(directory, FIRST_KEY)

@@ -1,7 +1,7 @@
 """A job on a cluster as people see it: the records of its nodes (engines/cluster/node_recorder.py) as one status.
 
-Beside that, in the job's directory: engine.txt, what the cluster says of the job; end.txt, why it is over; beat, which
-whatever writes down what the nodes tell touches each second, where it is on a node; silent, there if it does not.
+Beside that, in the job's directory: engine.txt, what the cluster reports of the job; end.txt, why it is over; beat,
+which the process that records the nodes touches each second, where it is on a node; silent, there if it does not.
 """
 
 import os
@@ -41,17 +41,17 @@ _MOST_TEXT: Final = 1 << 16
 
 
 def node_file(job: Path, number: int) -> Path:
-    """Return the file of what node `number` of the job in the directory `job` has told last."""
+    """Return the file with the last report of node `number` of the job in the directory `job`."""
     return job / _NODES / f"{number}.json"
 
 
 def read_node(job: Path, number: int) -> NodeStatus:
-    """Return what node `number` of the job has told last. Raises OSError, msgspec.MsgspecError."""
+    """Return the last report of node `number` of the job. Raises OSError, msgspec.MsgspecError."""
     return _decoded(read_regular(node_file(job, number), _MOST_STATUS))
 
 
 def read_nodes(job: Path, nodes: int) -> Iterator[NodeStatus]:
-    """Yield what each of so many nodes of the job has told last. Raises OSError, msgspec.MsgspecError.
+    """Yield the last report of each of the first `nodes` nodes of the job. Raises OSError, msgspec.MsgspecError.
 
     Of all files together it reads 32 MiB, and raises NotRegularError at the next.
     """
@@ -63,12 +63,12 @@ def read_nodes(job: Path, nodes: int) -> Iterator[NodeStatus]:
 
 
 def beat_file(job: Path) -> Path:
-    """Return the file that whoever writes down what the nodes tell touches every second, where that is on a node."""
+    """Return the file that the process that records the nodes touches every second, where it is on a node."""
     return job / _BEAT
 
 
 def call_silent(job: Path, *, silent: bool) -> None:
-    """Leave, for with_nodes, that nothing is heard of the nodes, or that something is again. Raises OSError."""
+    """Leave, for merge_node_status, that the nodes are silent, or that they are not any more. Raises OSError."""
     if silent:
         (job / _SILENT).touch(mode=0o600)
     else:
@@ -81,7 +81,7 @@ def learner_directory(job: Path) -> Path:
 
 
 def write_engine_note(job: Path, text: str, *, last: bool = False) -> None:
-    """Leave, for with_nodes, what the cluster says of the job, or why it is over: its `last` words. Raises OSError."""
+    """Leave, for merge_node_status, the cluster's report of the job, or with `last` why it is over. Raises OSError."""
     from gpusched.linux.files import replace_file
 
     replace_file(job / (_END if last else _NOTE), text.encode())
@@ -96,7 +96,7 @@ def forget_end(job: Path) -> None:
 def merge_node_status(status: JobStatus) -> JobStatus:
     """Return `status` with the replicas of all nodes, for a job on a cluster; any other as it is.
 
-    Until a node has begun, the job is one that starts, and `note` says what its cluster says of it. Processes of the
+    Until a node has begun, the job is one that starts, and `note` has what its cluster reports of it. Processes of the
     engine itself are shown only where they failed by themselves, or the job is over and never had others.
     """
     if status.engine is None:
@@ -108,7 +108,7 @@ def merge_node_status(status: JobStatus) -> JobStatus:
     if over or silent:
         from gpusched.execution.directory import as_lost  # it imports this module
 
-        parts = [as_lost(one, "the job is over" if over else "nothing is heard of it") for one in parts]
+        parts = [as_lost(one, "the job is over" if over else "it is silent") for one in parts]
     own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
     replicas = own + tuple(replica for one in parts for replica in one.replicas)
     if over and not any(one.replicas for one in parts):
@@ -129,7 +129,7 @@ def _while_it_goes_on(job: JobStatus, parts: Sequence[JobStatus], trouble: str |
 
 
 def role_that_failed(parts: Sequence[JobStatus]) -> str | None:
-    """Return a role of which nobody is left on any node: all its replicas have used up their restarts."""
+    """Return a role without a live replica on any node: all its replicas have used up their restarts."""
     states: dict[str, set[ReplicaState]] = {}
     for one in parts:
         for replica in one.replicas:
@@ -138,7 +138,7 @@ def role_that_failed(parts: Sequence[JobStatus]) -> str | None:
 
 
 def _at_fault(parts: Sequence[JobStatus]) -> JobStatus | None:
-    """Return the part whose failure is the job's: the learner's, or the last with a role of which nobody is left."""
+    """Return the part whose failure is the job's: the learner's, or the last with a role that has no replica left."""
     failed = [one for one in parts if one.state is JobState.FAILED]
     if not failed or failed[0] is parts[0]:
         return failed[0] if failed else None
@@ -147,7 +147,7 @@ def _at_fault(parts: Sequence[JobStatus]) -> JobStatus | None:
 
 
 def _readable(job: Path) -> list[JobStatus]:
-    """Return what the nodes have told, first to last, as far as it can be read, and up to 32 MiB in all."""
+    """Return the status of each node, first to last, as far as it can be read, and up to 32 MiB in all."""
     found, left = [], _MOST_STATUS
     for path in _files(job):
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):

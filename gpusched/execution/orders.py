@@ -1,4 +1,4 @@
-"""Orders to a supervisor that runs: lines of JSON in its job's orders.jsonl, and a SIGHUP so that it looks at once.
+"""Orders to a supervisor that runs: lines of JSON in its job's orders.jsonl, and a SIGHUP to have them read at once.
 
     {"order":"stop","message":"stopped by anna","kill":false}
     {"order":"overrun","replica":"actor.3","pid":123,"message":"uses 2100 of its 1500 MiB","restart":true}
@@ -32,14 +32,14 @@ Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class StopOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="stop"):
-    """Stop the job within its grace, or at once if `kill`. `message` says who wants it."""
+    """Stop the job within its grace, or at once if `kill`. `message` names who wants it."""
 
     message: Text = "stopped on request"
     kill: bool = False
 
 
 class OverrunOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="overrun"):
-    """The process `pid` of a replica uses more memory than its share: warn, and start it anew if `restart`.
+    """The process `pid` of a replica uses more memory than its share: warn, and start it again if `restart`.
 
     An empty `message` takes the warning back.
     """
@@ -63,7 +63,7 @@ def give(job: JobStatus, order: Order) -> None:
     """Append the order to the job's orders and wake its supervisor. It returns at once.
 
     Where the job's status cannot be read, so that its pid is unknown, the supervisor finds the order within seconds.
-    Raises NotFound if the job is over or nobody runs it, HostFault if the order cannot be written or is not allowed.
+    Raises NotFound if the job is over or has no supervisor, HostFault if the order cannot be written or is not allowed.
     """
     pid, directory = job.supervisor_pid, JobDirectory(Path(job.run_dir))
     runs = directory.is_guarded() if pid is None else is_alive(job)
@@ -99,11 +99,11 @@ def end_of(path: Path) -> int:
 def read_new(path: Path, position: int, complain: Callable[[str], None] | None = None) -> tuple[list[Order], int]:
     """Return the orders from `position` on and the position after the last whole line of them.
 
-    What cannot be read gives no order now. A line that is no order is passed over, and `complain` is told why.
+    What cannot be read gives no order now. A line that is no order is passed over, and `complain` gets the reason.
     """
     orders: list[Order] = []
     size = end_of(path)
-    if size < position:  # somebody began the file anew
+    if size < position:  # the file was begun again
         position = 0
     position = max(position, size - _MOST_UNREAD)
     while position < size:

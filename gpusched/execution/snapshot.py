@@ -31,7 +31,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One moment. `holders`: by pid of a process on a device, the lease it uses; `time` in Unix seconds.
 
     `jobs` are those that live, oldest first, then those that ended within the last hour, latest first; those that wait
-    are known to the daemon alone, and `queue_problem` says why it did not tell of them. `load` is the host's load
+    are known to the daemon alone, and `queue_problem` is why it did not list them. `load` is the host's load
     average over a minute, None where it is not this host's moment. `default_machine`: what the configuration has plans
     made for instead of this host.
     """
@@ -123,7 +123,7 @@ def _of_another(machine: str, settings: Settings) -> Snapshot:
 def _jobs(
     settings: Settings, now: float, queue: tuple[tuple[JobStatus, ...], str | None]
 ) -> tuple[list[JobStatus], str | None]:
-    """Return all jobs, oldest first, as their directories tell; and those that wait, as the daemon `told`.
+    """Return all jobs, oldest first, as their directories have them; and those of the daemon's `queue`, which wait.
 
     The daemon was asked before: a job that starts meanwhile is found in its directory.
     """
@@ -140,7 +140,7 @@ def _jobs(
 
 
 def _queue(settings: Settings) -> tuple[tuple[JobStatus, ...], str | None]:
-    """Return the jobs that live as the daemon tells, else those that seem to wait; and what is wrong with it."""
+    """Return the jobs that live as the daemon lists them, else those that seem to wait; and what is wrong with it."""
     from gpusched.control.place import control_socket, listener
 
     try:
@@ -160,7 +160,7 @@ def _saved_jobs(machine: str, saved: tuple[object, ...]) -> tuple[JobStatus, ...
     try:
         return msgspec.convert(saved, type=tuple[JobStatus, ...])
     except msgspec.ValidationError as error:
-        raise UsageError(f"{machine}: its jobs are not understood: {error}", "save the status anew") from None
+        raise UsageError(f"{machine}: its jobs are not understood: {error}", "save the status again") from None
 
 
 def _recent(jobs: Sequence[JobStatus], now: float) -> list[JobStatus]:
@@ -182,7 +182,7 @@ def _with_use(job: JobStatus, inventory: Inventory, by_pid: dict[int, Lease]) ->
 
 
 def _use(job: JobStatus, replica: ReplicaStatus, inventory: Inventory, by_pid: dict[int, Lease]) -> int | None:
-    """Return what NVML tells for the replica's processes on its device; None if it lists none of them, or no amount."""
+    """Return NVML's amount for the replica's processes on its device; None if it lists none of them, or no amount."""
     amounts = [
         process.memory_mib
         for device in inventory.devices

@@ -1,4 +1,4 @@
-"""What a supervisor is told to run, once and for all: the value in a job's spec.json. No I/O, no clock."""
+"""What a supervisor is to run, once and for all: the value in a job's spec.json. No I/O, no clock."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ Streams = tuple[int, int, int]
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait before a restart, in seconds: `first_s`, doubled each time in a row, `longest_s` at the most.
 
-    A replica that ran for `stable_s` starts counting anew.
+    A replica that ran for `stable_s` counts from the start again.
     """
 
     first_s: float = 1.0
@@ -29,8 +29,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job, expanded. `restart` has a rule per role; a role without one gets the default.
 
     `leader` is the role whose end ends the job. `counts` are the plan's replicas per device. `launcher` is the process
-    that the job must not outlive; None: it outlives whoever started it. `attached`: the one replica takes the streams
-    and the process group of whoever started the job, as a command in a shell would. `created` in Unix seconds. The
+    that the job must not outlive; None: it outlives the one that started it. `attached`: the one replica takes the
+    streams and the process group of the job's starter, as a command in a shell would. `created` in Unix seconds. The
     replicas' `env` is a difference to the environment that the supervisor is started in, and holds no secret: spec.json
     is kept. `preload` are the modules that a zygote imports once for all replicas; none: each imports for itself.
     `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.

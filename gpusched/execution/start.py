@@ -1,7 +1,7 @@
 """Start and stop a job from outside: what a command or a daemon does to a supervisor it does not own.
 
-An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a guard that is given the nonce. Whoever
-prepared it can call it off as long as no guard has taken it; so a guard that comes late starts nothing.
+An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a guard that is given the nonce. It
+can be called off as long as no guard has taken it; so a guard that comes late starts nothing.
 """
 
 import fcntl
@@ -85,7 +85,7 @@ def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, at
     path, log_flags = str(directory.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
     apart = {"setpgroup": 0} if attached else {"setsid": True}  # from the first moment on: Ctrl-C is not for the guard
     with _mapped(directory), _copied_streams() if attached else nullcontext(()) as streams:
-        os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # which tells why not
+        os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # raises the reason
         options = [f"--attached={','.join(map(str, streams))}"] if attached else []
         return os.posix_spawn(
             sys.executable,
@@ -125,7 +125,7 @@ def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
 def cancel_start(directory: JobDirectory) -> bool:
     """Make sure that no guard will start the attempt that was prepared last; False if one lives and may have done so.
 
-    True tells that no process of the job is left. Whether there have been any: has_begun. Raises HostFault.
+    After True no process of the job is left. Whether there have been any: has_begun. Raises HostFault.
     """
     with _mapped(directory), suppress(FileNotFoundError), guard_lock(directory) as descriptor:
         if descriptor is None:
@@ -158,7 +158,7 @@ def stop(job: JobStatus, *, kill: bool = False) -> None:
     """Ask a job to stop: SIGTERM to its replicas, SIGKILL after its grace. A second request kills them at once.
 
     `kill` is both requests, by signals of two kinds: two of one kind that wait for a process are one.
-    It returns at once; the job's status tells when it is over. Raises NotFound if the job is over or nobody runs it.
+    It returns at once; the job's status shows when it is over. Raises NotFound if the job is over or has no supervisor.
     """
     pid = job.supervisor_pid
     if pid is None or job.state in JOB_TERMINAL or not is_alive(job):
@@ -226,16 +226,16 @@ def _has_ended(guard: int) -> bool:
 
 
 def _silent_end(directory: JobDirectory) -> str:
-    """Return what is to be told of a guard that ended and wrote nothing: on a full disk it could not."""
+    """Return the message for a guard that ended and wrote nothing: on a full disk it could not."""
     with suppress(OSError):
         room = os.statvfs(directory.path)
         if room.f_bavail * room.f_bsize < _LITTLE_ROOM or (room.f_files and room.f_favail < _FEW_FILES):
-            return f"it ended without a word, and there is hardly any room left in {directory.path}"
-    return "it ended without a word"
+            return f"it ended and wrote nothing, and there is hardly any room left in {directory.path}"
+    return "it ended and wrote nothing"
 
 
 def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFault:
-    """Leave the job behind as failed, and return what to tell."""
+    """Leave the job behind as failed, and return the error to raise."""
     message = f"the supervisor of {spec.id} did not start: {why}"
     status = msgspec.structs.replace(
         initial_status(directory, spec), state=JobState.FAILED, message=message, ended=time.time()

@@ -29,9 +29,9 @@ class Configured(NamedTuple):
 
 
 def configured(workload: Workload, arguments: Sequence[str], command: str) -> Configured:
-    """Return the workload under `words`, such as `--network small`, over the defaults of its settings class.
+    """Return the workload under `arguments`, such as `--network small`, over the defaults of its settings class.
 
-    `command` is what the person typed, as in `gpusched launch snake`, for what they are told. Raises UsageError for an
+    `command` is what the person typed, as in `gpusched launch snake`, for messages. Raises UsageError for an
     unknown option or a value out of range, WorkloadError for a condition that no settings can meet, and SystemExit(0)
     after `--help`.
     """
@@ -77,7 +77,7 @@ def _chosen(workload: Workload, of: type[msgspec.Struct], given: Mapping[str, ob
 def configured_as(workload: Workload, options: str) -> Configured:
     """Return the workload under settings that another host sent as JSON. Raises UsageError for what is unknown here.
 
-    Their `check` is not asked: what it looks at, such as a file, is where they were typed.
+    Their `check` does not run: what it reads, such as a file, is where they were typed.
     """
     hint = "install the same workload on both hosts"
     try:
@@ -96,7 +96,7 @@ def configured_as(workload: Workload, options: str) -> Configured:
 
 
 def configured_to_plan(workload: Workload, arguments: Sequence[str], command: str) -> Workload:
-    """Return what `configured` does, for a plan only: settings that no role depends on are not looked at."""
+    """Return what `configured` does, for a plan only: settings that no role depends on are not read."""
     return configured(workload, arguments, command).workload if arguments or workload.conditional else workload
 
 
@@ -123,7 +123,7 @@ def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
 
 
 def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], command: str) -> Mapping[str, Any]:
-    """Return what `words` say to the workload of that name, as text, by the name of the setting."""
+    """Return the values in `arguments` for the workload of that name, as text, by the name of the setting."""
     import argparse  # as long as all of a plan without options takes beside it
 
     class Parser(argparse.ArgumentParser):
@@ -178,7 +178,7 @@ def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:
 
 
 def _check(chosen: msgspec.Struct) -> None:
-    """Let the settings say what their types cannot: a `check` method that raises ValueError."""
+    """Let the settings check what their types cannot: a `check` method that raises ValueError."""
     check = getattr(chosen, "check", None)
     if check is not None:
         check()
