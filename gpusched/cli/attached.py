@@ -1,9 +1,9 @@
 """A command that stands in this process's place: it has the terminal, and this process its signals and exit code.
 
-The command runs in our process group (see the supervisor), so what a terminal sends reaches it by itself. What somebody
-sends to us alone, by kill(1), is passed on, and what somebody sends to the whole group is not: see GroupWitness. A
-signal's si_code is above 0 where the kernel sent it. Within another job, that one's supervisor signals
-its whole session, and so the command as well: that is not passed on.
+The command runs in our process group (see the supervisor), so what a terminal sends reaches it by itself. A signal to
+us alone, by kill(1), is passed on, and one to the whole group is not: see GroupWitness. A signal's si_code is above 0
+where the kernel sent it. Within another job, that one's supervisor signals its whole session, and so the command as
+well: that is not passed on.
 """
 
 import os
@@ -38,7 +38,7 @@ _PASSED_ON: Final = (
 _LEAVING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _KEPT: Final = (*_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD)
 _POLL_S: Final = 0.02
-_HALT_PATIENCE_S: Final = 0.3  # who ignores Ctrl-Z, as any program may, is not waited for longer
+_HALT_PATIENCE_S: Final = 0.3  # a program may ignore Ctrl-Z, and is not waited for longer
 _CLEARING_PATIENCE_S: Final = 30.0  # a supervisor without its guard kills, sweeps, and saves its last word
 _NOT_FOUND, _NOT_EXECUTABLE, _BY_SIGNAL = 127, 126, 128  # as a POSIX shell has them
 _NO_SUCH_FILE: Final = os.strerror(2)
@@ -90,7 +90,7 @@ class Attached:
         return self._early
 
     def _leave_streams(self) -> None:
-        """Once the guard has all that was open for good, let go of it: who is at the other end waits for an end."""
+        """Once the guard has all that was open for good, let go of it: the reader at the other end waits for an end."""
         if not self._begun and has_begun(self._directory):
             self._begun = True
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -205,7 +205,7 @@ def _code(end: ExitReason) -> int:
 
 
 def _stop_ourselves() -> None:
-    """Stop as by Ctrl-Z, so that the shell sees it; this returns when somebody brings us back."""
+    """Stop as by Ctrl-Z, so that the shell sees it; this returns when we are continued (SIGCONT)."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
     signal.raise_signal(signal.SIGTSTP)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])

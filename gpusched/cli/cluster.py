@@ -316,7 +316,7 @@ def _warn_of_a_build_for_cpus() -> None:
 def _address_of_ray(cluster: ClusterWish) -> str:
     """Return where Ray is, as typed or in the environment. Raises UsageError, and HostFault where it is not installed.
 
-    Without an address it would start a cluster of its own, and `ray://` is that of a client, which the driver is not.
+    Without an address it would start another cluster, and `ray://` is that of a client, which the driver is not.
     """
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     known = address == "auto" or (address and "://" not in address and address.rpartition(":")[2].isdecimal())

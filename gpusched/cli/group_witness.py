@@ -61,7 +61,7 @@ def _serve(parent: int, ask: int, answer: int, numbers: tuple[int, ...]) -> None
     try:
         die_with(parent)
         for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 (as elsewhere for /proc)
-            if descriptor not in (ask, answer):  # who reads the command's output waits for its end
+            if descriptor not in (ask, answer):  # a reader of the command's output waits for its end
                 with suppress(OSError):  # the listing's own
                     os.close(descriptor)
         while os.read(ask, 1):

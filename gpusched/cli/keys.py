@@ -54,7 +54,7 @@ def keys(
 ) -> None:
     """Make, list and revoke the keys by which actors of other hosts join a job. A launch that listens makes one: join.
 
-    Give each host a key of its own, and you can take each away again. Who is in with a key that is revoked is cut off
+    Give each host a key of its own, and you can take each away again. A host that is in with a revoked key is cut off
     within seconds.
 
     Example: gpusched keys new snake-4 lab2

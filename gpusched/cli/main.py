@@ -98,7 +98,7 @@ def _outcome(arguments: Sequence[str]) -> int | GpuschedError:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:  # who reads the output has seen enough
+    except BrokenPipeError:  # the reader of the output has seen enough
         return 0
     except SystemExit as end:  # argparse ends so after a help; rich and typer end so, with 1, after a BrokenPipeError
         code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code

@@ -130,7 +130,7 @@ def _attached(link: Link, job: "JobStatus", *, again: bool) -> int | None:
     """Start the job's guard as a child of this process, wait for its end, and return the command's exit code.
 
     None, if `again`: nothing was started because the daemon died before the guard had the lease. The next one gives the
-    job another turn, unless somebody asked us to end meanwhile.
+    job another turn, unless a signal asked us to end meanwhile.
     """
     from gpusched.cli.attached import Attached, exit_code, signals_kept
     from gpusched.execution.directory import JobDirectory, as_lost, last_lines

@@ -1,4 +1,4 @@
-"""`gpusched status`: the devices of this host, who uses them, and the jobs; for people, for programs, for a prompt."""
+"""`gpusched status`: the devices of this host, their users, and the jobs; for people, for programs, for a prompt."""
 
 import os
 import sys

@@ -52,7 +52,7 @@ class LogTail:
             self._writer.flush()
 
     def _show_until(self, descriptor: int, end: int) -> None:
-        if end < self._position:  # somebody has emptied it
+        if end < self._position:  # it was emptied
             self._position = 0
         while self._position < end:
             self._position = next_data(descriptor, self._position)

@@ -55,7 +55,7 @@ def require_open(workload: Workload) -> None:
 
 
 def require_keys_or_loopback(to: Tcp, *, insecure: bool) -> None:
-    """Raise UsageError where anybody could listen, or send: without keys, beyond this host."""
+    """Raise UsageError where any host could listen, or send: without keys, beyond this host."""
     if insecure and not to.loopback:
         message = (
             f"{to.endpoint}: without keys, any host that reaches this port could feed the job and read its weights"

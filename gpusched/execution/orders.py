@@ -70,7 +70,7 @@ def give(job: JobStatus, order: Order) -> None:
     if job.state in JOB_TERMINAL or not runs:
         raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched ps` for the jobs that are")
     path = directory.orders
-    line = b"\n" + msgspec.json.encode(order) + b"\n"  # the first ends a line that somebody was killed in
+    line = b"\n" + msgspec.json.encode(order) + b"\n"  # the first ends a line whose writer was killed in it
     try:
         descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:

@@ -50,7 +50,7 @@ def this_process() -> ProcessIdentity:
 
 
 def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) -> int:
-    """Start the job's supervisor in a session of its own and return its pid once it has written its first status.
+    """Start the job's supervisor in a new session and return its pid once it has written its first status.
 
     `environ` is what the replicas inherit, under their own `env`. The guard above the supervisor is a child of the
     caller: one that lives long reaps it when the job is over. Raises HostFault if the supervisor does not come up.
@@ -79,7 +79,7 @@ def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, at
     """Start a guard for the attempt that was prepared under `nonce` and return its pid, without waiting for anything.
 
     It gets nothing of the caller's but its working directory and `environ`, of which the PYTHON* variables are for the
-    replicas alone; `attached`, it stays in the caller's session, in a process group of its own, and gets the caller's
+    replicas alone; `attached`, it stays in the caller's session, in a new process group, and gets the caller's
     three streams. Raises HostFault.
     """
     path, log_flags = str(directory.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
