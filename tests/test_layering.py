@@ -85,6 +85,11 @@ def test_imports_only_go_down(path: Path) -> None:
         assert below, f"{path.relative_to(ROOT)} imports gpusched.{other}, which is not below it"
 
 
+def test_what_lies_below_the_command_line_does_not_import_it_by_name_either() -> None:
+    above = {ROOT / "gpusched" / "__main__.py", *sources("gpusched/cli")}
+    assert not [str(path) for path in sources("gpusched") if path not in above and "gpusched.cli" in path.read_text()]
+
+
 def test_what_ray_gets_by_value_needs_no_gpusched_where_it_arrives() -> None:
     assert not rooms(imports(ROOT / "gpusched" / "engines" / "ray" / "node_actor.py"))
 

@@ -10,9 +10,9 @@ import typer
 
 from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPerNode, Nodes, Site
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
+from gpusched.cli.workload_arguments import configured
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
-from gpusched.execution.workload_options import configured
 from gpusched.execution.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings, machine_typed
 

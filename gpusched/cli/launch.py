@@ -25,6 +25,7 @@ from gpusched.cli.cluster import (
 from gpusched.cli.foreground import require_no_queue, run_here
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
 from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
+from gpusched.cli.workload_arguments import configured
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
 from gpusched.errors import UsageError
@@ -32,7 +33,6 @@ from gpusched.execution.active_python import with_active_python
 from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
 from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.requirements import require_modules, require_programs
-from gpusched.execution.workload_options import configured
 from gpusched.execution.workloads import complete_workload, load_workload
 from gpusched.settings import Settings, load_settings
 

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 from gpusched.cli.options import Context, Option
 from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
+from gpusched.cli.workload_arguments import configured_to_plan
 from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here, xla_variable
-from gpusched.execution.workload_options import configured_to_plan
 from gpusched.execution.workloads import complete_workload, load_workload
 from gpusched.settings import load_settings
 

@@ -1,22 +1,22 @@
-"""A workload's own options: the words behind it on the command line become the settings that it runs with.
+"""A workload's own options: the settings that it runs with.
 
 They are read before anything is planned, because what a role needs may depend on them (memory.unless).
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Never
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpusched.errors import UsageError, WorkloadError
 from gpusched.model.workload import Workload
 
-__all__ = ["Configured", "configured", "configured_as", "configured_by", "configured_to_plan"]
+__all__ = ["Configured", "chosen_under", "configured_as", "configured_by", "settings_class"]
 
 _IMPORTS: Final = Lock()
 
@@ -26,23 +26,6 @@ class Configured(NamedTuple):
 
     workload: Workload
     options: bytes
-
-
-def configured(workload: Workload, arguments: Sequence[str], command: str) -> Configured:
-    """Return the workload under `arguments`, such as `--network small`, over the defaults of its settings class.
-
-    `command` is what the person typed, as in `gpusched launch snake`, for messages. Raises UsageError for an
-    unknown option or a value out of range, WorkloadError for a condition that no settings can meet, and SystemExit(0)
-    after `--help`.
-    """
-    if workload.settings is None:
-        if arguments:
-            message = f"{_unknown(arguments[0], command, ())}: the workload {workload.name} has none"
-            raise UsageError(message, f"see {command} --help")
-        return Configured(workload, b"{}")
-    of = _settings_class(workload, workload.settings)
-    given = _given(workload.name, of, arguments, command) if arguments else {}
-    return _chosen(workload, of, given, f"see {command} -- --help")
 
 
 def configured_by(workload: Workload, options: Mapping[str, object]) -> Configured:
@@ -55,16 +38,17 @@ def configured_by(workload: Workload, options: Mapping[str, object]) -> Configur
         if options:
             raise UsageError(f"the workload {workload.name} has no options", f"leave out {', '.join(options)}")
         return Configured(workload, b"{}")
-    of = _settings_class(workload, workload.settings)
+    of = settings_class(workload, workload.settings)
     for name in options:
         if name not in of.__struct_fields__:
             raise UsageError(
                 f"{workload.name} has no option {name!r}", f"its options: {', '.join(of.__struct_fields__)}"
             )
-    return _chosen(workload, of, options, f"see gpusched launch {workload.name} -- --help")
+    return chosen_under(workload, of, options, f"see gpusched launch {workload.name} -- --help")
 
 
-def _chosen(workload: Workload, of: type[msgspec.Struct], given: Mapping[str, object], hint: str) -> Configured:
+def chosen_under(workload: Workload, of: type[msgspec.Struct], given: Mapping[str, object], hint: str) -> Configured:
+    """Return the workload under the values `given` to its settings class `of`. Raises UsageError, with `hint`."""
     try:
         chosen = msgspec.convert(given, of, strict=False)
         _check(chosen)
@@ -82,7 +66,7 @@ def configured_as(workload: Workload, options: str) -> Configured:
     hint = "install the same workload on both hosts"
     try:
         given = msgspec.json.decode(options, type=dict[str, object])
-        of = None if workload.settings is None else _settings_class(workload, workload.settings)
+        of = None if workload.settings is None else settings_class(workload, workload.settings)
         unknown = [name for name in given if of is None or name not in of.__struct_encode_fields__]
         if unknown:
             message = f"the learner's settings have {unknown[0]!r}, which {workload.name} on this host does not know"
@@ -93,11 +77,6 @@ def configured_as(workload: Workload, options: str) -> Configured:
     if of is None or chosen is None:
         return Configured(workload, b"{}")
     return Configured(_under(workload, of, chosen), msgspec.json.encode(chosen))
-
-
-def configured_to_plan(workload: Workload, arguments: Sequence[str], command: str) -> Workload:
-    """Return what `configured` does, for a plan only: settings that no role depends on are not read."""
-    return configured(workload, arguments, command).workload if arguments or workload.conditional else workload
 
 
 def _under(workload: Workload, of: type[msgspec.Struct], chosen: msgspec.Struct) -> Workload:
@@ -120,61 +99,6 @@ def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
             msgspec.convert(value, kinds[name])
         except msgspec.ValidationError as error:
             raise WorkloadError(f"{where} is {value!r}: {error}", "give a value that the setting can have") from None
-
-
-def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], command: str) -> Mapping[str, Any]:
-    """Return the values in `arguments` for the workload of that name, as text, by the name of the setting."""
-    import argparse  # as long as all of a plan without options takes beside it
-
-    class Parser(argparse.ArgumentParser):
-        """A parser whose complaints are errors of ours."""
-
-        def error(self, message: str) -> Never:
-            raise UsageError(message, f"see {command} -- --help")
-
-    parser = Parser(prog=command, description=of.__doc__, allow_abbrev=False)
-    for field in msgspec.structs.fields(of):
-        kind, text = _kind_and_text(field.type)
-        choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else None
-        described = f"{text} (default: {field.default if field.default != '' else 'none'})"
-        option = "--" + field.name.replace("_", "-")
-        action: Any = {"action": argparse.BooleanOptionalAction} if isinstance(kind, msgspec.inspect.BoolType) else {}
-        if not action:
-            action = {"choices": choices, "metavar": None if choices else field.name.upper().rpartition("_")[2]}
-        parser.add_argument(option, dest=field.name, default=None, help=described.replace("%", "%%"), **action)
-    given, unknown = parser.parse_known_args(list(arguments))
-    if unknown:
-        hint = f"see {command} --help, and for the options of {name} {command} -- --help"
-        raise UsageError(_unknown(unknown[0], command, of.__struct_fields__), hint)
-    return {setting: value for setting, value in vars(given).items() if value is not None}
-
-
-def _unknown(word: str, command: str, settings: Sequence[str]) -> str:
-    """Return that `word` is no option, and which options of the command or of the workload are near it."""
-    if not word.startswith("-"):
-        return f"{word!r} belongs to no option"
-    from difflib import get_close_matches
-
-    options = [f"--{each.removeprefix('as_').replace('_', '-')}" for each in (*_parameters(command), *settings)]
-    near = get_close_matches(word.partition("=")[0], dict.fromkeys(options), cutoff=0.8)
-    possible = f" (Possible options: {', '.join(near)})" if near else ""
-    return f"No such option: {word.partition('=')[0]}{possible}"
-
-
-def _parameters(command: str) -> Iterator[str]:
-    """Yield the parameters of a command, such as `gpusched launch snake`, that are options: no arguments."""
-    name = command.split()[1]
-    for parameter, annotation in getattr(import_module(f"gpusched.cli.{name}"), name).__annotations__.items():
-        described = getattr(annotation, "__metadata__", ())
-        if described and type(described[0]).__name__ != "ArgumentInfo":
-            yield parameter
-
-
-def _kind_and_text(annotation: Any) -> tuple[msgspec.inspect.Type, str]:
-    kind = msgspec.inspect.type_info(annotation)
-    if isinstance(kind, msgspec.inspect.Metadata):
-        return kind.type, str((kind.extra_json_schema or {}).get("description", ""))
-    return kind, ""
 
 
 def _check(chosen: msgspec.Struct) -> None:
@@ -200,7 +124,8 @@ def _imported_from_here(name: str) -> ModuleType:
                 sys.path.append(here)
 
 
-def _settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
+def settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
+    """Return the settings class `name` of the workload, as in "my.settings:Settings". Raises WorkloadError."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(_imported_from_here(module), attribute)

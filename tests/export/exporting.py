@@ -8,8 +8,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from gpusched.cli.workload_arguments import configured
 from gpusched.execution.plan_options import PlanOptions
-from gpusched.execution.workload_options import configured
 from gpusched.execution.workloads import load_workload
 from gpusched.export import Exported
 from gpusched.settings import load_settings
