@@ -167,15 +167,14 @@ def span_text(span: Any, name: str) -> str | None:
     return text
 
 
-def with_arguments(*tables: type) -> Callable[[Function], Function]:
-    """Return a decorator that gives a function of **keywords the signature of `tables`, for help() and completion."""
+def with_arguments(table: type) -> Callable[[Function], Function]:
+    """Return a decorator that gives a function of **keywords the signature of `table`, for help() and completion."""
 
     def decorate(function: Function) -> Function:
         own = inspect.signature(function)
-        hints = {name: kind for table in tables for name, kind in get_type_hints(table).items()}
         keywords = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind)
-            for name, kind in hints.items()
+            for name, kind in get_type_hints(table).items()
         ]
         before = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         function.__signature__ = own.replace(parameters=[*before, *keywords])  # type: ignore[attr-defined]

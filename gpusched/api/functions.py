@@ -152,9 +152,7 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
         raise UsageError(f"there is no state {state!r}", f"one of {', '.join(JobState)}")
     found = find_jobs(load_settings(os.environ), (), ended).jobs
     live = [one for one in found if one.state not in JOB_TERMINAL]
-    over = [
-        one for one in found if one.state in JOB_TERMINAL
-    ]  # the daemon still counts one that has just ended as live
+    over = [one for one in found if one.state in JOB_TERMINAL]  # with those that ended a moment ago, in any order
     over.sort(key=lambda one: one.ended or one.created, reverse=True)
     return [Job(one.id, Path(one.run_dir)) for one in (*live, *over[:ended]) if state in (None, one.state)]
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -76,11 +77,8 @@ class Job:
         from gpusched.execution.orders import StopOrder, give
 
         status = self.status()
-        if status.state not in JOB_TERMINAL:
-            try:
-                give(status, StopOrder(kill=kill))
-            except NotFound:  # it has just ended
-                return
+        with suppress(NotFound):  # it has ended
+            give(status, StopOrder(kill=kill))
 
     def hold(self) -> None:
         """Keep it in the queue until `release`."""

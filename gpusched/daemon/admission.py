@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.execution.directory import reserve
 from gpusched.execution.expand import require_short_socket
 from gpusched.execution.network import check_network
-from gpusched.execution.plans import plan_for
+from gpusched.execution.plans import need_of, plan_for
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.planner import number_of_devices, restriction, select_devices
@@ -33,7 +34,7 @@ class Admission:
 
     def __init__(self, parts: DaemonState) -> None:
         self._parts = parts
-        self._fitting: dict[bytes, tuple[Inventory, Submission]] = {}
+        self._fitting: dict[Hashable, tuple[Inventory, Submission]] = {}
         self._numbers: dict[str, int] = {}
         jobs = (*reversed(parts.book.ended(_ENDED_TOKENS)), *parts.book.live.values())
         self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
@@ -82,7 +83,7 @@ class Admission:
     def _resolved(self, submission: Submission, host: Inventory) -> Submission:
         """Return the submission with the uuids of the devices that it may use; it would fit if the host were idle."""
         inventory = host if submission.machine is None else self._parts.devices.machine(submission.machine)[0]
-        key = _question(submission)
+        key = need_of(submission)
         known = self._fitting.get(key)
         if known is None or known[0] != inventory:
             idle = _idle(inventory)
@@ -92,23 +93,6 @@ class Admission:
                 self._fitting.clear()
             known = self._fitting[key] = (inventory, resolved)
         return msgspec.structs.replace(submission, only=known[1].only, command=known[1].command)
-
-
-def _question(submission: Submission) -> bytes:
-    """Return what the planner is asked, without what it does not read."""
-    return msgspec.json.encode(
-        (
-            submission.request,
-            submission.command,
-            submission.maximise,
-            submission.policy,
-            submission.gpus,
-            submission.exclude_gpus,
-            submission.visible,
-            submission.machine,
-            submission.workload.name,
-        )
-    )
 
 
 def _with_devices(submission: Submission, inventory: Inventory) -> Submission:

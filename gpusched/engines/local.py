@@ -4,12 +4,12 @@ What `launch` and `join` do at once, and each node of a cluster with its part of
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +17,15 @@ from msgspec.structs import replace
 from gpusched.engines.base import Seen, Stage
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory, create, read_job
-from gpusched.execution.plan_options import PlanOptions
-from gpusched.execution.prepare import Reservation, reserve
+from gpusched.execution.plan_options import PlanOptions, xla_variable
 from gpusched.linux.files import remove_tree
 from gpusched.model.job import JobShard, Network, Submission
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, places
+
+if TYPE_CHECKING:  # the planner takes its time, and `launch --help` needs none of it
+    from gpusched.execution.prepare import Reservation
 
 __all__ = ["Asked", "Local", "plan_and_reserve", "start_reserved", "stop_gently"]
 
@@ -58,9 +60,8 @@ class Local:
 
     def submit(self) -> None:
         """Start it now or not at all. Raises what planning raises, and HostFault, too if it still runs, on any host."""
-        start_reserved(
-            plan_and_reserve(self._asked, self._settings, lambda: self._directory), self._asked, self._settings
-        )
+        reserved = plan_and_reserve(self._asked, self._settings, lambda: self._directory)
+        start_reserved(reserved, self._asked, self._settings, made=False)
 
     def poll(self) -> Seen:
         """Return how it is."""
@@ -83,7 +84,7 @@ class Local:
         return True
 
 
-def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | None = None) -> Reservation:
+def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDirectory] | None = None) -> "Reservation":
     """Plan beside what is leased and take what is planned, with no other planner in between.
 
     `make` makes the job's directory; without it a job of this host gets the next number. Raises what planning raises,
@@ -92,6 +93,7 @@ def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDir
     from gpusched.control.place import private_directory
     from gpusched.execution.known_leases import running_leases
     from gpusched.execution.lease_usage import current_leases
+    from gpusched.execution.prepare import reserve
     from gpusched.leases.directory import lease_directory
     from gpusched.planner import numbered_from
 
@@ -113,7 +115,7 @@ def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDir
 
 
 def start_reserved(
-    job: Reservation,
+    job: "Reservation",
     asked: Asked,
     settings: Settings,
     *,
@@ -164,21 +166,17 @@ def stop_gently(directory: JobDirectory) -> None:
 def _submission(asked: Asked) -> Submission:
     """Return what is to run as this process would submit it: it is the launcher, which the job must not outlive."""
     from gpusched.execution.start import this_process
+    from gpusched.execution.submission import working_directory
 
     return replace(
         asked.wish.submission(asked.workload),
         options=asked.options,
-        cwd=_here(),
+        cwd=working_directory(),
+        python=sys.executable,
+        xla_variable=xla_variable(),
         network=asked.network,
         launcher=this_process(),
     )
-
-
-def _here() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError as error:
-        raise HostFault(f"the working directory: {error.strerror}", "change to one that exists") from None
 
 
 def _seen(status: JobStatus) -> Seen:

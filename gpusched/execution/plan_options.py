@@ -1,6 +1,5 @@
 """What a person typed of a plan, and the way from it to a plan for this host or for another."""
 
-import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
@@ -97,8 +96,8 @@ class PlanOptions(NamedTuple):
             visible=self.visible,
             cwd="",
             environ={},
-            python=sys.executable,
-            xla_variable=xla_variable(),
+            python="",
+            xla_variable="",
         )
 
 

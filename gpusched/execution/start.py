@@ -32,7 +32,6 @@ __all__ = [
     "guard_alive",
     "prepare",
     "spawn",
-    "start",
     "stop",
     "this_process",
     "write_environ",
@@ -47,16 +46,6 @@ def this_process() -> ProcessIdentity:
     """Return who is calling: as JobSpec.launcher, the process that a job must not outlive."""
     pid = os.getpid()
     return ProcessIdentity(pid=pid, start=start_time(pid) or 0)
-
-
-def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) -> int:
-    """Start the job's supervisor in a new session and return its pid once it has written its first status.
-
-    `environ` is what the replicas inherit, under their own `env`. The guard above the supervisor is a child of the
-    caller: one that lives long reaps it when the job is over. Raises HostFault if the supervisor does not come up.
-    """
-    guard = spawn(directory, prepare(directory, spec), environ)
-    return await_supervisor(directory, guard, spec)
 
 
 def prepare(directory: JobDirectory, spec: JobSpec) -> str:

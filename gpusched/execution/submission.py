@@ -1,6 +1,7 @@
 """From what a person typed to a submission: all that a job needs to start at any later time, without this process."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import places
 
-__all__ = ["command_submission", "unencodable", "workload_submission"]
+__all__ = ["command_submission", "unencodable", "working_directory", "workload_submission"]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
@@ -34,8 +35,10 @@ def workload_submission(
         wish.submission(replace(workload, path=None)),
         options=options,
         machine=_from_anywhere(wish.machine),
-        cwd=_here(),
+        cwd=working_directory(),
         environ=_environment(),
+        python=sys.executable,
+        xla_variable=xla_variable(),
         network=network,
     )
     return _queued(submission, queue)
@@ -63,7 +66,7 @@ def command_submission(
         exclude_gpus=wish.exclude_gpus,
         visible=None if need.devices == 0 else visible_here(os.environ, wish.machine),
         machine=_from_anywhere(wish.machine),
-        cwd=_here(),
+        cwd=working_directory(),
         environ={} if launcher is not None else _environment(),
         python="{python}",
         xla_variable=xla_variable(),
@@ -87,7 +90,8 @@ def _queued(submission: Submission, queue: QueueOptions) -> Submission:
     )
 
 
-def _here() -> str:
+def working_directory() -> str:
+    """Return the directory that this process is in. Raises HostFault if it was removed."""
     try:
         return str(Path.cwd())
     except OSError as error:

@@ -13,21 +13,13 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.lease_usage import current_leases
-from gpusched.execution.start import (
-    await_supervisor,
-    cancel_start,
-    guard_alive,
-    prepare,
-    spawn,
-    start,
-    write_environ,
-)
+from gpusched.execution.start import await_supervisor, cancel_start, guard_alive, prepare, spawn, write_environ
 from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders, shares_used
 from gpusched.model.status import JobState, ReplicaState
 from tests.patience import PATIENCE_S
-from tests.supervisor.host import Host, Job, wait_until
+from tests.supervisor.host import Host, Job, start, wait_until
 from tests.supervisor.leasing import committer, held, share
 from tests.supervisor.specs import python, replica
 

@@ -14,13 +14,12 @@ import pytest
 
 from gpusched.errors import HostFault
 from gpusched.execution.lease_usage import current_leases, with_processes
-from gpusched.execution.start import start
 from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.leases.locks import COMMITTER, take_over
 from gpusched.linux import file_locks
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders
-from tests.supervisor.host import Host
+from tests.supervisor.host import Host, start
 from tests.supervisor.leasing import NOBODY, SOMEBODY, Fork, as_user, for_all_users, held, share
 from tests.supervisor.specs import replica
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from gpusched.execution.directory import JobDirectory, create, read_job
-from gpusched.execution.start import start, stop
+from gpusched.execution.spec import JobSpec
+from gpusched.execution.start import await_supervisor, prepare, spawn, stop
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
 from tests.patience import PATIENCE_S
@@ -92,6 +93,11 @@ class Job:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
+
+
+def start(directory: JobDirectory, spec: JobSpec, environ: Mapping[str, str]) -> int:
+    """The pid of the job's supervisor, once it has written its first status."""
+    return await_supervisor(directory, spawn(directory, prepare(directory, spec), environ), spec)
 
 
 class Host:

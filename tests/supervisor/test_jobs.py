@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.execution.start import start, stop
+from gpusched.execution.start import stop
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare, ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
-from tests.supervisor.host import Host, wait_until
+from tests.supervisor.host import Host, start, wait_until
 from tests.supervisor.specs import job, python, replica
 
 STAY = ("sleep", "1000")

@@ -17,14 +17,13 @@ from gpusched.channel import Actor
 from gpusched.environment import identity_environment
 from gpusched.execution.hosts import addresses, key_directory
 from gpusched.execution.network import prepare_network
-from gpusched.execution.start import start
 from gpusched.joining.keys import make_server_key, new_key
 from gpusched.model.job import Listening, Network, NodeActors
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
 from gpusched.runtime import ready_name
 from tests.patience import PATIENCE_S
-from tests.supervisor.host import Host, Job, wait_until
+from tests.supervisor.host import Host, Job, start, wait_until
 from tests.supervisor.specs import CHILDREN, python, replica
 
 ACTOR = (sys.executable, str(CHILDREN / "member.py"))

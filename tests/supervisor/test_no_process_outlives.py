@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.execution.start import start
 from gpusched.linux.oom import find_counter
 from gpusched.model.status import ExitReason, JobState, ReplicaState
-from tests.supervisor.host import Host, Job, wait_until
+from tests.supervisor.host import Host, Job, start, wait_until
 from tests.supervisor.specs import python, replica
 
 STAY = ("sleep", "1000")

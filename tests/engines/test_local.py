@@ -1,0 +1,29 @@
+"""The engine of this host: what it leaves where a start fails."""
+
+from pathlib import Path
+
+import pytest
+
+from gpusched.engines.local import Asked, Local
+from gpusched.errors import HostFault
+from gpusched.execution.directory import create
+from gpusched.execution.plan_options import PlanOptions
+from gpusched.model.workload import Role, Workload
+from gpusched.settings import load_settings
+
+
+def test_a_directory_that_was_there_before_a_start_stays_when_the_start_fails(tmp_path: Path) -> None:
+    places = {f"GPUSCHED_{place}_DIR": str(tmp_path / place.lower()) for place in ("STATE", "RUNTIME", "LEASE")}
+    settings = load_settings(places)
+    directory = create(settings.state_dir, "mine")
+    directory.tmp.rmdir()
+    directory.tmp.touch()  # so that the replicas' own directory cannot be made
+    roles = (Role(name="part", command=("true",), count=1),)
+    asked = Asked(
+        workload=Workload(name="mine", roles=roles, leader="part"), options=b"{}", wish=PlanOptions(machine="cpu")
+    )
+
+    with pytest.raises(HostFault):
+        Local(directory, asked, settings).submit()
+
+    assert directory.tmp.is_file()
