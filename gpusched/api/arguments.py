@@ -15,9 +15,10 @@ import msgspec
 
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import CommandOptions
-from gpusched.execution.plan_options import PlanOptions
-from gpusched.execution.queue_options import QueueOptions
-from gpusched.model.job import Submission
+from gpusched.execution.plan_options import PlanOptions, machine_meant
+from gpusched.execution.queue_options import QueueOptions, parse_grace
+from gpusched.model.job import ProcessIdentity, Submission
+from gpusched.settings import Settings, machine_typed
 
 __all__ = [
     "CommandArguments",
@@ -25,12 +26,11 @@ __all__ = [
     "QueueArguments",
     "RunArguments",
     "SubmitArguments",
-    "command_line",
-    "command_options",
+    "command_submission",
     "plan_options",
     "queue_options",
+    "require_known",
     "require_type",
-    "span_text",
     "with_arguments",
 ]
 
@@ -80,13 +80,13 @@ class QueueArguments(TypedDict, total=False):
 class CommandArguments(TypedDict, total=False):
     """Which devices a command has, and how much of them."""
 
-    num_gpus: int | None
+    num_gpus: int | str | None
     """How many whole devices; 0 for none. 1 where no other amount is given."""
     memory: int | str | None
     """How much memory of one device."""
-    fraction: float | None
+    fraction: float | str | None
     """A part of one device, above 0 and at most 1."""
-    processes: int | None
+    processes: int | str | None
     """How many of its processes use a device at once."""
     gpus: str | None
     """Which devices, as of plan."""
@@ -115,15 +115,6 @@ def plan_options(given: Mapping[str, Any]) -> PlanOptions:
     return PlanOptions()._replace(**_as_text(texts))
 
 
-def command_options(given: Mapping[str, Any]) -> CommandOptions:
-    """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
-    texts = _chosen(given, CommandArguments)
-    texts.pop("grace", None)
-    if "memory" in texts:
-        texts["memory"] = _amount(texts["memory"])
-    return CommandOptions()._replace(**_as_text(texts))
-
-
 def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     """Return what is given of QueueArguments as it is typed on the command line. Raises UsageError for a wrong type."""
     chosen = _chosen(given, QueueArguments)
@@ -133,22 +124,44 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     if isinstance(chosen.get("at"), dt.datetime):
         chosen["at"] = chosen["at"].isoformat()
     if "time_limit" in chosen:
-        chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
-    kinds = get_type_hints(Submission, include_extras=True)  # with their bounds
+        chosen["time_limit"] = _span_text(chosen["time_limit"], "time_limit")
+    kinds = get_type_hints(Submission, include_extras=True) | {"name": str}  # with bounds; QueueOptions has the name's
     for name, value in chosen.items():
         require_type(value, str if name == "at" else kinds.get(name, str), name)
     return QueueOptions()._replace(**chosen)
 
 
-def command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return a program and its arguments, paths as text. Raises UsageError for anything else."""
-    if isinstance(command, str) or not command:
-        hint = 'such as ["python", "a.py"]'
-        raise UsageError(f"command: {command!r} is no list of a program and its arguments", hint)
-    parts = _list(command, "command")
-    found = tuple(os.fspath(part) if isinstance(part, os.PathLike) else part for part in parts)
-    require_type(found, tuple[str, ...], "command")
+def command_submission(
+    command: Sequence[str | os.PathLike[str]],
+    given: Mapping[str, Any],
+    settings: Settings,
+    launcher: ProcessIdentity | None = None,
+) -> Submission:
+    """Return the submission of a command with what is `given` of RunArguments; see execution.submission.
+
+    Raises UsageError (NoProgram, NotExecutable) and HostFault.
+    """
+    from gpusched.execution.requirements import require_program
+    from gpusched.execution.submission import command_submission as submission
+
+    require_known(given, RunArguments)
+    argv = _command_line(command)
+    queue, wish = queue_options(given), _command_options(given)
+    needs_none = wish.need().devices == 0
+    wish = wish._replace(machine=machine_typed(wish.machine) if needs_none else machine_meant(wish.machine, settings))
+    grace_s = parse_grace(_span_text(given.get("grace"), "grace"))
+    found = submission(argv, wish, queue, launcher, grace_s)
+    if not queue.follows:  # what goes before may still make the program
+        require_program(argv[0])
     return found
+
+
+def require_known(given: Mapping[str, Any], table: type) -> None:
+    """Raise TypeError for a name that `table` does not have."""
+    known = get_type_hints(table)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}; known: {', '.join(sorted(known))}")
 
 
 def require_type(value: object, kind: Any, name: str) -> None:
@@ -158,13 +171,6 @@ def require_type(value: object, kind: Any, name: str) -> None:
     except msgspec.ValidationError as error:
         what = str(error).replace("`", "").replace(" - at $", " at ")
         raise UsageError(f"{name}: {value!r}: {what}", "see help() of the function") from None
-
-
-def span_text(span: Any, name: str) -> str | None:
-    """Return a span as text; a number is seconds. Raises UsageError for what is neither."""
-    text: str | None = f"{float(span):.3f}s" if isinstance(span, Real) else span
-    require_type(text, str | None, name)
-    return text
 
 
 def with_arguments(table: type) -> Callable[[Function], Function]:
@@ -184,6 +190,33 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 
 
 _DEFAULTS: Final[Mapping[str, Any]] = {**PlanOptions._field_defaults, **QueueOptions._field_defaults}
+
+
+def _command_options(given: Mapping[str, Any]) -> CommandOptions:
+    """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
+    texts = _chosen(given, CommandArguments)
+    texts.pop("grace", None)
+    if "memory" in texts:
+        texts["memory"] = _amount(texts["memory"])
+    return CommandOptions()._replace(**_as_text(texts))
+
+
+def _command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return a program and its arguments, paths as text. Raises UsageError for anything else."""
+    if isinstance(command, str) or not command:
+        hint = 'such as ["python", "a.py"]'
+        raise UsageError(f"command: {command!r} is no list of a program and its arguments", hint)
+    parts = _list(command, "command")
+    found = tuple(os.fspath(part) if isinstance(part, os.PathLike) else part for part in parts)
+    require_type(found, tuple[str, ...], "command")
+    return found
+
+
+def _span_text(span: Any, name: str) -> str | None:
+    """Return a span as text; a number is seconds. Raises UsageError for what is neither."""
+    text: str | None = f"{float(span):.3f}s" if isinstance(span, Real) else span
+    require_type(text, str | None, name)
+    return text
 
 
 def _chosen(given: Mapping[str, Any], table: type) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Unpack, get_type_hints
+from typing import Annotated, Any, Unpack
 
 import msgspec
 
@@ -18,12 +18,11 @@ from gpusched.api.arguments import (
     PlanArguments,
     RunArguments,
     SubmitArguments,
-    command_line,
-    command_options,
+    command_submission,
     plan_options,
     queue_options,
+    require_known,
     require_type,
-    span_text,
     with_arguments,
 )
 from gpusched.api.handle import Job
@@ -56,7 +55,7 @@ def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **
 
     Example: gpusched.plan(procs=32, machine="p3.8xlarge").counts == (3, 10, 10, 10)
     """
-    _require_known(given, PlanArguments)
+    require_known(given, PlanArguments)
     settings = load_settings(os.environ)
     named = _named(workload)
     chosen = configured_by(named, _own(options)).workload if options or named.conditional else named
@@ -72,7 +71,7 @@ def launch(workload: WorkloadName, *, options: Options | None = None, **given: U
     from gpusched.engines.local import Asked, plan_and_reserve, start_reserved
     from gpusched.execution.expand import require_short_socket
 
-    _require_known(given, PlanArguments)
+    require_known(given, PlanArguments)
     settings = load_settings(os.environ)
     chosen = _chosen(workload, options)
     wish = _on_machine(plan_options(given), settings)
@@ -98,7 +97,7 @@ def submit(workload: WorkloadName, *, options: Options | None = None, **given: U
     from gpusched.execution.expand import require_short_socket
     from gpusched.execution.submission import workload_submission
 
-    _require_known(given, SubmitArguments)
+    require_known(given, SubmitArguments)
     settings = load_settings(os.environ)
     queue = queue_options(given)
     chosen = _chosen(workload, options, follows=queue.follows)
@@ -115,20 +114,8 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunArguments]
 
     Example: gpusched.run(["python", "train.py"], fraction=0.4)
     """
-    from gpusched.execution.queue_options import parse_grace
-    from gpusched.execution.requirements import require_program
-    from gpusched.execution.submission import command_submission
-
-    _require_known(given, RunArguments)
-    argv = command_line(command)
     settings = load_settings(os.environ)
-    queue, wish = queue_options(given), command_options(given)
-    needs_none = wish.need().devices == 0
-    wish = wish._replace(machine=machine_typed(wish.machine) if needs_none else machine_meant(wish.machine, settings))
-    if not queue.follows:  # what goes before may still make the program
-        require_program(argv[0])
-    grace_s = parse_grace(span_text(given.get("grace"), "grace"))
-    return _queued(command_submission(argv, wish, queue, None, grace_s), settings)
+    return _queued(command_submission(command, given, settings), settings)
 
 
 def job(job_id: str) -> Job:
@@ -166,13 +153,6 @@ def status(machine: str | None = None) -> Status:
 
     require_type(machine, str | None, "machine")
     return Status.of(reader_of(machine_typed(machine), load_settings(os.environ))())
-
-
-def _require_known(given: Mapping[str, Any], table: type) -> None:
-    known = get_type_hints(table)
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}; known: {', '.join(sorted(known))}")
 
 
 def _named(workload: WorkloadName) -> Workload:

@@ -128,16 +128,13 @@ def test_an_interactive_program_has_the_terminal(terminal: Any) -> None:
 def test_ctrl_c_reaches_the_command_once_and_its_end_is_ours(terminal: Any) -> None:
     text = """
 import signal, time
-count = 0
-def told(*_):
-    global count
-    count += 1
-    print("interrupted", count, flush=True)
-signal.signal(signal.SIGINT, told)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 print("ready", flush=True)
-while count < 2:
-    signal.pause()
+for count in 1, 2:
+    signal.sigwait([signal.SIGINT])
+    print("interrupted", count, flush=True)
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 print("last", flush=True)
 time.sleep(1000)
 """

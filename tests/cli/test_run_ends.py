@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from gpusched.cli.attached import Attached, signals_kept
+from gpusched.attached.command import Attached, signals_kept
 from gpusched.execution.directory import create
 from gpusched.execution.start import spawn
 from gpusched.linux.processes import parent

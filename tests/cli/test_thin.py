@@ -98,33 +98,10 @@ LEFT: Final[dict[str, set[str]]] = {
         "interpreter",
         "planner",
     },
-    "attached": {
-        "execution.directory",
-        "execution.guard_lock",
-        "execution.orders",
-        "execution.relatives",
-        "execution.start",
-        "linux.processes",
-    },
     "follow": {
         "execution.directory",
         "linux.regular_files",
         "supervisor.restart",
-    },
-    "group_witness": {
-        "linux.processes",
-    },
-    "run": {
-        "control.messages",
-        "execution.command_options",
-        "execution.daemon_link",
-        "execution.directory",
-        "execution.guard_lock",
-        "execution.plan_options",
-        "execution.queue_options",
-        "execution.requirements",
-        "execution.start",
-        "execution.submission",
     },
     "absent": {
         "execution.daemon_link",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from gpusched.cli.group_witness import GroupWitness
+from gpusched.attached.group_witness import GroupWitness
 from gpusched.errors import GpuschedError
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun

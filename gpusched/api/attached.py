@@ -1,0 +1,33 @@
+"""A command that stands in this process's place, as `gpusched run` has it: terminal, streams, signals and exit code."""
+
+import os
+from collections.abc import Sequence
+from typing import Unpack
+
+from gpusched.api.arguments import RunArguments, command_submission, with_arguments
+from gpusched.attached.run import AttachedEnd, Waits, run_attached
+from gpusched.errors import UsageError
+from gpusched.execution.start import this_process
+from gpusched.settings import load_settings
+
+__all__ = ["AttachedEnd", "Waits", "run"]
+
+
+@with_arguments(RunArguments)
+def run(
+    command: Sequence[str | os.PathLike[str]], waits: Waits = lambda _: None, **given: Unpack[RunArguments]
+) -> AttachedEnd:
+    """Queue a command, run it in this process's place when its turn has come, and return its end.
+
+    The command has this process's streams, of which stdin and stdout are closed here once it runs, and what a terminal
+    sends; this process passes on the signals that it gets alone. It belongs into the main thread of a program that does
+    little else. `waits` is called with the job while it waits, and with None when it waits no more. A signal that comes
+    while it waits takes it out of the queue. The arguments are those of gpusched.run but `requeue`.
+
+    Raises UsageError (NoProgram, NotExecutable), NeverFits, NoDaemon, HostFault, and JobFailed for a job that was ended
+    before it could start.
+    """
+    if given.get("requeue"):
+        raise UsageError("--requeue belongs to a command in the background", "add -d, or leave it out")
+    settings = load_settings(os.environ)
+    return run_attached(command_submission(command, given, settings, this_process()), settings, waits)
