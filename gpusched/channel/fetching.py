@@ -35,7 +35,6 @@ class Fetching:
         self._newest = 0
         self._asked = False
         self._took_at = self._fetch_at = -math.inf
-        self._ticket = 0
         self._views = Views()
         self._got: GotWeights | None = None
         self._unanswered, self._answer_after = 0, 1
@@ -68,7 +67,7 @@ class Fetching:
 
     def request(self) -> GetWeights:
         """Return how to ask."""
-        return GetWeights(self.have, self._ticket)
+        return GetWeights(self.have)
 
     def requested(self) -> None:
         """Note that it was asked: not again before an answer, and before the application has taken that."""
@@ -80,7 +79,6 @@ class Fetching:
 
     def receive(self, header: WeightsHeader, frames: list[zmq.Frame], learner: str) -> None:
         """Take in what came of this learner, as frames or as the offer of a segment. Raises ProtocolError."""
-        self._ticket = header.ticket
         self.ask_again()
         arrays = self._unpack(header, frames) if header.segment is None else self._map(header, header.segment)
         if self.weights is None or header.version > self.weights.version:

@@ -12,7 +12,6 @@ import zmq
 
 from gpusched.channel.framing import unpack_arrays, unpack_block
 from gpusched.channel.messages import (
-    PROTOCOL,
     AnswerHeader,
     BatchHeader,
     Bye,
@@ -36,7 +35,6 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.registry import ActorRecord, ActorRegistry, Waiting, other_protocol
 from gpusched.channel.remote.authentication import ZapAuthenticator
-from gpusched.channel.remote.connections import Connection
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.lending import Owner, SegmentMap
 from gpusched.channel.shm.published import Published
@@ -50,8 +48,8 @@ __all__ = ["LearnerProtocol"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
-_LONGEST_ROUTE: Final = 255  # rfc.zeromq.org/spec/23: of peers with CURVE, libzmq takes longer ones too
-_USER: Final = "User-Id"  # what the gate noted for that key: ENTRY:KEY, see Connections.count_message
+_USER: Final = "User-Id"  # the public key, as the gate gave it to libzmq
+_ADDRESS: Final = "Peer-Address"
 
 
 class LearnerProtocol:
@@ -66,8 +64,7 @@ class LearnerProtocol:
         self._limits = limits
         self._hosts = hosts
         self._gate = gate
-        self._key = ""  # of the sender of the present message, and its connection: of the network only
-        self._connection: Connection | None = None
+        self._key = self._address = ""  # of the sender of the present message: of the network only
         self._taken: deque[Waiting] = deque()
         self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
         self._nonce = secrets.token_hex(8)
@@ -103,9 +100,6 @@ class LearnerProtocol:
             self._link.wake.set()  # more may be there
 
     def _handle(self, parts: list[zmq.Frame]) -> None:
-        if len(parts[0]) > _LONGEST_ROUTE:
-            self._disconnect(parts)
-            return
         route, now = parts[0].bytes, time.monotonic()
         header = parts[1].buffer if len(parts) > 1 else b""
         if self._gate is not None:
@@ -133,28 +127,21 @@ class LearnerProtocol:
 
     def _see_who(self, gate: ZapAuthenticator, route: bytes, parts: list[zmq.Frame]) -> None:
         """Find out whose key this message came with. What is known to be of this host is not asked."""
-        self._key, self._connection = "", None
+        self._key = self._address = ""
         if self._roster.is_local(route):
             return
         try:
-            entry, _, self._key = str(parts[-1].get(_USER)).partition(":")
+            self._key = str(parts[-1].get(_USER))
         except zmq.ZMQError:  # of this host, and new
             return
-        self._connection = gate.count_message(parts, self._link.unkept, self._key, int(entry))
-
-    def _disconnect(self, parts: list[zmq.Frame]) -> None:
-        """Ignore a peer with a long name, which libzmq copies for each message, and see that it goes."""
-        self.dropped["route"] += 1
-        if self._gate is not None:
-            self._see_who(self._gate, b"", parts)
-            if self._connection is not None:
-                self._connection.trouble = f"it calls itself by a name of over {_LONGEST_ROUTE} bytes"
+        self._address = str(parts[-1].get(_ADDRESS)).removeprefix("::ffff:")
+        gate.note_user(parts[-1], self._key)
 
     def _dispatch(self, peer: ActorRecord, message: FromActor, parts: list[zmq.Frame]) -> None:
         if isinstance(message, BatchHeader):
             self._keep(parts[0].bytes, peer, message, parts[2:])
         elif isinstance(message, GetWeights):
-            self._give_weights(peer, message.have, message.ticket)
+            self._give_weights(peer, message.have)
         elif isinstance(message, GotWeights):
             self._offered(peer, message)
         elif isinstance(message, Ping):
@@ -167,13 +154,7 @@ class LearnerProtocol:
         if self._over:
             self._reply(route, Bye())
             return
-        refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address())
-        if (
-            refused is None
-            and hello.protocol == PROTOCOL
-            and (gone := self._roster.make_room(hello.name, self._key, now)) is not None
-        ):
-            self._hosts.forgotten(gone)
+        refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address)
         answer = refused or self._roster.hello(route, hello, now, self._key)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
@@ -193,7 +174,7 @@ class LearnerProtocol:
             log.info("dropped %d batches of former incarnations: %s has come again", given_up, peer.name)
 
     def _invite(self, route: bytes, join: Join) -> None:
-        answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address())
+        answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
             return
@@ -206,9 +187,6 @@ class LearnerProtocol:
         if not self._key or (self._gate is not None and self._gate.lets_in(self._key)):
             return None
         return Refused("revoked", "the key was revoked")
-
-    def _address(self) -> str:
-        return "" if self._connection is None else self._connection.address
 
     def _refuse(self, route: bytes, answer: Refused) -> None:
         self._count(route, answer.kind, answer.reason)
@@ -226,7 +204,7 @@ class LearnerProtocol:
     def _keep(self, route: bytes, peer: ActorRecord, header: BatchHeader, frames: list[zmq.Frame]) -> None:
         kind = "credit"
         try:
-            self._roster.admit(peer, header, sum(map(len, frames)) if self._key else 0)
+            self._roster.admit(peer, header)
             kind = "arrays" if header.segment is None else "segment"
             arrays = self._unpack(peer, header, frames)
         except ProtocolError as error:
@@ -284,18 +262,13 @@ class LearnerProtocol:
                 self._shelf.retire(peer.owner)
             self._give_weights(peer, 0)
 
-    def _give_weights(self, peer: ActorRecord, have: int, ticket: int = 0) -> None:
-        """Give the newest, if it is newer. Over a network one set at a time: libzmq keeps what a peer does not read."""
+    def _give_weights(self, peer: ActorRecord, have: int) -> None:
+        """Give the newest, if it is newer."""
         peer.notified = False
-        published, connection = self._published, self._connection
-        if published is None or published.version <= have:
-            return
-        if connection is not None and connection.ticket not in {0, ticket}:
-            return  # what it was given last is still under way; with that it will ask again
-        peer.version = published.version
-        given = 0 if connection is None else 1 + secrets.randbits(32)
-        if self._send(peer, published.header(given), published.frames()) and connection is not None:
-            connection.ticket = given
+        published = self._published
+        if published is not None and published.version > have:
+            peer.version = published.version
+            self._send(peer, published.header(), published.frames())
 
     def _give_answers(self) -> None:
         while self._answers:
@@ -378,5 +351,5 @@ class LearnerProtocol:
             self._complaints.clear()
         self._complaints.add((who, kind))
         peer = self._roster.speaker(route, time.monotonic(), self._key)
-        name = peer.name if peer else self._address() or f"peer {route.hex()}"
+        name = peer.name if peer else self._address or f"peer {route.hex()}"
         log.warning("dropped a message of %s: %s", name, reason)

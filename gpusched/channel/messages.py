@@ -141,10 +141,9 @@ class BatchHeader(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
 
 
 class GetWeights(msgspec.Struct, frozen=True, array_like=True, tag="get-weights"):
-    """An actor asks for the newest weights; it has `have`. `ticket`: that of the last that came as frames."""
+    """An actor asks for the newest weights; it has `have`."""
 
     have: Number
-    ticket: Number = 0
 
 
 class GotWeights(msgspec.Struct, frozen=True, array_like=True, tag="got-weights"):
@@ -212,15 +211,11 @@ class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
 
 
 class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights"):
-    """Weights of one version. With a `segment` no frames follow, and GotWeights is the answer.
-
-    `ticket`: over a network, only an actor that repeats it has read them, and is given others.
-    """
+    """Weights of one version. With a `segment` no frames follow, and GotWeights is the answer."""
 
     version: Number
     arrays: Specs
     segment: Segment | None = None
-    ticket: Number = 0
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True, tag="answer"):

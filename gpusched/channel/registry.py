@@ -2,8 +2,7 @@
 
 Pure bookkeeping of the learner's side: messages and times in, answers out. It must not know sockets or threads.
 A name outlives its processes: a new process takes the name over, and what the old one still sends is ignored. One of a
-higher incarnation does so at once and for good, and what the former left is not used (docs/decisions/0019). Where a key
-has as many names as it may, one whose process has been gone for long gives way to a new one.
+higher incarnation does so at once and for good, and what the former left is not used (docs/decisions/0019).
 """
 
 from collections import deque
@@ -18,38 +17,23 @@ from gpusched.errors import ProtocolError
 __all__ = ["ActorRecord", "ActorRegistry", "Waiting", "other_protocol"]
 
 _MOST_ACTORS: Final = 10_000
-_MOST_OF_A_KEY: Final = 512
-_GONE_S: Final = 120.0  # as of hosts (hosts.py): longer than links are down as a rule
 _REMEMBERED_PROCESSES: Final = 16
-_REMEMBERED_OF_A_KEY: Final = 4096
-
-
-class User(msgspec.Struct, eq=False):
-    """The peers with one key, by its public half; "" is for all on this host. `actors` by name."""
-
-    key: str
-    actors: dict[str, "ActorRecord"] = {}
-    gone: dict[str, int | None] = {}
-    """By the nonce of each process whose name was forgotten: its last batch, None for one that another had replaced."""
-    waiting: int = 0
-    """Their bytes that wait here."""
 
 
 class Waiting(msgspec.Struct, eq=False):
-    """A batch of `size` bytes that the application has not taken. `batch` None: it was given up."""
+    """A batch that the application has not taken. `batch` None: it was given up."""
 
     peer: "ActorRecord"
     nonce: str
     seq: int
     batch: Batch | None
-    size: int = 0
 
 
 class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
-    """One actor, which is `user`'s for ever."""
+    """One actor. `key`: the public one that its name belongs to for ever, "" for all on this host."""
 
     name: str
-    user: User
+    key: str
     nonce: str
     attempt: int
     incarnation: int
@@ -97,7 +81,6 @@ class ActorRegistry:
         self._learner = learner
         self._by_name: dict[str, ActorRecord] = {}
         self._by_route: dict[bytes, ActorRecord] = {}
-        self._users: dict[str, User] = {}
         self.past = 0
         """Batches that were given up because a higher incarnation of their actor came."""
 
@@ -107,24 +90,19 @@ class ActorRegistry:
             return other_protocol(hello.protocol)
         peer = self._by_name.get(hello.name)
         if peer is None:
-            user = self._users.setdefault(key, User(key))
-            if user.gone.get(hello.nonce, 0) is None:
-                return _replaced(hello)
-            if self._is_full(user):
-                number = len(user.actors)
-                return Refused("full", f"there are {len(self._by_name)} actors already, {number} with this key")
+            if len(self._by_name) >= _MOST_ACTORS:
+                return Refused("full", f"there are {len(self._by_name)} names of actors already")
             peer = ActorRecord(
                 name=hello.name,
-                user=user,
+                key=key,
                 nonce=hello.nonce,
                 attempt=hello.attempt,
                 incarnation=hello.incarnation,
                 seen=now,
                 called=now,
             )
-            peer.seq = user.gone.pop(hello.nonce, 0) or 0
-            self._by_name[hello.name] = user.actors[hello.name] = peer
-        elif peer.user.key != key:
+            self._by_name[hello.name] = peer
+        elif peer.key != key:
             return Refused("identity", f"{hello.name} is another's")
         elif (refused := self._succeed(peer, hello, now)) is not None:
             return refused
@@ -133,30 +111,6 @@ class ActorRegistry:
         peer.shares = bool(self._host) and not key and hello.host == self._host
         peer.offered.clear()
         return peer
-
-    def make_room(self, name: str, key: str, now: float) -> ActorStatus | None:
-        """If there is no room for this name, forget the one of this key that has been gone longest; return it.
-
-        None is forgotten that had a process within two minutes, or of which batches wait; and none that has an
-        incarnation, for a lower one may come back.
-        """
-        user = self._users.get(key)
-        if user is None or name in self._by_name or not self._is_full(user):
-            return None
-        latest = now - max(_GONE_S, self._limits.silence_s)
-        mortal = [peer for peer in user.actors.values() if not peer.incarnation]
-        gone = [peer for peer in mortal if peer.seen < latest and not peer.waiting]
-        if not gone:
-            return None
-        peer = min(gone, key=lambda each: each.seen)
-        status = self._status(peer, now)
-        self.lost(peer)
-        del self._by_name[peer.name], user.actors[peer.name]
-        # Should they come back all the same, they must not send again what was used.
-        user.gone |= {**dict.fromkeys(peer.retired), peer.nonce: peer.seq}
-        while len(user.gone) > _REMEMBERED_OF_A_KEY:
-            del user.gone[next(iter(user.gone))]
-        return status
 
     def welcome(self, peer: ActorRecord, number: int, version: int, lent: tuple[int, ...] = ()) -> Welcome:
         """Return the answer to hello `number`, with the batches of that process that still wait."""
@@ -167,10 +121,10 @@ class ActorRegistry:
             credits=self._limits.in_flight,
             version=version,
             heartbeat_ms=max(1, round(self._limits.heartbeat_s * 1000)),
-            max_message=self._limits.longest(peer.user.key),
+            max_message=self._limits.longest(peer.key),
             seq=peer.seq,
             held=tuple(waiting.seq for waiting in peer.waiting if waiting.nonce == peer.nonce),
-            host="" if peer.user.key else self._host,
+            host="" if peer.key else self._host,
             lent=lent,
             longest=self._limits.max_message,
         )
@@ -178,7 +132,7 @@ class ActorRegistry:
     def speaker(self, route: bytes, now: float, key: str = "") -> ActorRecord | None:
         """Return the actor that speaks over this connection, and note that it lives. None: it has to send Hello."""
         peer = self._by_route.get(route)
-        if peer is None or peer.user.key != key:  # a peer chooses its route, and may choose one that was another's
+        if peer is None or peer.key != key:  # a peer chooses its route, and may choose one that was another's
             return None
         peer.seen = now
         return peer
@@ -186,7 +140,7 @@ class ActorRegistry:
     def is_local(self, route: bytes) -> bool:
         """Return whether it is known that a process of this host speaks over this connection."""
         peer = self._by_route.get(route)
-        return peer is not None and not peer.user.key
+        return peer is not None and not peer.key
 
     def process(self, name: str, nonce: str) -> ActorRecord | None:
         """Return the actor `name` while that process speaks for it, None otherwise."""
@@ -199,23 +153,20 @@ class ActorRegistry:
             peer.called = now
         peer.calls, peer.inside = ping.calls, ping.inside
 
-    def admit(self, peer: ActorRecord, header: BatchHeader, size: int = 0) -> None:
-        """Count this batch as sent; `size`: its bytes. Raises ProtocolError if it is late or repeated, or too much."""
+    def admit(self, peer: ActorRecord, header: BatchHeader) -> None:
+        """Count this batch as sent. Raises ProtocolError if it is late or repeated, or too much."""
         if header.seq <= peer.seq:
             raise ProtocolError(f"batch {header.seq} came after batch {peer.seq}")
         if sum(waiting.nonce == peer.nonce for waiting in peer.waiting) >= self._limits.in_flight:
             raise ProtocolError(f"more than {self._limits.in_flight} batches in flight")
-        if peer.user.key and peer.user.waiting + size > self._limits.most_of_a_key:
-            raise ProtocolError(f"the batches of this key that wait are over {self._limits.most_of_a_key} bytes")
         peer.seq = header.seq
 
     def keep(self, peer: ActorRecord, batch: Batch, size: int) -> Waiting:
         """Let an admitted batch of `size` bytes wait. An older process's makes room: one name holds K at the most."""
         if len(peer.waiting) >= self._limits.in_flight:
             self._give_up(peer.waiting[0])
-        waiting = Waiting(peer, peer.nonce, batch.seq, batch, size)
+        waiting = Waiting(peer, peer.nonce, batch.seq, batch)
         peer.waiting.append(waiting)
-        peer.user.waiting += size
         peer.batches += 1
         peer.bytes += size
         return waiting
@@ -236,7 +187,7 @@ class ActorRegistry:
     def forget(self, key: str) -> None:
         """Forget the connections of all peers with this key."""
         for peer in self.connections():
-            if peer.user.key == key:
+            if peer.key == key:
                 self.lost(peer)
 
     def connections(self) -> list[ActorRecord]:
@@ -286,11 +237,7 @@ class ActorRegistry:
     def _give_up(self, waiting: Waiting) -> None:
         """Let a batch wait no longer, and no caller take it."""
         waiting.peer.waiting.remove(waiting)
-        waiting.peer.user.waiting -= waiting.size
         waiting.batch = None
-
-    def _is_full(self, user: User) -> bool:
-        return len(self._by_name) >= _MOST_ACTORS or (bool(user.key) and len(user.actors) >= _MOST_OF_A_KEY)
 
     def _connected(self, peer: ActorRecord, now: float) -> bool:
         return peer.route is not None and now - peer.seen <= self._limits.silence_s

@@ -99,7 +99,6 @@ class Transport:
         self._monitor: zmq.Socket[bytes] | None = None
         self._endpoint = ""
         self._writing = False
-        self.unkept = 0
         self._limits = limits
         self.context = zmq.Context(io_threads=2 if network else 1)
         if kind == zmq.ROUTER:
@@ -198,7 +197,7 @@ class Transport:
                 self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message, None if there is none. Of a longer one `unkept` bytes are dropped.
+        """Return the parts of the next message, None if there is none. Of one with too many frames the last go.
 
         One of very many frames takes several calls, so that others have their turn: until its end each returns None,
         and sets `wake` for the next.
@@ -206,16 +205,12 @@ class Transport:
         if self._parts:
             if not self._socket.get(zmq.RCVMORE):
                 return self._whole()
-        else:
-            self.unkept = 0
-            if not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again
-                return None
+        elif not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again
+            return None
         for _ in range(_FRAMES_A_TURN):
             frame = self._socket.recv(_NOW, copy=False)
             if len(self._parts) <= _MOST_PARTS:
                 self._parts.append(frame)
-            else:
-                self.unkept += len(frame)
             if not frame.more:
                 return self._whole()
         self.wake.set()

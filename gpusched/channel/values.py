@@ -75,9 +75,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     share_memory: bool = True
     """On one host, batches and weights of 64 KiB and more go through shared memory, if both sides allow it."""
     max_remote: int = 128 << 20
-    """Bytes of one batch from another host, and half of what a connection may have sent that is not read yet."""
-    most_of_a_key: int = 2 << 30
-    """Bytes of the batches of one key that wait for the application; the same of what was sent and is not read yet."""
+    """Bytes of one batch from another host."""
 
     def __post_init__(self) -> None:
         for fits, rule in (
@@ -87,7 +85,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             (self.heartbeat_s < self.silence_s <= _DAY_S, "silence_s is over heartbeat_s, and a day at the most"),
             (self.stuck_s > 0, "stuck_s is over 0"),
             (self.max_remote >= 1 << 16, "max_remote is at least 65536 bytes"),
-            (self.most_of_a_key >= self.max_remote, "most_of_a_key is at least max_remote"),
         ):
             if not fits:
                 raise UsageError(f"{self} cannot be kept", rule)

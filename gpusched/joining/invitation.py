@@ -43,7 +43,7 @@ __all__ = [
     "write_invitation",
 ]
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 """Of the channel: both sides must have the same."""
 
 INVITATION: Final = "invitation.json"

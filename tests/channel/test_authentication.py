@@ -18,7 +18,6 @@ from gpusched.channel.messages import (
     BatchHeader,
     GetWeights,
     Hello,
-    Ping,
     encode_header,
 )
 from gpusched.channel.remote.authentication import ZapAuthenticator
@@ -33,7 +32,6 @@ from gpusched.joining.keys import (
     secure_client,
 )
 from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network, turned_away
-from tests.channel.curve import Client
 from tests.patience import PATIENCE_S
 
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -277,90 +275,6 @@ def test_of_many_who_say_nothing_the_oldest_give_way_to_who_speaks(
         each.close()
 
 
-def test_a_key_that_connects_too_often_has_to_wait_and_the_others_do_not(
-    learner: Learner,
-    keys: Path,
-    wait_until: WaitUntil,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr("gpusched.channel.remote.authentication._AT_ONCE", 1.0)
-    monkeypatch.setattr("gpusched.channel.remote.authentication._A_SECOND", 0.0)
-    where = network(learner)
-    with (
-        Actor(where, keys=keys / "lab.key", name="actor.0@lab") as first,
-        Actor(where, keys=keys / "other.key", name="actor.0@other") as other,
-    ):
-        for actor in (first, other):
-            assert actor.send(ONE, timeout=PATIENCE_S)
-            assert learner.get(timeout=PATIENCE_S) is not None
-        with Actor(where, keys=keys / "lab.key", name="actor.1@lab") as second:
-            wait_until(lambda: turned_away(caplog) == ["turned away 127.0.0.1: its key 'lab' connects too often"])
-            monkeypatch.setattr("gpusched.channel.remote.authentication._A_SECOND", 100.0)
-            assert second.send(ONE, timeout=PATIENCE_S)
-            assert learner.get(timeout=PATIENCE_S) is not None, "it came again by itself"
-
-
-def test_a_message_that_never_ends_is_ended_with_its_connection(
-    endpoint: str, keys: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = Limits(max_remote=64 << 10, heartbeat_s=0.2)
-    with (
-        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
-        Actor(network(learner), keys=keys / "other.key", name="actor.0@other") as honest,
-    ):
-        hostile = Client(network(learner), read_join_key(keys / "lab.key"), b"")
-        hostile.say_without_end(bytes(60_000), 5000)
-        wait_until(lambda: any("MiB more than can be read" in told for told in turned_away(caplog)))
-        assert hostile.ended()
-        hostile.close()
-        assert honest.send(ONE, timeout=PATIENCE_S)
-        assert learner.get(timeout=PATIENCE_S) is not None
-
-
-def test_many_connections_of_one_key_are_bounded_together(
-    endpoint: str,
-    keys: Path,
-    dealer: MakeDealer,
-    wait_until: WaitUntil,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr("gpusched.channel.remote.connections._KERNEL_KEEPS", 1 << 20)
-    limits = Limits(max_remote=2 << 20, most_of_a_key=2 << 20)
-    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
-        peers = [dealer(network(learner), read_join_key(keys / "lab.key")) for _ in range(2)]
-        for number, peer in enumerate(peers):
-            peer.greet(f"actor.{number}@lab")
-            peer.hear("welcome")
-        with learner._loop._lock:  # it reads nothing now
-            for peer in peers:
-                peer.say(BatchHeader(1, 0, (), {}), *[bytes(50_000)] * 40)
-            wait_until(lambda: any("over several connections" in told for told in turned_away(caplog)))
-
-
-def test_who_reads_no_weights_is_given_one_set_and_no_more(learner: Learner, keys: Path, dealer: MakeDealer) -> None:
-    peer = dealer(network(learner), read_join_key(keys / "lab.key"))
-    peer.greet("actor.0@lab")
-    peer.hear("welcome")
-    for version in range(1, 4):
-        learner.publish(ONE)
-        peer.say(GetWeights(0))
-        if version == 1:
-            ticket = peer.hear("weights")[4]
-    assert isinstance(ticket, int)
-    peer.greet("actor.1@lab")
-    peer.say(GetWeights(0))
-    peer.hear("welcome")
-    peer.say(Ping(0, inside=False))
-    peer.say(GetWeights(1, ticket))
-    assert peer.hear("weights")[1] == 3
-    peer.say(GetWeights(1, ticket + 1))
-    peer.say(BatchHeader(0, 0, (), {}))
-    assert peer.hear("dropped")[1] == "credit", "what came before it was heard"
-    assert not peer.socket.poll(0) or msgspec.msgpack.decode(peer.socket.recv_multipart()[0])[0] != "weights"
-
-
 def test_a_batch_from_another_host_is_bounded_where_it_is_sent(endpoint: str, keys: Path) -> None:
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=Limits(max_remote=1 << 20)) as learner:
         learner.publish({"w": np.zeros(3 << 20, np.uint8)})
@@ -370,25 +284,6 @@ def test_a_batch_from_another_host_is_bounded_where_it_is_sent(endpoint: str, ke
                 actor.send({"x": np.zeros(2 << 20, np.uint8)}, timeout=PATIENCE_S)
             assert actor.send({"x": np.zeros(1 << 20, np.uint8)}, timeout=PATIENCE_S)
             assert learner.get(timeout=PATIENCE_S) is not None
-
-
-def test_what_waits_of_one_key_is_bounded(endpoint: str, keys: Path, dealer: MakeDealer) -> None:
-    limits = Limits(max_remote=64 << 10, most_of_a_key=100 << 10)
-    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
-        peers = [dealer(network(learner), read_join_key(keys / "lab.key")) for _ in range(2)]
-        for number, peer in enumerate(peers):
-            peer.greet(f"actor.{number}@lab")
-            peer.hear("welcome")
-        header = BatchHeader(1, 0, (ArraySpec("x", "|u1", (60_000,)),), {})
-        peers[0].say(header, bytes(60_000))
-        peers[0].say(BatchHeader(0, 0, (), {}))
-        peers[0].hear("dropped")
-        peers[1].say(header, bytes(60_000))
-        assert "of this key" in str(peers[1].hear("dropped")[2])
-        assert learner.get(timeout=PATIENCE_S) is not None
-        peers[0].hear("taken")
-        peers[1].say(header, bytes(60_000))
-        assert learner.get(timeout=PATIENCE_S) is not None, "there is room again"
 
 
 def test_a_key_in_the_wrong_place_is_told_at_once(keys: Path, directory: Path) -> None:

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.messages import PROTOCOL, Hello, Ping, encode_header
-from gpusched.channel.remote.connections import _received
+from gpusched.channel.messages import GetWeights
 from gpusched.joining.keys import read_join_key, revoke
-from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, WaitUntil, network, turned_away
-from tests.channel.curve import GREETING, Client
+from tests.channel.conftest import ANYWHERE, MakeDealer, WaitUntil, network, turned_away
 from tests.patience import PATIENCE_S
 
 ONE = {"x": np.zeros(1, np.uint8)}
-HELLO = encode_header(Hello(PROTOCOL, "actor.0@lab", 0, "nonce", 1, "", 0, ""))
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
 
 
 @pytest.fixture(autouse=True)
@@ -47,32 +44,6 @@ def test_who_says_the_first_word_after_the_key_was_revoked_is_put_out(
     wait_until(lambda: connection.shut)
 
 
-def test_what_comes_late_of_a_connection_is_not_counted_to_who_has_its_descriptor_now(
-    learner: Learner, keys: Path, dealer: MakeDealer, wait_until: WaitUntil
-) -> None:
-    assert learner._gate is not None
-    connected = learner._gate._connections._by_descriptor
-    first = dealer(network(learner), read_join_key(keys / "lab.key"))
-    first.greet("actor.0@lab")
-    first.hear("welcome")
-    [descriptor] = connected
-    others: list[Dealer] = []
-    with learner._loop._lock:  # it reads nothing now
-        first.socket.setsockopt(zmq.LINGER, 10_000)
-        for _ in range(20):
-            first.say(Ping(0, inside=False))
-        first.socket.close()
-        wait_until(lambda: not connected)
-        while descriptor not in connected:
-            assert len(others) < 20, "none has the descriptor again"
-            others.append(dealer(network(learner), read_join_key(keys / "other.key")))
-            wait_until(lambda: len(connected) == len(others))
-    others[-1].greet("actor.0@other")
-    others[-1].hear("welcome")
-    assert connected[descriptor].user == read_join_key(keys / "other.key").public
-    assert 0 < connected[descriptor].taken < 500, "its own word, and not twenty of the other's"
-
-
 def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
     learner: Learner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,58 +68,49 @@ def test_an_address_that_has_many_silent_connections_is_in_the_way_of_its_own(
     assert turned_away(caplog)[:1] == ["turned away 127.0.0.1: more than 5 connections send nothing"]
 
 
-def test_who_sends_too_much_again_and_again_is_named_once(
-    endpoint: str,
+def test_those_that_show_no_key_are_cut_when_they_send_more_than_handshakes_take(
+    endpoint: str, keys: Path, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gpusched.channel.remote.connections._HANDSHAKES", 0)
+    limits = Limits(max_remote=64 << 10)
+    with (
+        Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner,
+        Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as honest,
+    ):
+        assert honest.send(ONE, timeout=PATIENCE_S)
+        host, _, port = network(learner).removeprefix("tcp://").rpartition(":")
+        flood = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(6)]
+        for each in flood:
+            each.sendall(GREETING)
+            each.sendall(b"\x06" + (60_000).to_bytes(8, "big") + bytes(59_000))  # the most of a command, but its end
+        wait_until(lambda: turned_away(caplog))
+        assert turned_away(caplog) == [
+            "turned away 127.0.0.1: those that have shown no key yet have sent more than handshakes take"
+        ]
+        assert honest.send(ONE, timeout=PATIENCE_S)
+        assert learner.get(timeout=PATIENCE_S) is not None
+        for each in flood:
+            each.close()
+
+
+def test_a_key_has_no_more_connections_than_it_may_and_the_oldest_stay(
+    learner: Learner,
     keys: Path,
     dealer: MakeDealer,
     wait_until: WaitUntil,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.remote.connections._KERNEL_KEEPS", 1 << 20)
-    monkeypatch.setattr("gpusched.channel.remote.authentication._CHECK_S", 3600.0)
-    monkeypatch.setattr("gpusched.channel.remote.authentication._CHECK_OFTEN_S", 3600.0)
-    limits = Limits(max_remote=64 << 10)
-    with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key", limits=limits) as learner:
-        gate = learner._gate
-        assert gate is not None
-        for number in (40, 80):
-            peer = dealer(network(learner), read_join_key(keys / "lab.key"))
-            peer.greet("actor.0@lab")
-            peer.hear("welcome")
-            [connection] = gate._connections._by_descriptor.values()
-            with learner._loop._lock:  # it reads nothing now
-                peer.socket.send_multipart([bytes(60_000)] * number)
-                wait_until(lambda got=connection, least=number * 60_000: _received(got.socket) > least)
-                gate._check_at = 0.0  # it looks now
-                gate._wake.set()
-                wait_until(lambda got=connection: got.shut)
-            peer.socket.close(0)
-            wait_until(lambda: not len(gate._connections))
-    assert turned_away(caplog) == ["turned away 127.0.0.1: it sent over 1 MiB more than can be read of it"]
-
-
-@pytest.mark.parametrize(
-    ("length", "why"),
-    [(300, "it calls itself by a name of over 255 bytes"), (100_000, "it sent more than a handshake takes")],
-)
-def test_who_calls_itself_by_a_long_name_is_put_out(
-    length: int, why: str, learner: Learner, keys: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
-) -> None:
-    hostile = Client(network(learner), read_join_key(keys / "lab.key"), b"x" * length)
-    with suppress(ConnectionError):  # it is cut in the handshake
-        hostile.say(HELLO)
-    assert hostile.ended()
-    hostile.close()
-    wait_until(lambda: turned_away(caplog) == [f"turned away 127.0.0.1: {why}"])
-    assert learner.actors == ()
-    with Actor(network(learner), keys=keys / "lab.key", name="actor.0@lab") as actor:
-        assert actor.send(ONE, timeout=PATIENCE_S)
+    monkeypatch.setattr("gpusched.channel.remote.connections._MOST_OF_A_KEY", 1)
+    first = dealer(network(learner), read_join_key(keys / "lab.key"))
+    first.greet("actor.0@lab")
+    first.hear("welcome")
+    second = dealer(network(learner), read_join_key(keys / "lab.key"))
+    second.greet("actor.1@lab")
+    wait_until(lambda: turned_away(caplog) == ["turned away 127.0.0.1: its key has more than 1 connections"])
+    second.socket.close(0)
+    first.say(GetWeights(0))
+    with Actor(network(learner), keys=keys / "other.key", name="actor.0@other") as other:
+        assert other.send(ONE, timeout=PATIENCE_S)
         assert learner.get(timeout=PATIENCE_S) is not None
-
-
-def test_who_calls_itself_by_a_short_name_is_heard(learner: Learner, keys: Path, wait_until: WaitUntil) -> None:
-    peer = Client(network(learner), read_join_key(keys / "lab.key"), b"x" * 255)
-    peer.say(HELLO)
-    wait_until(lambda: [each.name for each in learner.actors] == ["actor.0@lab"])
-    peer.close()
+    assert [each.connected for each in learner.actors if each.name == "actor.0@lab"] == [True]

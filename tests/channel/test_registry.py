@@ -95,14 +95,6 @@ def test_a_higher_incarnation_takes_no_name_of_another_key() -> None:
     assert isinstance(roster.hello(b"1", hello("a", incarnation=1), 1001, "key"), ActorRecord)
 
 
-def test_a_name_with_an_incarnation_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusched.channel.registry._MOST_OF_A_KEY", 1)
-    roster = ActorRegistry(LIMITS, "me")
-    assert isinstance(roster.hello(b"1", hello("a", incarnation=2), 0, "key"), ActorRecord)
-    assert roster.make_room("actor.1", "key", 10_000) is None
-    assert isinstance(roster.hello(b"1", hello("b", incarnation=1), 10_000, "key"), Refused)
-
-
 def test_silence_is_not_the_end_of_a_connection() -> None:
     roster = ActorRegistry(LIMITS, "me")
     peer = joined(roster, b"1", hello("a"))
@@ -112,39 +104,15 @@ def test_silence_is_not_the_end_of_a_connection() -> None:
     assert roster.within_reach(12) == [peer]
 
 
-def test_a_name_that_was_gone_for_long_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def greet(name: str, now: float, nonce: str = "n", key: str = "k") -> ActorRecord | Refused:
-        roster.make_room(name, key, now)
-        return roster.hello(name.encode(), hello(nonce, name=name), now, key)
-
-    monkeypatch.setattr("gpusched.channel.registry._MOST_OF_A_KEY", 3)
+def test_a_name_beyond_the_most_is_refused_and_those_that_are_there_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.channel.registry._MOST_ACTORS", 2)
     roster = ActorRegistry(LIMITS, "me")
-    first, second = greet("actor.0@lab", 0, "a"), greet("actor.1@lab", 1)
-    greet("actor.2@lab", 2)
-    assert isinstance(first, ActorRecord)
-    assert isinstance(second, ActorRecord)
-    left = keep(roster, first, 7)
-    assert isinstance(greet("actor.3@lab", 100), Refused), "a link may be down"
-    assert isinstance(greet("actor.0@other", 100, key="another"), ActorRecord)
-    assert isinstance(greet("actor.3@lab", 122, "b"), ActorRecord)
-    assert [each.name for each in roster.status(122)] == ["actor.0@lab", "actor.2@lab", "actor.0@other", "actor.3@lab"]
-    assert roster.speaker(b"actor.1@lab", 122, "k") is None
-    assert roster.taken(left)
-    assert isinstance(greet("actor.4@lab", 123), ActorRecord)
-    assert roster.status(123)[0].name == "actor.2@lab"
-    assert isinstance(greet("actor.5@lab", 200), ActorRecord)
-    assert isinstance(greet("actor.6@lab", 200), Refused), "the others were here lately"
-    again = greet("actor.0@lab", 400, "a")
-    assert isinstance(again, ActorRecord)
-    assert roster.welcome(again, 1, 0).seq == 7, "it was used, and is not to be sent again"
-    assert isinstance(greet("actor.0@lab", 401, "later"), ActorRecord)
-    assert isinstance(greet("actor.7@lab", 800), ActorRecord)
-    assert isinstance(greet("actor.8@lab", 801), ActorRecord)
-    assert isinstance(greet("actor.9@lab", 802), ActorRecord)
-    assert "actor.0@lab" not in {each.name for each in roster.status(802)}
-    replaced = greet("actor.0@lab", 1200, "a")
-    assert isinstance(replaced, Refused)
-    assert replaced.kind == "replaced", "also when nobody knows the name any more"
+    for number in range(2):
+        joined(roster, bytes([number]), hello("a", name=f"actor.{number}"))
+    refused = roster.hello(b"2", hello("a", name="actor.2"), 0)
+    assert isinstance(refused, Refused)
+    assert refused.kind == "full"
+    joined(roster, b"3", hello("b", name="actor.1"))
 
 
 @given(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
-from gpusched.channel.messages import BatchHeader, Welcome, encode_header
+from gpusched.channel.messages import Welcome, encode_header
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining.invitation import (
     PROTOCOL,
@@ -158,37 +158,6 @@ def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_un
             assert told["address"] == "127.0.0.1"
         wait_until(lambda: joined(run_dir)["node"]["connected"] == 0)
     assert "secret" not in (run_dir / "joined.json").read_text()
-
-
-@pytest.mark.usefixtures("listening")
-def test_of_a_key_with_very_many_actors_new_ones_take_the_place_of_those_long_gone(
-    keys: Path, run_dir: Path, dealer: MakeDealer, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpusched.channel.registry._MOST_OF_A_KEY", 2)
-    monkeypatch.setattr("gpusched.channel.registry._GONE_S", 3600.0)
-
-    def greet(name: str) -> Dealer:
-        peer = dealer(network(learner), read_join_key(keys / "lab.key"))
-        peer.greet(name)
-        return peer
-
-    with Learner(limits=Limits(heartbeat_s=0.05, silence_s=0.5)) as learner:
-        for name in ("actor.0@node", "actor.1@node"):
-            peer = greet(name)
-            peer.hear("welcome")
-            peer.say(BatchHeader(1, 0, (), {}))
-            if name == "actor.0@node":
-                assert learner.get(timeout=PATIENCE_S) is not None
-        wait_until(lambda: learner.actors[1].waiting == 1)
-        assert greet("actor.2@node").hear("refused")[1] == "full"
-        monkeypatch.setattr("gpusched.channel.registry._GONE_S", 0.1)
-        wait_until(lambda: all(each.seen_s > 0.5 for each in learner.actors))
-        greet("actor.2@node").hear("welcome")
-        assert [each.name for each in learner.actors] == ["actor.1@node", "actor.2@node"]
-        batch = learner.get(timeout=PATIENCE_S)
-        assert batch is not None
-        assert batch.actor == "actor.1@node", "what waited is not lost"
-        wait_until(lambda: joined(run_dir).get("node", {}).get("batches") == 2, "nor is what was counted")
 
 
 @pytest.mark.usefixtures("listening")

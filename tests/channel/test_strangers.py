@@ -290,11 +290,11 @@ def test_a_message_of_very_many_frames_leaves_others_their_turn(endpoint: str) -
         while len(heard) < 2:
             link.poll(10)
             while (parts := link.receive()) is not None:
-                heard.append((parts[1].bytes, link.unkept))
+                heard.append((parts[1].bytes, len(parts)))
             pauses += bool(link._parts)
     finally:
         peer.close(0)
         context.term()
         link.close()
     assert pauses == 2
-    assert heard == [(b"header", 25_002 - MAX_FRAMES - 3), (b"next", 0)]
+    assert heard == [(b"header", MAX_FRAMES + 3), (b"next", 2)]

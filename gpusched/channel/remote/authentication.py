@@ -28,8 +28,6 @@ _CURVE: Final = b"CURVE"
 _CHECK_S: Final = 0.5
 _CHECK_OFTEN_S: Final = 0.1  # while a peer is connected: see Connections
 _A_CONNECTION_S: Final = 0.0005  # each makes checks rarer by that, so that they never take more than a little
-_AT_ONCE: Final = 1024.0  # connections of one key, and how many more each second
-_A_SECOND: Final = 5.0
 _MOST_NAMED: Final = 4096
 _THREAD_ENDS_S: Final = 5.0
 _EVENT: Final = struct.Struct("=Hi")
@@ -55,10 +53,8 @@ class ZapAuthenticator:
         self._changed = changed
         self._allowed = AllowList(server_key)
         self._users: dict[str, str] = {}
-        self._pace: dict[str, tuple[float, float]] = {}
         self._connections = Connections(limits)
-        self.count_message: Final = self._connections.count_message
-        self._entries = 0
+        self.note_user: Final = self._connections.note_user
         self._named: set[tuple[str, str]] = set()
         self._failure: str | None = None
         self._check_at = 0.0
@@ -128,29 +124,9 @@ class ZapAuthenticator:
         if name is None:
             self._turn_away(where, self._allowed.why_not(public))
             self._zap.send_multipart([version, request, b"400", b"not let in", b"", b""])
-        elif self._too_often(public):
-            self._turn_away(where, f"its key {name!r} connects too often")
-            self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it tries again by itself
-        elif self._connections.talks_too_much(where):
-            self._turn_away(where, "it sent more than a handshake takes")
-            self._zap.send_multipart([version, request, b"300", b"later", b"", b""])  # it may be another from there
         else:
             self._users[public] = name
-            self._entries += 1
-            user = f"{self._entries}:{public}".encode()  # see Connections.count_message
-            self._zap.send_multipart([version, request, b"200", b"OK", user, b""])
-
-    def _too_often(self, public: str) -> bool:
-        """Return whether that key connects more often than one should: each time it may guess a route (see Link)."""
-        now = time.monotonic()
-        left, since = self._pace.get(public, (_AT_ONCE, now))
-        left = min(_AT_ONCE, left + _A_SECOND * (now - since))
-        too_often = left < 1
-        self._pace[public] = (
-            left if too_often else left - 1,
-            now,
-        )  # a peer that is turned away keeps what it has saved up
-        return too_often
+            self._zap.send_multipart([version, request, b"200", b"OK", public.encode(), b""])
 
     def _read_events(self) -> None:
         for _ in range(_MANY):
@@ -167,7 +143,7 @@ class ZapAuthenticator:
             self._connections.freeze(value)
         elif event == zmq.EVENT_ACCEPTED:
             now = time.monotonic()
-            gone = self._connections.accepted(value, now, self._entries)
+            gone = self._connections.accepted(value, now)
             if gone is not None:
                 self._turn_away(gone[0].address, gone[1])
             self._check_at = min(self._check_at, now + _CHECK_OFTEN_S)

@@ -105,13 +105,6 @@ class Hosts:
         host.address = address
         return None
 
-    def forgotten(self, actor: ActorStatus) -> None:
-        """Keep count of what an actor sent that will not be among the learner's any more."""
-        where = actor.name.partition("@")[2]
-        if where in self._by_name:
-            batches, size = self._before.get(where, (0, 0))
-            self._before[where] = (batches + actor.batches, size + actor.bytes)
-
     def news(self, actors: Iterable[ActorStatus]) -> bytes | None:
         """Return what is to be written, None if nothing changed; `actors` are all that the learner knows."""
         for host in self._by_name.values():

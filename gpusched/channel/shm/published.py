@@ -39,9 +39,9 @@ class Published:
         """Return the same weights under this version."""
         return type(self)(version, self.specs, self.segment, self._frames)
 
-    def header(self, ticket: int = 0) -> WeightsHeader:
+    def header(self) -> WeightsHeader:
         """Return the header before the frames."""
-        return WeightsHeader(self.version, self.specs, ticket=ticket)
+        return WeightsHeader(self.version, self.specs)
 
     @functools.cached_property
     def offer(self) -> bytes | None:
