@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Final, TypedDict, TypeVar, get_type_hints
 
-import msgspec
-
+from gpusched.api.validation import require_list, require_names, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.plan_options import PlanOptions, machine_meant
@@ -30,7 +29,6 @@ __all__ = [
     "plan_options",
     "queue_options",
     "require_known",
-    "require_type",
     "with_arguments",
 ]
 
@@ -120,7 +118,7 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     chosen = _chosen(given, QueueArguments)
     for name in ("after", "after_any"):
         if name in chosen:
-            chosen[name] = (chosen[name],) if isinstance(chosen[name], str) else _list(chosen[name], name)
+            chosen[name] = require_names(chosen[name], name)
     if isinstance(chosen.get("at"), dt.datetime):
         chosen["at"] = chosen["at"].isoformat()
     if "time_limit" in chosen:
@@ -164,15 +162,6 @@ def require_known(given: Mapping[str, Any], table: type) -> None:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}; known: {', '.join(sorted(known))}")
 
 
-def require_type(value: object, kind: Any, name: str) -> None:
-    """Raise UsageError if the argument `name` is not of that type, or out of its bounds."""
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        what = str(error).replace("`", "").replace(" - at $", " at ")
-        raise UsageError(f"{name}: {value!r}: {what}", "see help() of the function") from None
-
-
 def with_arguments(table: type) -> Callable[[Function], Function]:
     """Return a decorator that gives a function of **keywords the signature of `table`, for help() and completion."""
 
@@ -206,7 +195,7 @@ def _command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(command, str) or not command:
         hint = 'such as ["python", "a.py"]'
         raise UsageError(f"command: {command!r} is no list of a program and its arguments", hint)
-    parts = _list(command, "command")
+    parts = require_list(command, "command")
     found = tuple(os.fspath(part) if isinstance(part, os.PathLike) else part for part in parts)
     require_type(found, tuple[str, ...], "command")
     return found
@@ -230,9 +219,3 @@ def _as_text(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _amount(value: Any) -> Any:
     return f"{value}MiB" if isinstance(value, Integral) else value
-
-
-def _list(value: object, name: str) -> tuple[Any, ...]:
-    if not isinstance(value, Sequence):
-        raise UsageError(f"{name}: {value!r} is no list", "see help() of the function")
-    return tuple(value)

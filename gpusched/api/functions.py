@@ -22,10 +22,11 @@ from gpusched.api.arguments import (
     plan_options,
     queue_options,
     require_known,
-    require_type,
     with_arguments,
 )
 from gpusched.api.handle import Job
+from gpusched.api.queue import find_jobs
+from gpusched.api.validation import require_type
 from gpusched.api.values import Plan, Status
 from gpusched.errors import GpuschedError, UsageError
 from gpusched.execution.active_python import with_active_python
@@ -121,9 +122,7 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunArguments]
 def job(job_id: str) -> Job:
     """Return the job of that id. Raises NotFound."""
     require_type(job_id, str, "job_id")
-    from gpusched.execution.daemon_link import find_jobs
-
-    (found,) = find_jobs(load_settings(os.environ), [job_id]).jobs
+    (found,) = find_jobs(job_id).jobs
     return Job(found.id, Path(found.run_dir))
 
 
@@ -132,12 +131,10 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
 
     `state`: only those in this state, such as "running". Raises UsageError for a state that there is not.
     """
-    from gpusched.execution.daemon_link import find_jobs
-
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     if state is not None and state not in list(JobState):
         raise UsageError(f"there is no state {state!r}", f"one of {', '.join(JobState)}")
-    found = find_jobs(load_settings(os.environ), (), ended).jobs
+    found = find_jobs((), ended).jobs
     live = [one for one in found if one.state not in JOB_TERMINAL]
     over = [one for one in found if one.state in JOB_TERMINAL]  # with those that ended a moment ago, in any order
     over.sort(key=lambda one: one.ended or one.created, reverse=True)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from gpusched.api.arguments import require_type
+from gpusched.api import queue
+from gpusched.api.validation import require_type
 from gpusched.errors import NotFound, TimedOut
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
-    from gpusched.control.messages import Request
     from gpusched.execution.log_lines import LogLines
 
 __all__ = ["Job"]
@@ -43,9 +43,7 @@ class Job:
             from gpusched.execution.directory import read_job
 
             return read_job(self.run_dir)
-        from gpusched.execution.daemon_link import find_jobs
-
-        (found,) = find_jobs(self._settings, [self.id]).jobs
+        (found,) = queue.find_jobs(self.id, settings=self._settings).jobs
         return found
 
     @property
@@ -56,13 +54,9 @@ class Job:
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Return its status once it has ended, in whatever way. Raises TimedOut after `timeout` seconds."""
         require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
-        deadline = None if timeout is None else time.monotonic() + timeout
         if self._launched:
-            return self._wait_here(deadline)
-        from gpusched.execution.daemon_link import ends, link_to_change
-
-        with link_to_change(self._settings, [self.id]) as link:
-            return next(ends(link, [self.id], deadline))
+            return self._wait_here(None if timeout is None else time.monotonic() + timeout)
+        return next(queue.as_completed(self.id, timeout, settings=self._settings))
 
     def stop(self, *, kill: bool = False) -> None:
         """Ask it to end, with its grace to save its work; `kill`: at once. It returns before the job has ended.
@@ -70,9 +64,7 @@ class Job:
         A job that has ended stays as it is.
         """
         if not self._launched:
-            from gpusched.control.messages import Stop
-
-            self._change(Stop(ids=(self.id,), everything=False, kill=kill))
+            queue.stop(self.id, kill=kill, settings=self._settings)
             return
         from gpusched.execution.orders import StopOrder, give
 
@@ -82,15 +74,11 @@ class Job:
 
     def hold(self) -> None:
         """Keep it in the queue until `release`."""
-        from gpusched.control.messages import Hold
-
-        self._change(Hold(ids=(self.id,)))
+        queue.hold(self.id, settings=self._settings)
 
     def release(self) -> None:
         """Let it start when its turn comes."""
-        from gpusched.control.messages import Release
-
-        self._change(Release(ids=(self.id,)))
+        queue.release(self.id, settings=self._settings)
 
     def logs(self, replica: str | None = None, *, follow: bool = False, lines: int | None = None) -> Iterator[str]:
         """Yield the lines that its processes wrote, from the last `lines` on (None: all), without line ends.
@@ -152,9 +140,3 @@ class Job:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimedOut(f"the time is up: {self.id} is {status.state}", "the job goes on; wait again or stop it")
         raise AssertionError("watching ends with the end of the job")
-
-    def _change(self, request: "Request") -> None:
-        from gpusched.execution.daemon_link import link_to_change
-
-        with link_to_change(self._settings, [self.id]) as link:
-            link.done(request)

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpusched.execution.daemon_link import FoundJobs
+    from gpusched.api.queue import FoundJobs
     from gpusched.model.status import JobStatus
 
 __all__ = ["noted"]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from gpusched.api.queue import find_jobs, job_ids
 from gpusched.cli.absent import noted
 from gpusched.cli.log_writer import Writer
 from gpusched.errors import NotFound
-from gpusched.execution.daemon_link import Link, complete_job, find_jobs
+from gpusched.execution.daemon_link import Link
 from gpusched.execution.log_tail import LogTail
 from gpusched.settings import Settings, load_settings
 
@@ -27,7 +28,7 @@ _MOST_NAMES: Final = 12
 
 
 def logs(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job by its id.", autocompletion=complete_job)],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job by its id.", autocompletion=job_ids)],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     replica: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this one, such as actor.3. [default: all]")
@@ -44,9 +45,9 @@ def logs(
     Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
     """
     settings = load_settings(os.environ)
-    (found,) = noted(find_jobs(settings, [job]))
+    (found,) = noted(find_jobs(job))
     if follow:
-        found = _until_begun(settings, found)
+        found = _until_begun(found)
     tails = _tails(found, replica, lines, as_json=as_json, final=not follow)
     if not follow:
         for tail in tails:
@@ -58,7 +59,7 @@ def logs(
     print(end_line(found), file=sys.stderr)
 
 
-def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
+def _until_begun(job: "JobStatus") -> "JobStatus":
     """Return the job when it no longer waits; print on stderr what it waits for, each time that changes."""
     from gpusched.model.status import JOB_TERMINAL, JobState
     from gpusched.render.text import printable
@@ -70,7 +71,7 @@ def _until_begun(settings: Settings, job: "JobStatus") -> "JobStatus":
             print(f"{job.id} waits: {printable(why)}", file=sys.stderr)
             printed = why
         time.sleep(_QUEUE_POLL_S)
-        (job,) = find_jobs(settings, [job.id]).jobs
+        (job,) = find_jobs(job.id).jobs
     return job
 
 

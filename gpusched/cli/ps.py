@@ -1,14 +1,12 @@
 """`gpusched ps`: the jobs of the queue, those that run and those that ended lately."""
 
-import os
 import sys
 from typing import Annotated, Final
 
+from gpusched.api.queue import find_jobs, job_ids
 from gpusched.cli.absent import noted
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
-from gpusched.execution.daemon_link import complete_job, find_jobs
-from gpusched.settings import load_settings
 
 __all__ = ["ps"]
 
@@ -18,7 +16,7 @@ _MOST: Final = 100_000
 def ps(
     jobs: Annotated[
         list[str] | None,
-        Option("Only these jobs, by id.", metavar="[JOB]...", complete=complete_job, argument=True),
+        Option("Only these jobs, by id.", metavar="[JOB]...", complete=job_ids, argument=True),
     ] = None,
     why: Annotated[bool, Option("Under each job that waits, what it waits for.", ("--why",))] = False,
     everything: Annotated[bool, Option("All jobs that ended, not the latest only.", ("--all", "-a"))] = False,
@@ -35,7 +33,7 @@ def ps(
     if everything and last is not None:
         raise UsageError("--all and --last exclude each other", "give one of them")
     ended = _MOST if everything else 20 if last is None else last
-    found = noted(find_jobs(load_settings(os.environ), jobs or (), ended))
+    found = noted(find_jobs(jobs or (), ended))
     if as_json:
         from gpusched.cli.queue_change import print_jobs
 

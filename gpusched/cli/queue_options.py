@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpusched.execution.daemon_link import complete_job
+from gpusched.api.queue import job_ids
 
 __all__ = [
     "After",
@@ -32,7 +32,7 @@ After = Annotated[
     typer.Option(
         help="Start once this job has succeeded; may be given several times.",
         metavar="JOB",
-        autocompletion=complete_job,
+        autocompletion=job_ids,
     ),
 ]
 AfterAny = Annotated[
@@ -41,7 +41,7 @@ AfterAny = Annotated[
         "--after-any",
         help="Start once this job has ended, however it did; may be given several times.",
         metavar="JOB",
-        autocompletion=complete_job,
+        autocompletion=job_ids,
     ),
 ]
 At = Annotated[

@@ -4,20 +4,18 @@ from typing import Annotated
 
 import typer
 
-from gpusched.cli.queue_change import change
-from gpusched.execution.daemon_link import complete_job
+from gpusched.api import queue
+from gpusched.cli.queue_change import print_change
 
 __all__ = ["release"]
 
 
 def release(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=complete_job)],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=queue.job_ids)],
     as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
 ) -> None:
     """Let jobs start when their turn comes that hold, or --hold at the start, kept back.
 
     Example: gpusched release run-7
     """
-    from gpusched.control.messages import Release
-
-    change(Release(ids=tuple(jobs)), jobs, as_json=as_json)
+    print_change(queue.release(jobs), as_json=as_json)

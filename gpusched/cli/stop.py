@@ -1,23 +1,22 @@
 """`gpusched stop`: end jobs, in order or at once, and wait until they have ended."""
 
-import os
 import sys
-from collections.abc import Collection, Sequence
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusched.errors import UsageError
-from gpusched.execution.daemon_link import Link, complete_job, ends, link_to_change
-from gpusched.execution.listing import has_jobs
-from gpusched.settings import load_settings
+from gpusched.api import queue
+
+if TYPE_CHECKING:
+    from gpusched.model.status import JobStatus
 
 __all__ = ["stop"]
 
 
 def stop(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs by id.", autocompletion=complete_job)
+        list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs by id.", autocompletion=queue.job_ids)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs: those that run and those that wait.")] = False,
     kill: Annotated[bool, typer.Option("--kill", help="At once, without time to save their work.")] = False,
@@ -30,37 +29,30 @@ def stop(
 
     Example: gpusched stop snake-4
     """
-    from gpusched.control.messages import Stop
+    from gpusched.cli.queue_change import print_change, print_jobs
+
+    stopped = queue.stop(jobs or (), everything=everything, kill=kill)
+    ids = [job.id for job in stopped.jobs]
+    if not ids and not as_json:
+        print("no job runs or waits")
+    if not no_wait:
+        _wait(stopped.jobs, as_json=as_json)
+    elif not as_json:
+        print_change(stopped, as_json=False)
+    if as_json:
+        print_jobs(queue.find_jobs(ids).jobs if ids else ())
+
+
+def _wait(jobs: "Sequence[JobStatus]", *, as_json: bool) -> None:
+    """Wait until the jobs have ended, and print each; `jobs` as they were before. Ctrl-C is KeyboardInterrupt."""
     from gpusched.model.status import JOB_TERMINAL
-
-    if bool(jobs) == everything:
-        raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
-    settings = load_settings(os.environ)
-    with link_to_change(settings, jobs or ()) as link:
-        found = link.jobs(jobs or ()) if jobs or has_jobs(settings) else ()
-        ids, over = [job.id for job in found], {job.id for job in found if job.state in JOB_TERMINAL}
-        answer = link.done(Stop(ids=tuple(jobs or ()), everything=everything, kill=kill)) if ids else ()
-        if not ids and not as_json:
-            print("no job runs or waits")
-        if not no_wait:
-            _wait(link, ids, over, as_json=as_json)
-        elif not as_json:
-            for line in answer:
-                print(line)
-        if as_json:
-            from gpusched.cli.queue_change import print_jobs
-
-            print_jobs(link.jobs(ids) if ids else ())
-
-
-def _wait(link: Link, ids: Sequence[str], over: Collection[str], *, as_json: bool) -> None:
-    """Wait until the jobs have ended, and print each; `over` had ended before. Ctrl-C is KeyboardInterrupt."""
     from gpusched.render.job_format import end_line
 
-    left = set(ids)
+    over = {job.id for job in jobs if job.state in JOB_TERMINAL}
+    left = [job.id for job in jobs]
     try:
-        for job in ends(link, ids):
-            left.discard(job.id)
+        for job in queue.as_completed(tuple(left)):
+            left.remove(job.id)
             if not as_json:
                 line = end_line(job)
                 before = f"{job.id} had ended before: {line.removeprefix(f'{job.id} ')}"

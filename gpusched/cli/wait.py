@@ -1,24 +1,18 @@
 """`gpusched wait`: return when jobs have ended, with an exit code for how they ended."""
 
-import os
 import re
-import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from gpusched.api.queue import as_completed, job_ids
 from gpusched.errors import JobFailed
-from gpusched.execution.daemon_link import complete_job, ends, link_to_change
-from gpusched.settings import load_settings
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["wait"]
 
 
 def wait(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=complete_job)],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=job_ids)],
     timeout: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Give up after so long: 30s, 15m, 2h, or a number of seconds.")
     ] = None,
@@ -31,13 +25,11 @@ def wait(
     from gpusched.model.status import JobState
     from gpusched.render.job_format import end_line
 
-    deadline = None if timeout is None else time.monotonic() + _seconds(timeout)
     found = []
-    with link_to_change(load_settings(os.environ), jobs) as link:
-        for job in ends(link, jobs, deadline):
-            found.append(job)
-            if not as_json:
-                print(end_line(job), flush=True)
+    for job in as_completed(jobs, None if timeout is None else _seconds(timeout)):
+        found.append(job)
+        if not as_json:
+            print(end_line(job), flush=True)
     if as_json:
         from gpusched.cli.queue_change import print_jobs
 

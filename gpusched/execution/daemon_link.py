@@ -1,19 +1,14 @@
-"""What the commands ask the daemon, with the answers as values; and how long they bear with a daemon that is away.
-
-Where none answers, the job directories do for what only reads; what changes a job, or waits for its end, starts one.
-"""
+"""What is asked of the daemon, with the answers as values; and how long a daemon that is away is waited for."""
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, TimedOut, UsageError
-from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
+from gpusched.errors import GpuschedError, HostFault, NoDaemon, NotFound, ProtocolError, UsageError
 from gpusched.linux.interrupt import raise_if_interrupted
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
@@ -21,13 +16,11 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
 
-__all__ = ["FoundJobs", "Link", "complete_job", "ends", "find_jobs", "link_to_change"]
+__all__ = ["Link"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _SUBMITTED_AGAIN_S: Final = 5.0
-_COMPLETION_S: Final = 0.4
-_ANSWER_S: Final = 2.0
 _LONGEST_ID: Final = 128
 
 SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
@@ -163,76 +156,7 @@ class Link:
         return self._client
 
 
-class FoundJobs(NamedTuple):
-    """Jobs, and why no daemon answered where they are what the job directories show of a queue."""
-
-    jobs: "tuple[JobStatus, ...]"
-    problem: NoDaemon | None = None
-
-
-def find_jobs(settings: Settings, ids: Sequence[str] = (), ended: int = 0) -> FoundJobs:
-    """Return the jobs as `Link.jobs` does; where no daemon answers, as their directories show them.
-
-    Raises NotFound for an id that there is not, and HostFault where the state directory cannot be read.
-    """
-    try:
-        with Link(settings) as link:
-            return FoundJobs(link.jobs(ids, ended))
-    except NoDaemon as error:
-        found = jobs_on_disk(settings, ids, ended)
-        return FoundJobs(found, error if has_queue(settings) else None)
-
-
-def link_to_change(settings: Settings, ids: Sequence[str]) -> Link:
-    """Return a link for what needs the daemon: it is started if there is none and there are jobs.
-
-    Raises NotFound for the jobs `ids` where there can be none.
-    """
-    known = has_jobs(settings)
-    if ids and not known:
-        raise NotFound(f"there is no job {ids[0]}", "see `gpusched ps --all`")
-    return Link(settings, starts=known, lasting=True)
-
-
-def ends(link: Link, ids: Sequence[str], deadline: float | None = None) -> Iterator["JobStatus"]:
-    """Yield each of the jobs when it has ended. Raises TimedOut when `deadline` (monotonic) has passed."""
-    from gpusched.model.status import JOB_TERMINAL
-
-    left = list(dict.fromkeys(ids))
-    found = link.jobs(left)
-    while True:
-        for job in found:
-            if job.state in JOB_TERMINAL and job.id in left:
-                left.remove(job.id)
-                yield job
-        if not left:
-            return
-        rest = _ANSWER_S if deadline is None else min(_ANSWER_S, deadline - time.monotonic())
-        if rest <= 0:
-            goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
-            raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
-        found = link.ended(left[:1], rest)  # one by one, so that each end is printed when it comes
-        if len(left) > 1:
-            found = link.jobs(left)
-
-
 def _perhaps_queued(error: GpuschedError) -> GpuschedError:
     message = f"{error.message}; the daemon that was asked first may have queued the job all the same"
     kind = NoDaemon if isinstance(error, NoDaemon) else type(error)
     return kind(message, "before you submit it again, see whether it is there: gpusched ps --all")
-
-
-def complete_job(incomplete: str) -> list[str]:
-    """Return the ids of jobs that begin so, for the shell's completion: of all if no daemon answers at once."""
-    from gpusched.control.client import Client
-    from gpusched.control.messages import Jobs, ListJobs
-
-    names: list[str] = []
-    with suppress(GpuschedError):
-        settings = load_settings(os.environ)
-        names = job_names(settings)
-        with Client(settings) as client:
-            answer = client.ask(ListJobs(), _COMPLETION_S)
-        if isinstance(answer, Jobs):
-            names = [job.id for job in answer.jobs]
-    return [name for name in names if name.startswith(incomplete)]

@@ -103,9 +103,6 @@ LEFT: Final[dict[str, set[str]]] = {
         "linux.regular_files",
         "supervisor.restart",
     },
-    "absent": {
-        "execution.daemon_link",
-    },
     "daemon": {
         "control.client",
         "control.messages",
@@ -117,10 +114,6 @@ LEFT: Final[dict[str, set[str]]] = {
         "doctor.examine",
         "doctor.facts",
         "probe.host",
-    },
-    "hold": {
-        "control.messages",
-        "execution.daemon_link",
     },
     "keys": {
         "execution.hosts",
@@ -137,34 +130,12 @@ LEFT: Final[dict[str, set[str]]] = {
     "new": {
         "execution.workloads",
     },
-    "ps": {
-        "execution.daemon_link",
-    },
-    "queue_change": {
-        "control.messages",
-        "execution.daemon_link",
-    },
-    "queue_options": {
-        "execution.daemon_link",
-    },
-    "release": {
-        "control.messages",
-        "execution.daemon_link",
-    },
     "status": {
         "execution.snapshot",
-    },
-    "stop": {
-        "control.messages",
-        "execution.daemon_link",
-        "execution.listing",
     },
     "submitted": {
         "execution.daemon_link",
         "execution.submission",
-    },
-    "wait": {
-        "execution.daemon_link",
     },
     "watch_status": {
         "execution.snapshot",

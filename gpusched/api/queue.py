@@ -1,0 +1,159 @@
+"""Several jobs at once, by their ids: list, hold, release and stop them, and wait for their ends. For one there is Job.
+
+`ids` are several or one. `settings` are those of the environment where none are given. All functions raise NotFound for
+a job that there is not, NoDaemon and HostFault.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
+from gpusched.settings import Settings, load_settings
+
+if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
+    from gpusched.control.messages import Hold, Release
+    from gpusched.model.status import JobStatus
+
+__all__ = ["Change", "FoundJobs", "as_completed", "find_jobs", "hold", "job_ids", "release", "stop"]
+
+_COMPLETION_S: Final = 0.4
+_ANSWER_S: Final = 2.0
+
+
+class FoundJobs(NamedTuple):
+    """Jobs, and why no daemon answered where they are what the job directories show of a queue."""
+
+    jobs: "tuple[JobStatus, ...]"
+    problem: NoDaemon | None = None
+
+
+class Change(NamedTuple):
+    """What the daemon has done: a line for each job, and the jobs, of `stop` as they were before."""
+
+    report: tuple[str, ...] = ()
+    jobs: "tuple[JobStatus, ...]" = ()
+
+
+def find_jobs(ids: str | Sequence[str] = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
+    """Return these jobs, or all that run or wait, and the `ended` latest of the others, latest first.
+
+    Where no daemon answers they are those of the job directories.
+    """
+    settings, names = settings or load_settings(os.environ), _names(ids)
+    try:
+        with Link(settings) as link:
+            return FoundJobs(link.jobs(names, ended))
+    except NoDaemon as error:
+        found = jobs_on_disk(settings, names, ended)
+        return FoundJobs(found, error if has_queue(settings) else None)
+
+
+def hold(ids: str | Sequence[str], *, settings: Settings | None = None) -> Change:
+    """Keep queued jobs from starting until they are released. Jobs that run go on."""
+    from gpusched.control.messages import Hold
+
+    return _changed(Hold(ids=_names(ids)), settings)
+
+
+def release(ids: str | Sequence[str], *, settings: Settings | None = None) -> Change:
+    """Let jobs start when their turn comes."""
+    from gpusched.control.messages import Release
+
+    return _changed(Release(ids=_names(ids)), settings)
+
+
+def stop(
+    ids: str | Sequence[str] = (), *, everything: bool = False, kill: bool = False, settings: Settings | None = None
+) -> Change:
+    """Ask jobs, or `everything` that runs or waits, to end, with their grace to save their work; `kill`: at once.
+
+    It returns before they have ended (see as_completed); a job that has ended stays as it is.
+    """
+    from gpusched.control.messages import Stop
+
+    names, settings = _names(ids), settings or load_settings(os.environ)
+    if bool(names) == everything:
+        raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
+    with _link(settings, names) as link:
+        found = link.jobs(names) if names or has_jobs(settings) else ()
+        return Change(link.done(Stop(ids=names, everything=everything, kill=kill)), found) if found else Change()
+
+
+def as_completed(
+    ids: str | Sequence[str], timeout: float | None = None, *, settings: Settings | None = None
+) -> Iterator["JobStatus"]:
+    """Yield each of the jobs when it has ended, in whatever way. Raises TimedOut `timeout` seconds after the call."""
+    import msgspec
+
+    from gpusched.api.validation import require_type
+
+    require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
+    deadline = None if timeout is None else time.monotonic() + timeout
+    return _ends(list(dict.fromkeys(_names(ids))), deadline, settings or load_settings(os.environ))
+
+
+def job_ids(begin: str = "") -> list[str]:
+    """Return the ids of the jobs that begin so and run or wait; of all jobs if no daemon answers at once.
+
+    It raises nothing: it is what a shell completes.
+    """
+    from gpusched.control.client import Client
+    from gpusched.control.messages import Jobs, ListJobs
+
+    names: list[str] = []
+    with suppress(GpuschedError):
+        settings = load_settings(os.environ)
+        names = job_names(settings)
+        with Client(settings) as client:
+            answer = client.ask(ListJobs(), _COMPLETION_S)
+        if isinstance(answer, Jobs):
+            names = [job.id for job in answer.jobs]
+    return [name for name in names if name.startswith(begin)]
+
+
+def _names(ids: str | Sequence[str]) -> tuple[str, ...]:
+    from gpusched.api.validation import require_names
+
+    return require_names(ids, "ids")
+
+
+def _changed(request: "Hold | Release", settings: Settings | None) -> Change:
+    with _link(settings or load_settings(os.environ), request.ids) as link:
+        return Change(link.done(request), link.jobs(request.ids))
+
+
+def _link(settings: Settings, ids: Sequence[str]) -> Link:
+    """Return a link for what needs the daemon: it is started if there is none and there are jobs.
+
+    Raises NotFound for the jobs `ids` where there can be none.
+    """
+    known = has_jobs(settings)
+    if ids and not known:
+        raise NotFound(f"there is no job {ids[0]}", "see `gpusched ps --all`")
+    return Link(settings, starts=known, lasting=True)
+
+
+def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterator["JobStatus"]:
+    from gpusched.model.status import JOB_TERMINAL
+
+    with _link(settings, left) as link:
+        found = link.jobs(left) if left else ()
+        while True:
+            for job in found:
+                if job.state in JOB_TERMINAL and job.id in left:
+                    left.remove(job.id)
+                    yield job
+            if not left:
+                return
+            rest = _ANSWER_S if deadline is None else min(_ANSWER_S, deadline - time.monotonic())
+            if rest <= 0:
+                goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
+                raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
+            found = link.ended(left[:1], rest)  # one by one, so that each end is yielded when it comes
+            if len(left) > 1:
+                found = link.jobs(left)

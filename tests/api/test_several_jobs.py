@@ -1,0 +1,63 @@
+"""gpusched.api.queue: several jobs at once, by their ids."""
+
+import pytest
+
+import gpusched
+from gpusched.api import queue
+from gpusched.errors import NotFound, TimedOut, UsageError
+
+
+def sleeping(number: int, *, hold: bool = False) -> list[str]:
+    return [gpusched.run(["sleep", "600"], num_gpus=0, hold=hold).id for _ in range(number)]
+
+
+@pytest.mark.usefixtures("command")
+def test_several_jobs_are_held_and_released_at_once_and_come_back_as_they_are_then() -> None:
+    before = gpusched.run(["sleep", "600"], num_gpus=0)
+    ids = [gpusched.run(["true"], num_gpus=0, after_any=before.id).id for _ in range(2)]
+
+    held = queue.hold(ids)
+    assert [job.held for job in held.jobs] == [True, True]
+    assert len(held.report) == 2
+    assert [job.held for job in queue.release(ids).jobs] == [False, False]
+
+    queue.stop(before.id, kill=True)
+    assert {job.state for job in queue.as_completed(ids)} == {"succeeded"}
+
+
+@pytest.mark.usefixtures("command")
+def test_stopping_everything_returns_the_jobs_as_they_were_and_each_end_comes_back() -> None:
+    assert queue.stop(everything=True) == queue.Change()
+    ids = sleeping(2, hold=True)
+
+    with pytest.raises(TimedOut):
+        next(queue.as_completed(ids, timeout=0))
+    stopped = queue.stop(everything=True, kill=True)
+
+    assert [(job.id, job.state) for job in stopped.jobs] == [(job, "queued") for job in ids]
+    assert {(job.id, job.state) for job in queue.as_completed(ids)} == {(job, "cancelled") for job in ids}
+
+
+@pytest.mark.usefixtures("command")
+def test_ids_are_found_by_how_they_begin_and_one_id_needs_no_list() -> None:
+    (job,) = sleeping(1, hold=True)
+
+    assert queue.job_ids("ru") == queue.job_ids() == [job]
+    assert queue.job_ids("snake") == []
+    assert queue.find_jobs(job) == queue.find_jobs([job])
+    assert queue.find_jobs().problem is None
+    queue.stop(job)
+
+
+@pytest.mark.usefixtures("command")
+def test_wrong_ids_are_refused() -> None:
+    with pytest.raises(NotFound):
+        queue.hold("run-1")
+    with pytest.raises(UsageError):
+        queue.stop()
+    with pytest.raises(UsageError):
+        queue.stop("run-1", everything=True)
+    with pytest.raises(UsageError):
+        queue.release([3])  # type: ignore[list-item]
+    with pytest.raises(UsageError):
+        queue.as_completed("run-1", timeout=-1)
