@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpusched.model.plan import Replica
 from gpusched.settings import DRIVER_PATIENCE, PLACES
@@ -18,6 +18,7 @@ __all__ = [
     "HOOK_DIRECTORY",
     "JOINED_HOSTS",
     "LONGEST_SOCKET_PATH",
+    "Addresses",
     "attempt_environment",
     "child_environment",
     "identity_environment",
@@ -111,42 +112,42 @@ def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
     return env
 
 
-def identity_environment(
-    replica: Replica,
-    *,
-    job: str,
-    role_count: int,
-    endpoint: str,
-    run_dir: str,
-    settings: bytes,
-    keys: str | None = None,
-    listen: str | None = None,
-    joined: str = "",
-    first_rank: int = 0,
-    patience_s: int | None = None,
-    incarnation: int = 0,
-) -> dict[str, str]:
-    """Return who the replica is, where the others are and where to write. `settings` is JSON; `keys` a file's path.
+class Addresses(NamedTuple):
+    """Where the others of a replica are. `keys` is a file's path.
 
     `listen` is for the learner of a job that other hosts may join; `joined` and `first_rank` are for the replicas of a
     host that did, `patience_s` (seconds) for all whose learner is elsewhere, `incarnation` for the nodes of a cluster.
     """
+
+    endpoint: str
+    keys: str | None = None
+    listen: str | None = None
+    joined: str = ""
+    first_rank: int = 0
+    patience_s: int | None = None
+    incarnation: int = 0
+
+
+def identity_environment(
+    replica: Replica, there: Addresses, *, job: str, role_count: int, run_dir: str, settings: bytes
+) -> dict[str, str]:
+    """Return which replica it is, where the others are and where to write. `settings` is JSON."""
     env = {
         "GPUSCHED_JOB": job,
         "GPUSCHED_ROLE": replica.role,
-        "GPUSCHED_RANK": str(first_rank + replica.rank),
+        "GPUSCHED_RANK": str(there.first_rank + replica.rank),
         "GPUSCHED_ROLE_COUNT": str(role_count),
         "GPUSCHED_REPLICA": replica.name,
-        "GPUSCHED_ENDPOINT": endpoint,
+        "GPUSCHED_ENDPOINT": there.endpoint,
         "GPUSCHED_RUN_DIR": run_dir,
         "GPUSCHED_SETTINGS": settings.decode(),
     }
     further = {
-        "GPUSCHED_KEYS": keys,
-        "GPUSCHED_LISTEN": listen,
-        "GPUSCHED_JOINED": joined or None,
-        "GPUSCHED_PATIENCE_S": None if patience_s is None else str(patience_s),
-        "GPUSCHED_INCARNATION": str(incarnation) if incarnation else None,
+        "GPUSCHED_KEYS": there.keys,
+        "GPUSCHED_LISTEN": there.listen,
+        "GPUSCHED_JOINED": there.joined or None,
+        "GPUSCHED_PATIENCE_S": None if there.patience_s is None else str(there.patience_s),
+        "GPUSCHED_INCARNATION": str(there.incarnation) if there.incarnation else None,
     }
     return env | {name: value for name, value in further.items() if value is not None}
 

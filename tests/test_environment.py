@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpusched import runtime
 from gpusched.environment import (
     HOOK_DIRECTORY,
+    Addresses,
     attempt_environment,
     child_environment,
     identity_environment,
@@ -43,8 +44,9 @@ WITHOUT_DEVICE = Replica(name="actor.7", role="actor", rank=7, threads=2)
 
 
 def identity(replica: Replica, **changes: Any) -> dict[str, str]:
-    given: dict[str, Any] = {"job": "snake-4", "endpoint": "ipc:///run/snake-4.sock", "run_dir": "/jobs/snake-4"}
-    return identity_environment(replica, role_count=32, settings=b"{}", **(given | changes))
+    run_dir = changes.pop("run_dir", "/jobs/snake-4")
+    there = Addresses("ipc:///run/snake-4.sock")._replace(**changes)
+    return identity_environment(replica, there, job="snake-4", role_count=32, run_dir=run_dir, settings=b"{}")
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
@@ -72,7 +74,7 @@ def test_what_is_written_is_what_the_replica_reads(
         {"PATH": "/bin"},
         resource_environment(replica, xla_fraction_variable(None)),
         identity_environment(
-            replica, job=job, role_count=count, endpoint=endpoint, run_dir=run_dir, settings=b"{}", keys=keys
+            replica, Addresses(endpoint, keys), job=job, role_count=count, run_dir=run_dir, settings=b"{}"
         ),
         attempt_environment(attempt),
     )

@@ -2,12 +2,12 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-import typer
 
 from gpusched.engines.base import LOCAL
 from gpusched.errors import HostFault, UsageError
@@ -18,15 +18,8 @@ from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import ENGINES, Settings
 
 __all__ = [
-    "Address",
     "ClusterWish",
-    "CpusPerNode",
-    "DeviceMemory",
-    "Engine",
-    "GpusPerNode",
-    "Nodes",
-    "Patience",
-    "Site",
+    "cluster_wish",
     "engine_of",
     "fitted",
     "fitted_if_there",
@@ -42,69 +35,11 @@ _OURS: Final = (
     *("--no-requeue", "--gres", "--cpus-per-task", "-c", "--input", "--wrap"),
 )
 """What a batch script needs as it is: with others, two learners could share a directory."""
-_MOST_GPUS: Final = 64
 _DAY_S: Final = 86_400
 _RESTARTS: Final = 1_000_000
 _CLEARING_UP_S: Final = 60.0
 _SHORTER: Final = 0.9
 """What part of Slurm's patience a node has by default, where that is shorter than the usual one."""
-
-
-def _complete_engine(incomplete: str) -> list[str]:
-    return [name for name in ENGINES if name.startswith(incomplete)]
-
-
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="What runs the processes: local (this host), slurm or ray. [default: that of the workload or the "
-        "configuration, else local]",
-        metavar="ENGINE",
-        autocompletion=_complete_engine,
-    ),
-]
-Nodes = Annotated[int | None, typer.Option(min=1, help="On a cluster: on how many nodes.", metavar="N")]
-GpusPerNode = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=_MOST_GPUS,
-        help="On a cluster: whole GPUs of each node. [default: on Slurm as many as each node with GPUs has]",
-        metavar="K",
-    ),
-]
-CpusPerNode = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=4096, help="On a cluster: CPUs of each node. [default: one for each of its processes]", metavar="C"
-    ),
-]
-DeviceMemory = Annotated[
-    str | None,
-    typer.Option(
-        help="On a cluster: the memory of one of its GPUs, by which processes are given to nodes. [default: 16GiB]",
-        metavar="AMOUNT",
-    ),
-]
-Site = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="On Slurm: a further option for sbatch; may be given several times: --site=--partition=gpu", metavar="WORD"
-    ),
-]
-Address = Annotated[
-    str | None, typer.Option(help="On Ray: where the cluster is. [default: $RAY_ADDRESS]", metavar="HOST:PORT")
-]
-
-
-Patience = Annotated[
-    str | None,
-    typer.Option(
-        help="On a cluster: a node that gets no message of the learner for this time ends its processes, which are "
-        "started again, there or elsewhere. [default: 45s, or less, as Slurm has it]",
-        metavar="SPAN",
-    ),
-]
 
 
 class ClusterWish(NamedTuple):
@@ -126,6 +61,12 @@ class ClusterWish(NamedTuple):
             for field, value in self._asdict().items()
             if field != "engine" and value != self._field_defaults[field]
         ]
+
+
+def cluster_wish(given: Mapping[str, Any]) -> ClusterWish:
+    """Return what is given of CLUSTER."""
+    chosen = {name: given[name] for name in ClusterWish._fields if given.get(name) is not None}
+    return ClusterWish(**chosen | {"site": tuple(chosen.get("site", ()))})
 
 
 def engine_of(wish: ClusterWish, workload: Workload, settings: Settings) -> str:

@@ -2,18 +2,19 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import typer
-
-from gpusched.cli.cluster import ClusterWish, CpusPerNode, DeviceMemory, GpusPerNode, Nodes, Site
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Machine, Policy, Procs
+from gpusched.api.arguments import plan_options
+from gpusched.cli.cluster import ClusterWish, cluster_wish
+from gpusched.cli.cluster_options import CLUSTER
+from gpusched.cli.options import Context, Option, Options, argument, flag, with_options
+from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.workload_arguments import configured
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
-from gpusched.execution.workloads import complete_workload, load_workload
+from gpusched.execution.workloads import load_workload
 from gpusched.settings import load_settings, machine_typed
 
 if TYPE_CHECKING:
@@ -27,59 +28,41 @@ _FILES: Final[dict[Kind, str]] = {"kubernetes": "{name}", "slurm": "{name}", "co
 """What a file is called, without its suffix, where only a directory is named."""
 
 
+_OPTIONS: Final[Options] = {
+    "kind": argument(
+        "kubernetes: Jobs, a Service and a claim. slurm: a batch script. compose: a Compose file for one host.",
+        kind=Kind,
+    ),
+    "workload": WORKLOAD,
+    "image": Option(
+        "The image in which the workload is installed. [default: a placeholder to be replaced]", metavar="IMAGE"
+    ),
+    **PLAN,
+    "name": Option("What the job is called there. [default: the workload's name]", metavar="NAME"),
+    "share_resource": Option(
+        "Of kubernetes: by what the site gives out GPUs. nvidia: nvidia.com/gpu, whole or shared in time. "
+        "hami: also nvidia.com/gpumem. none: by nothing; the plan's devices are named. [default: nvidia]",
+        kind=Literal["none", "nvidia", "hami"] | None,
+    ),
+    "keys": Option(
+        "Of kubernetes: the directory of the key files for the Secret; those that are missing are made.",
+        metavar="DIR",
+    ),
+    **{name: CLUSTER[name] for name in ("nodes", "gpus_per_node", "cpus_per_node", "device_memory", "site")},
+    "output": Option("Write there instead of to standard output.", ("--output", "-o"), metavar="FILE|DIR"),
+    "as_json": flag("Write JSON instead of YAML.", "--json"),
+}
+
+
+@with_options(_OPTIONS)
 def export(
-    context: typer.Context,
-    kind: Annotated[
-        Kind,
-        typer.Argument(
-            help="kubernetes: Jobs, a Service and a claim. slurm: a batch script. compose: a Compose file for one host."
-        ),
-    ],
-    workload: Annotated[
-        str,
-        typer.Argument(help="A workload's name, or the path of its workload.toml.", autocompletion=complete_workload),
-    ],
-    image: Annotated[
-        str | None,
-        typer.Option(
-            help="The image in which the workload is installed. [default: a placeholder to be replaced]",
-            metavar="IMAGE",
-        ),
-    ] = None,
-    procs: Procs = None,
-    machine: Machine = None,
-    gpus: Gpus = None,
-    exclude_gpus: ExcludeGpus = None,
-    learner_memory: LearnerMemory = None,
-    actor_memory: ActorMemory = None,
-    policy: Policy = "balanced",
-    name: Annotated[
-        str | None, typer.Option(help="What the job is called there. [default: the workload's name]", metavar="NAME")
-    ] = None,
-    share_resource: Annotated[
-        Literal["none", "nvidia", "hami"] | None,
-        typer.Option(
-            help="Of kubernetes: by what the site gives out GPUs. nvidia: nvidia.com/gpu, whole or shared in time. "
-            "hami: also nvidia.com/gpumem. none: by nothing; the plan's devices are named. [default: nvidia]"
-        ),
-    ] = None,
-    keys: Annotated[
-        str | None,
-        typer.Option(
-            help="Of kubernetes: the directory of the key files for the Secret; those that are missing are made.",
-            metavar="DIR",
-        ),
-    ] = None,
-    nodes: Nodes = None,
-    gpus_per_node: GpusPerNode = None,
-    cpus_per_node: CpusPerNode = None,
-    device_memory: DeviceMemory = None,
-    site: Site = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write there instead of to standard output.", metavar="FILE|DIR"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
+    context: Context,
+    *,
+    kind: Kind,
+    workload: str,
+    output: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Write the plan of a workload as manifests for Kubernetes or Compose, or as a batch script. Nothing is started.
 
@@ -89,22 +72,17 @@ def export(
     """
     from gpusched.export import NO_IMAGE, Exported, manifest_name, text
 
-    if kind != "kubernetes" and (share_resource or keys):
-        raise UsageError(f"{'--keys' if keys else '--share-resource'} belongs to kubernetes", "leave it out")
-    cluster = ClusterWish("slurm", nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()))
-    if kind != "slurm" and cluster.given():
-        raise UsageError(f"{' and '.join(cluster.given())} belongs to slurm", "leave it out")
-    if kind == "slurm" and image:
-        raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
+    cluster = _cluster_of(kind, given)
     named = load_workload(workload)
     loaded, options = configured(named, context.args, f"gpusched export {kind} {named.name}")
-    machine = machine_typed(machine)
-    visible = visible_here(os.environ, machine)
-    wish = PlanOptions(procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, visible=visible)
+    wish, name = plan_options(given), given["name"]
+    machine = machine_typed(wish.machine)
+    wish = wish._replace(machine=machine, visible=visible_here(os.environ, machine))
     if kind == "slurm":
         script = _batch_script(loaded, options, wish, cluster, name or loaded.name, as_json=as_json)
         _put(script, _path(kind, name or loaded.name, output, "json" if as_json else "sh"))
         return
+    image = given["image"]
     what = Exported(
         plan=wish.plan(loaded, load_settings(os.environ)),
         workload=loaded,
@@ -113,11 +91,24 @@ def export(
         options=options,
         xla_variable=xla_variable(),
     )
-    written = _manifests(kind, what, share_resource or "nvidia", keys)
+    written = _manifests(kind, what, given["share_resource"] or "nvidia", given["keys"])
     if as_json or image is None:
         _print_notes(written.notes if as_json else [note for note in written.notes if NO_IMAGE in note])
     content = text.as_json(written) if as_json else text.as_yaml(written)
     _put(content, _path(kind, what.name, output, "json" if as_json else "yaml"))
+
+
+def _cluster_of(kind: Kind, given: Mapping[str, Any]) -> ClusterWish:
+    """Return what is given of a cluster. Raises UsageError for an option of another kind."""
+    if kind != "kubernetes" and (given["share_resource"] or given["keys"]):
+        option = "--keys" if given["keys"] else "--share-resource"
+        raise UsageError(f"{option} belongs to kubernetes", "leave it out")
+    cluster = cluster_wish({**given, "engine": "slurm"})
+    if kind != "slurm" and cluster.given():
+        raise UsageError(f"{' and '.join(cluster.given())} belongs to slurm", "leave it out")
+    if kind == "slurm" and given["image"]:
+        raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
+    return cluster
 
 
 def _manifests(kind: Kind, what: "Exported", share: "ShareResource", keys: str | None) -> "Manifests":

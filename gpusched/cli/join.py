@@ -5,14 +5,13 @@ import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
+from gpusched.api.arguments import plan_options, queue_options
 from gpusched.cli.foreground import require_no_queue, run_here
-from gpusched.cli.options import Option
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, Policy
-from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
+from gpusched.cli.options import Option, Options, argument, flag, with_options
+from gpusched.cli.planning import PLAN
+from gpusched.cli.queue_options import DETACH, QUEUE
 from gpusched.engines.local import Asked
 from gpusched.errors import UsageError
 from gpusched.execution.plan_options import PlanOptions, visible_here
@@ -35,51 +34,39 @@ _ANSWER_S: Final = 10.0
 _LONGEST_HOST: Final = 32
 
 
+_OPTIONS: Final[Options] = {
+    "endpoint": argument("Where the learner listens, as its launch printed it.", "tcp://HOST:PORT"),
+    "key": Option("The file of a key of that job, which only you may read (0600).", metavar="FILE"),
+    "procs": Option("How many actors. [default: max, as many as fit; without a GPU as many as CPUs]", metavar="N|max"),
+    "machine": Option("A machine that is not here, whose devices are simulated.", metavar="NAME|FILE"),
+    **{name: PLAN[name] for name in ("gpus", "exclude_gpus", "actor_memory", "policy")},
+    "workload": Option(
+        "The workload's file on this host, if it is not found by its name.",
+        metavar="NAME|PATH",
+        complete=complete_workload,
+    ),
+    "different": flag("Go on though code or versions are not the learner's."),
+    "patience": Option(
+        "End when the learner sends nothing for this time: 90s, 15m, 2h.", metavar="SPAN", kind=str, default="15m"
+    ),
+    "insecure": flag("Of a learner without keys, on loopback only."),
+    **DETACH,
+    **QUEUE,
+    "as_json": flag("Print only the ended job as JSON; with -d the queued one.", "--json"),
+}
+
+
+@with_options(_OPTIONS)
 def join(
-    endpoint: Annotated[
-        str, typer.Argument(help="Where the learner listens, as its launch printed it.", metavar="tcp://HOST:PORT")
-    ],
-    key: Annotated[
-        str | None, typer.Option(help="The file of a key of that job, which only you may read (0600).", metavar="FILE")
-    ] = None,
-    procs: Annotated[
-        str | None,
-        Option("How many actors. [default: max, as many as fit; without a GPU as many as CPUs]", metavar="N|max"),
-    ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="A machine that is not here, whose devices are simulated.", metavar="NAME|FILE")
-    ] = None,
-    gpus: Gpus = None,
-    exclude_gpus: ExcludeGpus = None,
-    actor_memory: ActorMemory = None,
-    policy: Policy = "balanced",
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            help="The workload's file on this host, if it is not found by its name.",
-            metavar="NAME|PATH",
-            autocompletion=complete_workload,
-        ),
-    ] = None,
-    different: Annotated[
-        bool, typer.Option("--different", help="Go on though code or versions are not the learner's.")
-    ] = False,
-    patience: Annotated[
-        str, typer.Option(help="End when the learner sends nothing for this time: 90s, 15m, 2h.", metavar="SPAN")
-    ] = "15m",
-    insecure: Annotated[bool, typer.Option("--insecure", help="Of a learner without keys, on loopback only.")] = False,
-    detach: Detach = False,
-    name: Name = None,
-    priority: Priority = 0,
-    after: After = None,
-    after_any: AfterAny = None,
-    at: At = None,
-    time_limit: TimeLimit = None,
-    hold: Hold = False,
-    requeue: Requeue = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only the ended job as JSON; with -d the queued one.")
-    ] = False,
+    *,
+    endpoint: str,
+    key: str | None,
+    workload: str | None,
+    different: bool,
+    insecure: bool,
+    detach: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Run actors on this host for a learner on another one, until it ends; Ctrl-C takes them away again.
 
@@ -88,13 +75,13 @@ def join(
 
     Example: gpusched join tcp://10.0.0.1:5555 --key join.key --procs 16
     """
-    queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
+    queue = queue_options(given)
     if not detach:
         require_no_queue(queue, "a join")
-    patience_s = _whole_seconds(patience)
-    machine = machine_typed(machine)
-    visible = visible_here(os.environ, machine)
-    wish = PlanOptions(procs or "max", machine, gpus, exclude_gpus, None, actor_memory, policy, visible=visible)
+    patience_s = _whole_seconds(given["patience"])
+    wish = plan_options(given)
+    machine = machine_typed(wish.machine)
+    wish = wish._replace(procs=wish.procs or "max", machine=machine, visible=visible_here(os.environ, machine))
     settings = load_settings(os.environ)
     ours = _key(endpoint, key, insecure=insecure)
     invited = _invited(endpoint, ours)

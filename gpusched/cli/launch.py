@@ -3,28 +3,15 @@
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from gpusched.cli.cluster import (
-    Address,
-    ClusterWish,
-    CpusPerNode,
-    DeviceMemory,
-    Engine,
-    GpusPerNode,
-    Nodes,
-    Patience,
-    Site,
-    engine_of,
-    fitted,
-    fitted_if_there,
-    group_of,
-)
+from gpusched.api.arguments import plan_options, queue_options
+from gpusched.cli.cluster import cluster_wish, engine_of, fitted, fitted_if_there, group_of
+from gpusched.cli.cluster_options import CLUSTER
 from gpusched.cli.foreground import require_no_queue, run_here
-from gpusched.cli.planning import ActorMemory, ExcludeGpus, Gpus, LearnerMemory, Policy, Procs
-from gpusched.cli.queue_options import After, AfterAny, At, Detach, Hold, Name, Priority, Requeue, TimeLimit
+from gpusched.cli.options import Context, Option, Options, flag, with_options
+from gpusched.cli.planning import LISTEN, PLAN, WORKLOAD
+from gpusched.cli.queue_options import DETACH, QUEUE
 from gpusched.cli.workload_arguments import configured
 from gpusched.engines.base import LOCAL
 from gpusched.engines.local import Asked
@@ -33,7 +20,7 @@ from gpusched.execution.active_python import with_active_python
 from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
 from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.requirements import require_modules, require_programs
-from gpusched.execution.workloads import complete_workload, load_workload
+from gpusched.execution.workloads import load_workload
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -44,64 +31,35 @@ if TYPE_CHECKING:
 __all__ = ["launch"]
 
 
+_MACHINE: Final = Option(
+    "Plan for a machine that is not here, and run with its devices simulated; here: this host. "
+    "[default: default_machine of the configuration, else here]",
+    metavar="NAME|4x16GiB|FILE",
+)
+_OPTIONS: Final[Options] = {
+    "workload": WORKLOAD,
+    **PLAN,
+    "machine": _MACHINE,
+    **LISTEN,
+    "watch": flag("Draw a game while it is played."),
+    **DETACH,
+    "dry_run": flag("Start nothing: show the plan and the commands, or why it cannot start now."),
+    **QUEUE,
+    **CLUSTER,
+    "as_json": flag("Print only the ended job as JSON; with -d the queued one, with --dry-run the plan.", "--json"),
+}
+
+
+@with_options(_OPTIONS)
 def launch(
-    context: typer.Context,
-    workload: Annotated[
-        str,
-        typer.Argument(help="A workload's name, or the path of its workload.toml.", autocompletion=complete_workload),
-    ],
-    procs: Procs = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            help="Plan for a machine that is not here, and run with its devices simulated; here: this host. "
-            "[default: default_machine of the configuration, else here]",
-            metavar="NAME|4x16GiB|FILE",
-        ),
-    ] = None,
-    gpus: Gpus = None,
-    exclude_gpus: ExcludeGpus = None,
-    learner_memory: LearnerMemory = None,
-    actor_memory: ActorMemory = None,
-    policy: Policy = "balanced",
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            help="Take actors of other hosts too, which join it with a key: tcp://0.0.0.0:5555 for all addresses.",
-            metavar="tcp://ADDRESS:PORT",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="With --listen, on loopback only: without keys, in plain text.")
-    ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Draw a game while it is played.")] = False,
-    detach: Detach = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Start nothing: show the plan and the commands, or why it cannot start now."),
-    ] = False,
-    name: Name = None,
-    priority: Priority = 0,
-    after: After = None,
-    after_any: AfterAny = None,
-    at: At = None,
-    time_limit: TimeLimit = None,
-    hold: Hold = False,
-    requeue: Requeue = False,
-    engine: Engine = None,
-    nodes: Nodes = None,
-    gpus_per_node: GpusPerNode = None,
-    cpus_per_node: CpusPerNode = None,
-    device_memory: DeviceMemory = None,
-    site: Site = None,
-    address: Address = None,
-    patience: Patience = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print only the ended job as JSON; with -d the queued one, with --dry-run the plan."
-        ),
-    ] = False,
+    context: Context,
+    *,
+    workload: str,
+    watch: bool,
+    detach: bool,
+    dry_run: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Start a workload's processes and follow them until they end; Ctrl-C stops them.
 
@@ -112,18 +70,15 @@ def launch(
     """
     from gpusched.execution.expand import require_short_socket
 
-    queue = QueueOptions(name, priority, tuple(after or ()), at, time_limit, hold, requeue, tuple(after_any or ()))
+    queue = queue_options(given)
     _require_one_way(queue, detach=detach, dry_run=dry_run, watch=watch)
     picked = with_active_python(load_workload(workload), os.environ)
     named = picked.workload
     loaded, options = configured(named, context.args, f"gpusched launch {named.name}")
     settings = load_settings(os.environ)
-    wish = PlanOptions(
-        procs, machine, gpus, exclude_gpus, learner_memory, actor_memory, policy, 1 if listen is None else 0
-    )
-    cluster = ClusterWish(
-        engine, nodes, gpus_per_node, cpus_per_node, device_memory, tuple(site or ()), address, patience
-    )
+    listen, insecure = given["listen"], given["insecure"]
+    wish = plan_options(given)._replace(least_procs=1 if listen is None else 0)
+    cluster = cluster_wish(given)
     chosen = engine_of(cluster, loaded, settings)
     if chosen != LOCAL:
         _require_no_network(chosen, listen=listen, insecure=insecure, watch=watch)
@@ -133,7 +88,7 @@ def launch(
         return
     if (notice := picked.notice()) is not None and not as_json:
         print(f"gpusched: {notice}", file=sys.stderr)
-    machine = machine_meant(machine, settings)
+    machine = machine_meant(wish.machine, settings)
     wish = wish._replace(machine=machine, visible=visible_here(os.environ, machine))
     require_modules(loaded)
     if not queue.follows:  # what goes before may still make the programs

@@ -5,10 +5,12 @@ in one word, telling what is wrong. What it would make of a plain line is what i
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, get_args
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar, get_args
 
-__all__ = ["Context", "Option", "read_plainly", "typed"]
+__all__ = ["Context", "Option", "Options", "argument", "flag", "read_plainly", "typed", "with_options"]
 
+Command = TypeVar("Command", bound=Callable[..., object])
+Completion = Callable[[str], list[str]]
 
 _LONGEST_NUMBER: Final = 100
 """Characters. int() refuses more than 4,300, and typer reports that."""
@@ -19,16 +21,49 @@ class Option(NamedTuple):
 
     `names`: none for `--parameter-name`. `metavar`: what stands for its value in the help. `complete` finds the words
     that begin as a person began one. `least` and `most` bound a number. `argument`: it has no name, and takes all
-    words that no option does.
+    words that no option does. `kind` and `default` (... for none) are those of an option in a table; see
+    `with_options`.
     """
 
     help: str
     names: tuple[str, ...] = ()
     metavar: str | None = None
-    complete: Callable[[str], list[str]] | None = None
+    complete: Completion | None = None
     least: int | None = None
     most: int | None = None
     argument: bool = False
+    kind: Any = str | None
+    default: object = None
+
+
+Options = Mapping[str, Option]
+"""A table of options by the names of their parameters, in the order of the help."""
+
+
+def flag(text: str, *names: str) -> Option:
+    """Return an option without a value."""
+    return Option(text, names, kind=bool, default=False)
+
+
+def argument(text: str, metavar: str | None = None, complete: Completion | None = None, kind: Any = str) -> Option:
+    """Return an argument that must be given."""
+    return Option(text, metavar=metavar, complete=complete, argument=True, kind=kind, default=...)
+
+
+def with_options(options: Options) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command these options, behind those of its signature.
+
+    It gets all of them by keyword. Those that it has no parameter for it passes on, by a `**given`.
+    """
+
+    def decorate(command: Command) -> Command:
+        described = {name: Annotated[option.kind, option] for name, option in options.items()}
+        own = {name: kind for name, kind in command.__annotations__.items() if name not in {*options, "given"}}
+        command.__annotations__ = own | described
+        command.defaults = {name: option.default for name, option in options.items()}  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
 class Context(Protocol):
@@ -54,13 +89,15 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
     options = {name: option for name, option in described.items() if option is not None}
     named = {name: parameter for parameter, (_, option) in options.items() for name in _names(parameter, option)}
     rest = next((parameter for parameter, (_, option) in options.items() if option.argument), None)
-    values: dict[str, Any] = {}
+    values = _defaults(command)
+    if ... in values.values():
+        return None
     coming = iter(arguments)
     for word in coming:
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         parameter = named.get(name)
         if parameter is None and rest is not None and not word.startswith("-"):
-            values.setdefault(rest, []).append(word)
+            values[rest] = [*(values.get(rest) or ()), word]
             continue
         if parameter is None:
             return None
@@ -75,24 +112,33 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
 def typed(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return `command` with its options in typer's words."""
     from functools import wraps
-    from inspect import signature
+    from inspect import Parameter, Signature, signature
 
     import typer
 
     annotations = {name: typer.Context if kind is Context else kind for name, kind in command.__annotations__.items()}
     for name, described in _described(command):
         if described is not None:
-            annotations[name] = _as_typers(*described)
+            annotations[name] = _as_typers(name, *described)
 
     @wraps(command)
     def run(*arguments: object, **values: object) -> object:
         return command(*arguments, **values)
 
-    same = signature(command)
-    parameters = [one.replace(annotation=annotations[one.name]) for one in same.parameters.values()]
+    defaults = {one.name: one.default for one in signature(command).parameters.values()} | _defaults(command)
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+        for name, kind in annotations.items()
+        if name != "return"
+    ]
     run.__annotations__ = annotations
-    run.__signature__ = same.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def _defaults(command: Callable[..., object]) -> dict[str, Any]:
+    """Return the values of the options of a table, where none is given."""
+    return dict(getattr(command, "defaults", {}))
 
 
 def _described(command: Callable[..., object]) -> Iterator[tuple[str, tuple[Any, Option] | None]]:
@@ -111,23 +157,25 @@ def _names(parameter: str, option: Option) -> Sequence[str]:
 def _value(kind: Any, option: Option, word: str) -> object:
     """Return the value of a word, None if it is not plain."""
     accepted = get_args(kind) or (kind,)
-    if word.startswith("-") or bool in accepted:
+    if word.startswith("-"):
         return None
     if str in accepted:
         return word
-    if not (word.isascii() and word.replace(".", "", float in accepted).isdigit()) or len(word) > _LONGEST_NUMBER:
+    if (
+        not {int, float} & set(accepted)
+        or not (word.isascii() and word.replace(".", "", float in accepted).isdigit())
+        or len(word) > _LONGEST_NUMBER
+    ):
         return None
     number: int | float = int(word) if int in accepted else float(word)
     low, high = (bound if bound is not None else number for bound in (option.least, option.most))
     return number if low <= number <= high else None
 
 
-def _as_typers(kind: Any, option: Option) -> object:
-    from typing import Annotated
-
+def _as_typers(parameter: str, kind: Any, option: Option) -> object:
     import typer
 
     about: Mapping[str, Any] = {"help": option.help, "metavar": option.metavar, "autocompletion": option.complete}
     if option.argument:
         return Annotated[kind, typer.Argument(**about)]
-    return Annotated[kind, typer.Option(*option.names, min=option.least, max=option.most, **about)]
+    return Annotated[kind, typer.Option(*_names(parameter, option), min=option.least, max=option.most, **about)]

@@ -1,18 +1,11 @@
-"""The options that `plan` and `launch` share."""
+"""The options of a plan and of a launch: PLAN is the API's PlanArguments."""
 
-from typing import Annotated
+from typing import Final
 
-from gpusched.cli.options import Option
+from gpusched.cli.options import Option, Options, argument, flag
+from gpusched.execution.workloads import complete_workload
 
-__all__ = [
-    "ActorMemory",
-    "ExcludeGpus",
-    "Gpus",
-    "LearnerMemory",
-    "Machine",
-    "Policy",
-    "Procs",
-]
+__all__ = ["LISTEN", "PLAN", "WORKLOAD"]
 
 
 def _complete_policy(incomplete: str) -> list[str]:
@@ -21,40 +14,35 @@ def _complete_policy(incomplete: str) -> list[str]:
     return [name for name in POLICIES if name.startswith(incomplete)]
 
 
-Procs = Annotated[
-    str | None,
-    Option("How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
-]
-Machine = Annotated[
-    str | None,
-    Option(
+WORKLOAD: Final = argument("A workload's name, or the path of its workload.toml.", complete=complete_workload)
+PLAN: Final[Options] = {
+    "procs": Option("How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
+    "machine": Option(
         "Plan for another machine: p3.8xlarge, dgx-h100, 4x16GiB, 1x80GiB+2x24GiB, a file saved by "
         "gpusched status --json, cpu, or here for this host.",
         metavar="NAME|4x16GiB|FILE",
     ),
-]
-Gpus = Annotated[
-    str | None,
-    Option("Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.", metavar="LIST"),
-]
-ExcludeGpus = Annotated[str | None, Option("All devices but these.", metavar="LIST")]
-LearnerMemory = Annotated[
-    str | None,
-    Option(
+    "gpus": Option("Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.", metavar="LIST"),
+    "exclude_gpus": Option("All devices but these.", metavar="LIST"),
+    "learner_memory": Option(
         "The least memory of the learner, instead of the minimum and the share that the workload asks for. "
         "What is left over on its device is still its own.",
         metavar="AMOUNT",
     ),
-]
-ActorMemory = Annotated[
-    str | None, Option("The least memory of an actor, instead of the workload's.", metavar="AMOUNT")
-]
-Policy = Annotated[
-    str,
-    Option(
+    "actor_memory": Option("The least memory of an actor, instead of the workload's.", metavar="AMOUNT"),
+    "policy": Option(
         "balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
         "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device.",
         metavar="POLICY",
         complete=_complete_policy,
+        kind=str,
+        default="balanced",
     ),
-]
+}
+LISTEN: Final[Options] = {
+    "listen": Option(
+        "Take actors of other hosts too, which join it with a key: tcp://0.0.0.0:5555 for all addresses.",
+        metavar="tcp://ADDRESS:PORT",
+    ),
+    "insecure": flag("With --listen, on loopback only: without keys, in plain text."),
+}

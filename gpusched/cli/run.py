@@ -3,50 +3,36 @@
 import shutil
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Any, Final
 
 import typer
 
-from gpusched.cli.command_options import Fraction, Gpus, Machine, MemoryLimit, NumGpus, Processes
-from gpusched.cli.planning import ExcludeGpus
-from gpusched.cli.queue_options import After, AfterAny, At, Detach, Grace, Hold, Name, Priority, Requeue, TimeLimit
+from gpusched.cli.command_options import COMMAND
+from gpusched.cli.options import Options, argument, flag, with_options
+from gpusched.cli.queue_options import DETACH, QUEUE
 from gpusched.errors import UsageError
 from gpusched.model.status import JobStatus
 from gpusched.render.text import printable
 
 __all__ = ["run"]
 
+_OPTIONS: Final[Options] = {
+    "command": argument("A program and its arguments; -- before it if it needs.", "COMMAND...", kind=list[str]),
+    **COMMAND,
+    **QUEUE,
+    **DETACH,
+    "as_json": flag("With -d: print the queued job as JSON.", "--json"),
+}
 
-def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments; -- before it if it needs.")
-    ],
-    num_gpus: NumGpus = None,
-    memory: MemoryLimit = None,
-    fraction: Fraction = None,
-    processes: Processes = None,
-    gpus: Gpus = None,
-    exclude_gpus: ExcludeGpus = None,
-    machine: Machine = None,
-    name: Name = None,
-    priority: Priority = 0,
-    after: After = None,
-    after_any: AfterAny = None,
-    at: At = None,
-    time_limit: TimeLimit = None,
-    grace: Grace = None,
-    hold: Hold = False,
-    requeue: Requeue = False,
-    detach: Detach = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With -d: print the queued job as JSON.")] = False,
-) -> None:
+
+@with_options(_OPTIONS)
+def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> None:
     """Run a command on GPUs that no other job gets meanwhile; wait in the queue until they are free.
 
     Its input, output, signals and exit code are those of the command. Ctrl-C while it waits takes it out of the queue.
 
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
-    given = {name: value for name, value in locals().items() if name not in ("command", "detach", "as_json")}
     if as_json and not detach:
         raise UsageError("--json belongs to a command in the background", "add -d, or leave it out")
     if detach:

@@ -79,7 +79,7 @@ def _parameters(command: str) -> Iterator[str]:
     name = command.split()[1]
     for parameter, annotation in getattr(import_module(f"gpusched.cli.{name}"), name).__annotations__.items():
         described = getattr(annotation, "__metadata__", ())
-        if described and type(described[0]).__name__ != "ArgumentInfo":
+        if described and not described[0].argument:
             yield parameter
 
 

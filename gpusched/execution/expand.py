@@ -105,11 +105,11 @@ def _identities(
     def identity(replica: Replica) -> dict[str, str]:
         return settings.environment() | identity_environment(
             replica,
+            addresses(network, directory.path, socket, replica, learner),
             job=whole.job,
             role_count=whole.counts[replica.role],
             run_dir=str(directory.path),
             settings=submission.options,
-            **addresses(network, directory.path, socket, replica, learner),
         )
 
     return identity

@@ -1,11 +1,11 @@
 """A job and other hosts, as values: where its replicas find the others, and what people see of it."""
 
 from pathlib import Path
-from typing import Final, Required, TypedDict
+from typing import Final
 
 import msgspec
 
-from gpusched.environment import JOINED_HOSTS
+from gpusched.environment import JOINED_HOSTS, Addresses
 from gpusched.errors import UsageError
 from gpusched.joining.keys import SERVER
 from gpusched.linux.files import remove_tree
@@ -18,7 +18,6 @@ from gpusched.model.workload import Workload
 __all__ = [
     "FIRST_KEY",
     "KEYS",
-    "Addresses",
     "addresses",
     "are_of_this_start",
     "join_key",
@@ -37,18 +36,6 @@ KEYS: Final = "keys"
 """The directory of keys, in that of a job."""
 
 _MOST_JOINED: Final = 4 << 20
-
-
-class Addresses(TypedDict, total=False):
-    """Where the others of a replica are, as arguments of identity_environment."""
-
-    endpoint: Required[str]
-    keys: str | None
-    listen: str | None
-    joined: str
-    first_rank: int
-    patience_s: int | None
-    incarnation: int
 
 
 def learner_role(workload: Workload) -> str:
@@ -99,20 +86,18 @@ def addresses(network: Network | None, directory: Path, socket: Path, replica: R
     match network:
         case Joining() | NodeActors():
             keys = None if network.key is None else str(join_key(directory))
-            there = Addresses(endpoint=network.endpoint, keys=keys, patience_s=network.patience_s)
+            there = Addresses(network.endpoint, keys, patience_s=network.patience_s)
             if isinstance(network, NodeActors):
-                there["incarnation"] = network.incarnation
-            else:
-                there["joined"], there["first_rank"] = network.host, network.first_rank
-            return there
+                return there._replace(incarnation=network.incarnation)
+            return there._replace(joined=network.host, first_rank=network.first_rank)
         case Listening():
-            here = Addresses(endpoint=f"ipc://{socket}", incarnation=network.incarnation)
-            if replica.role == learner:
-                here["listen"] = network.endpoint
-                here["keys"] = None if network.insecure else str(key_directory(directory, network) / SERVER)
-            return here
+            here = Addresses(f"ipc://{socket}", incarnation=network.incarnation)
+            if replica.role != learner:
+                return here
+            keys = None if network.insecure else str(key_directory(directory, network) / SERVER)
+            return here._replace(listen=network.endpoint, keys=keys)
         case _:
-            return Addresses(endpoint=f"ipc://{socket}")
+            return Addresses(f"ipc://{socket}")
 
 
 def with_network(status: JobStatus, network: Network | None) -> JobStatus:

@@ -6,7 +6,7 @@ Sources: the Compose specification (github.com/compose-spec/compose-spec, 05-ser
 import math
 from typing import Final
 
-from gpusched.environment import identity_environment
+from gpusched.environment import Addresses
 from gpusched.execution.hosts import learner_role
 from gpusched.export.manifest import (
     RUN_DIR,
@@ -14,8 +14,8 @@ from gpusched.export.manifest import (
     Manifests,
     common_notes,
     device_of,
+    exported_identity,
     restarts,
-    role_counts,
     specs,
     word,
 )
@@ -30,17 +30,9 @@ _VOLUME: Final = "run"
 def compose(what: Exported) -> Manifests:
     """Return the Compose file. Raises UsageError for a workload in which nothing could listen."""
     learner = learner_role(what.workload)
-    counts = role_counts(what.plan)
 
     def identity(replica: Replica) -> dict[str, str]:
-        return identity_environment(
-            replica,
-            job=what.name,
-            role_count=counts[replica.role],
-            endpoint=f"ipc://{_SOCKET}",
-            run_dir=RUN_DIR,
-            settings=what.options,
-        )
+        return exported_identity(what, replica, Addresses(f"ipc://{_SOCKET}"))
 
     services = {_service_name(spec.replica, learner): _service(what, spec) for spec in specs(what, identity)}
     document: dict[str, object] = {"name": what.name, "services": services, "volumes": {_VOLUME: {}}}

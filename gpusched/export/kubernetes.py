@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from gpusched.environment import identity_environment
+from gpusched.environment import Addresses
 from gpusched.errors import UsageError
 from gpusched.execution.hosts import FIRST_KEY, learner_role
 from gpusched.export.manifest import (
@@ -22,8 +22,8 @@ from gpusched.export.manifest import (
     Manifests,
     common_notes,
     device_of,
+    exported_identity,
     restarts,
-    role_counts,
     specs,
     word,
 )
@@ -80,21 +80,16 @@ def kubernetes(what: Exported, share: ShareResource, keys: str | None) -> Manife
 
 
 def _groups(what: Exported, share: ShareResource, learner: str) -> list[_Group]:
-    counts = role_counts(what.plan)
 
     def identity(replica: Replica) -> dict[str, str]:
         listens = replica.role == learner
-        return identity_environment(
-            replica,
-            job=what.name,
-            role_count=counts[replica.role],
+        there = Addresses(
             endpoint=f"ipc://{_SOCKET}" if listens else f"tcp://{what.name}-{word(learner)}:{_PORT}",
-            run_dir=RUN_DIR,
-            settings=what.options,
             keys=f"{_KEYS_DIR}/{SERVER if listens else _JOIN}",
             listen=f"tcp://0.0.0.0:{_PORT}" if listens else None,
             patience_s=None if listens else _WAITS_S,
         )
+        return exported_identity(what, replica, there)
 
     planned = what.plan.replicas if share != "hami" else tuple(map(_on_virtual_device, what.plan.replicas))
     every = specs(what._replace(plan=replace(what.plan, replicas=planned)), identity)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import gpusched
+from gpusched.environment import Addresses, identity_environment
 from gpusched.errors import UsageError
 from gpusched.model.plan import Plan, Replica, ReplicaSpec
 from gpusched.model.workload import Workload
@@ -21,9 +22,9 @@ __all__ = [
     "Manifests",
     "common_notes",
     "device_of",
+    "exported_identity",
     "manifest_name",
     "restarts",
-    "role_counts",
     "specs",
     "word",
 ]
@@ -80,9 +81,10 @@ def specs(what: Exported, identity: Callable[[Replica], Mapping[str, str]]) -> l
     return sorted(every, key=lambda spec: (order.index(spec.replica.role), spec.replica.rank))
 
 
-def role_counts(plan: Plan) -> dict[str, int]:
-    """Return how many replicas each role has."""
-    return {role.name: role.count for role in plan.request.roles}
+def exported_identity(what: Exported, replica: Replica, there: Addresses) -> dict[str, str]:
+    """Return what names a replica in its container, and where it finds the others."""
+    (count,) = (role.count for role in what.plan.request.roles if role.name == replica.role)
+    return identity_environment(replica, there, job=what.name, role_count=count, run_dir=RUN_DIR, settings=what.options)
 
 
 def device_of(what: Exported, replica: Replica) -> str | None:

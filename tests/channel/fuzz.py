@@ -29,7 +29,7 @@ import zmq
 from gpusched.channel import Actor, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES
 from gpusched.channel.messages import PROTOCOL
-from gpusched.environment import identity_environment
+from gpusched.environment import Addresses, identity_environment
 from gpusched.joining.invitation import Invitation, write_invitation
 from gpusched.joining.keys import make_server_key, new_key, read_join_key, secure_client
 from gpusched.model.plan import Replica
@@ -372,13 +372,11 @@ def _environment(home: Path) -> dict[str, str]:
     replica = Replica(name="learner.0", role="learner", rank=0)
     return os.environ | identity_environment(
         replica,
+        Addresses(f"ipc://{home}/job.sock", keys=str(home / "server.key"), listen="tcp://127.0.0.1:0"),
         job="fuzz",
         role_count=1,
-        endpoint=f"ipc://{home}/job.sock",
         run_dir=str(home),
         settings=b"{}",
-        keys=str(home / "server.key"),
-        listen="tcp://127.0.0.1:0",
     )
 
 

@@ -10,14 +10,45 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusched.api import arguments
 from gpusched.cli.application import application
+from gpusched.cli.command_options import COMMAND
 from gpusched.cli.main import COMMANDS
-from gpusched.cli.options import Context, Option, read_plainly
+from gpusched.cli.options import Context, Option, Options, flag, read_plainly, with_options
 from gpusched.cli.plan import plan
+from gpusched.cli.planning import PLAN
 from gpusched.cli.ps import ps
+from gpusched.cli.queue_options import QUEUE
 from gpusched.cli.status import status
 
 read: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(("table", "group"), [("Plan", PLAN), ("Queue", QUEUE), ("Command", COMMAND)])
+def test_the_options_of_a_group_are_the_arguments_of_the_api_with_its_defaults(table: str, group: Options) -> None:
+    @arguments.with_arguments(getattr(arguments, f"{table}Arguments"))
+    def function(**_: Any) -> None: ...
+
+    defaults = {one.name: one.default for one in signature(function).parameters.values() if one.name != "_"}
+
+    assert {name: option.default for name, option in group.items()} == {
+        name: None if default == () else default for name, default in defaults.items()
+    }
+
+
+def test_options_of_a_table_come_by_name_plainly_read_or_not() -> None:
+    @with_options({"first": Option("One."), "as_json": flag("JSON.", "--json"), "last": Option("Other.", default="z")})
+    def command(*, as_json: bool, **given: Any) -> None:
+        read.clear()
+        read.update(given, as_json=as_json)
+
+    expected = {"first": "a", "as_json": True, "last": "z"}
+    command(**(read_plainly(command, ["--json", "--first", "a"]) or {}))
+    assert read == expected
+    read.clear()
+    app = application([("command", command, "A command."), ("other", example, "Another.")])
+    app(args=["command", "--json", "--first=a"], standalone_mode=False)
+    assert read == expected
 
 
 def example(
@@ -138,7 +169,8 @@ def noting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def of_all(command: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """The values of all parameters: those given, and the usual ones for others."""
-    usual = {one.name: one.default for one in signature(command).parameters.values()}
+    parameters = signature(command).parameters.values()
+    usual = {one.name: one.default for one in parameters if one.kind is not one.VAR_KEYWORD}
     told = {name: value.args if name == "context" else value for name, value in (usual | values).items()}
     return {name: value or None if isinstance(value, list) else value for name, value in told.items()}
 

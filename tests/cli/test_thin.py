@@ -84,6 +84,7 @@ LEFT: Final[dict[str, set[str]]] = {
         "planner",
     },
     "planning": {
+        "execution.workloads",
         "planner.policies",
     },
     "cluster": {

@@ -45,7 +45,7 @@ def first_node() -> Iterator[Path]:
 def environment(one: ReplicaSpec, network: Network, directory: Path) -> dict[str, str]:
     where = addresses(network, directory, directory / "s", one.replica, "learner")
     return identity_environment(
-        one.replica, job="snake-1", role_count=11, run_dir=str(directory), settings=b"{}", **where
+        one.replica, where, job="snake-1", role_count=11, run_dir=str(directory), settings=b"{}"
     )
 
 
