@@ -12,7 +12,7 @@ import zmq
 from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon
 from gpusched.control.client import control_socket
 from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
-from gpusched.daemon.job import Attempt, Job
+from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
 from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.directory import JobDirectory, complete, reserve
@@ -131,9 +131,6 @@ def fill(state: Path, jobs: int) -> None:
                 last=last,
             )
             store.add(job)
-            store.attempt(Attempt(job=job.id, number=0, started=job.created, ended=job.ended, state=job.state))
-            for what in ("submitted", "starting", "running", "succeeded"):
-                store.event(job.id, what)
     store.close()
 
 

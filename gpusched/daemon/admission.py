@@ -68,7 +68,6 @@ class Admission:
             held=submission.hold,
         )
         self._parts.book.add(job)
-        self._parts.book.note(job.id, "submitted")
         self._parts.arrivals.append(time.monotonic())
         self._parts.changed()
         self._remember(submission.token, job.id)

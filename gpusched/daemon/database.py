@@ -107,20 +107,6 @@ class Database:
         finally:
             self._inside = False
 
-    def copy(self, to: Path) -> None:
-        """Save a copy of the whole database, on disk, as `to`, with mode 0600; one that is there is replaced."""
-        temporary = to.with_name(to.name + ".tmp")
-        try:
-            temporary.unlink(missing_ok=True)
-            _touch(temporary)
-            with contextlib.closing(sqlite3.connect(temporary)) as target:
-                self._connection.backup(target)
-            temporary.replace(to)
-        except sqlite3.Error as error:
-            raise _fault(error, temporary) from None
-        except OSError as error:
-            raise HostFault(f"{to}: {error.strerror}", f"make room or make it writable; {_GO_ON}") from None
-
     def close(self) -> None:
         """Close the file, and let go of it; safe to call twice."""
         self._connection.close()

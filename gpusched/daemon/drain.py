@@ -42,13 +42,11 @@ def drain_the_ill(parts: DaemonState, inventory: Inventory, events: list[DeviceE
     findings = assess(inventory, events, parts.devices.drained, time.time(), boot_id())
     for note in findings.notes:
         _LOG.warning("%s", note)
-        parts.book.note(None, "device", note)
     if not findings.drains:
         return
     for uuid, why in findings.drains.items():
         name = parts.devices.named(uuid)
         _LOG.error("%s takes nothing new: %s", name, why.reason)
-        parts.book.note(None, "drained", f"{name} ({uuid}): {why.reason}")
     try:
         parts.devices.drain({**parts.devices.drained, **findings.drains})
         parts.problems.pop("drained", None)

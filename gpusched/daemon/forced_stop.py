@@ -31,7 +31,7 @@ def force_kills(parts: DaemonState, now: float) -> None:
 
 def _kill_supervisor(parts: DaemonState, job: Job) -> None:
     """Kill the supervisor, and have the guard go on, which kills what is left: once may be too early."""
-    status = known_status(parts, job)
+    status = known_status(job)
     if status is not None and status.supervisor_pid is not None and is_alive(status):
         guard = parent(status.supervisor_pid) or 0
         _LOG.warning("%s: its supervisor, process %d, does not kill it: it is killed", job.id, status.supervisor_pid)

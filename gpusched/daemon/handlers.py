@@ -184,7 +184,7 @@ class Handlers:
         if job.state is JobState.QUEUED or (job.id in self._parts.starts and cancel_start(self._parts, job, now)):
             cancel(self._parts, job, _STOPPED)
             return f"{job.id} is cancelled"
-        self._parts.book.change(msgspec.structs.replace(job, stop_asked=True), "stop asked")
+        self._parts.book.change(msgspec.structs.replace(job, stop_asked=True))
         if job.id in self._parts.starts:
             self._parts.kills[job.id] = kill
         else:
@@ -202,7 +202,7 @@ class Handlers:
                 )
         for job in jobs:
             if job.held is not held:
-                self._parts.book.change(msgspec.structs.replace(job, held=held), "held" if held else "released")
+                self._parts.book.change(msgspec.structs.replace(job, held=held))
         self._parts.changed()
         return Done(report=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
 

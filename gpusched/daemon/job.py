@@ -6,7 +6,7 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus
 
-__all__ = ["Attempt", "Job"]
+__all__ = ["Job"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +15,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `submission` is None for a job that a `launch` in the foreground started by itself and that was found running.
     `attempt` counts the starts of the whole job. `stop_asked`: a person asked for its end, so that its end is no loss.
     `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
-    it has ended; before, the status lies in `run_dir`.
+    it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
+    status be removed.
     """
 
     id: str
@@ -31,16 +32,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     leases: tuple[Lease, ...] = ()
     last: JobStatus | None = None
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of a job, and how it went: `state` is that of the job at its end, None while it goes on."""
-
-    job: str
-    number: int
-    started: float
     supervisor_pid: int | None = None
     supervisor_start: int | None = None
     boot_id: str | None = None
-    ended: float | None = None
-    state: JobState | None = None

@@ -5,12 +5,11 @@ goes on, and nothing starts of which the disk knows nothing.
 """
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from gpusched.daemon.job import Attempt, Job
+from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import leave_status
 from gpusched.daemon.store import Store
 from gpusched.errors import HostFault, NotFound
@@ -35,7 +34,7 @@ class JobTable:
         self._store = store
         self._environments: list[dict[str, str]] = []
         self._added: list[Job] = []
-        self._changes: list[Callable[[], None]] = []
+        self._changes: list[Job] = []
         self._retry_at = 0.0
         self._states: dict[str, JobState] = {}
         self._over: dict[str, Job] = {}  # those that ended, until that is saved
@@ -81,10 +80,6 @@ class JobTable:
         """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""
         return self._store.last_number(workload)
 
-    def last_attempt(self, job: Job) -> Attempt | None:
-        """Return the job's present attempt as it was last saved, None if it was not. Raises HostFault."""
-        return next((one for one in self._store.attempts(job.id) if one.number == job.attempt), None)
-
     def add(self, job: Job) -> None:
         """Take in a job; `save` returns it if it could not be saved."""
         self.live[job.id] = self._slim(job)
@@ -94,26 +89,17 @@ class JobTable:
     def adopt(self, job: Job) -> None:
         """Take in a job that another process started: it is there, whether it can be saved or not."""
         self.known.add(job.id)
-        self.change(job, "found")
+        self.change(job)
 
-    def change(self, job: Job, what: str, detail: str = "") -> None:
-        """Replace what is known of a job, and note the event; one that ended leaves `live`."""
+    def change(self, job: Job) -> None:
+        """Replace what is known of a job; one that ended leaves `live`."""
         if job.state in JOB_TERMINAL:
             self.live.pop(job.id, None)
             self._states[job.id] = job.state
             self._over[job.id] = job
         else:
             self.live[job.id] = job
-        self._changes.append(lambda: self._store.save(job))
-        self.note(job.id, what, detail)
-
-    def note(self, job_id: str | None, what: str, detail: str = "") -> None:
-        """Note an event of a job, or of the daemon itself."""
-        self._changes.append(lambda: self._store.event(job_id, what, detail))
-
-    def attempt(self, attempt: Attempt) -> None:
-        """Note how far a start of a job has come."""
-        self._changes.append(lambda: self._store.attempt(attempt))
+        self._changes.append(job)
 
     def save(self, now: float) -> list[Job]:
         """Write all that changed, in one transaction. Return the jobs that are turned away because that failed."""
@@ -123,8 +109,8 @@ class JobTable:
             with self._store.transaction():
                 for job in self._added:
                     self._store.add(job)
-                for change in self._changes:
-                    change()
+                for job in self._changes:
+                    self._store.save(job)
         except HostFault as error:
             return self._failed(error, now)
         self._added.clear()

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.exit_watcher import guard_of
-from gpusched.daemon.job import Attempt, Job
+from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
@@ -41,9 +41,9 @@ __all__ = [
     "has_live_processes",
     "known_status",
     "launcher_exited",
-    "note_attempt",
     "order_stop",
     "queue_again",
+    "running",
     "spawn_prepared",
 ]
 
@@ -60,8 +60,7 @@ def begin(parts: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
     started = time.time()
     held = of_job(leases, Path(job.run_dir), started)
     starting = msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None, leases=held)
-    parts.book.change(starting, "starting")
-    parts.book.attempt(Attempt(job=job.id, number=job.attempt, started=started))
+    parts.book.change(starting)
     parts.prepared.append(job.id)
 
 
@@ -102,22 +101,27 @@ def launcher_exited(job: Job) -> bool:
     return launcher is not None and start_time(launcher.pid) != launcher.start
 
 
-def known_status(parts: DaemonState, job: Job) -> JobStatus | None:
+def known_status(job: Job) -> JobStatus | None:
     """Return what the job's supervisor wrote; where that is gone, who it was when it was last seen."""
     status = current_status(job)
-    if status is not None or job.state is not JobState.RUNNING:
+    if status is not None or job.state is not JobState.RUNNING or job.supervisor_pid is None:
         return status
-    try:
-        seen = parts.book.last_attempt(job)
-    except HostFault:
-        return None
-    if seen is None or seen.supervisor_pid is None:
-        return None
     return msgspec.structs.replace(
         status_of(job),
-        supervisor_pid=seen.supervisor_pid,
-        supervisor_start=seen.supervisor_start,
-        boot_id=seen.boot_id,
+        supervisor_pid=job.supervisor_pid,
+        supervisor_start=job.supervisor_start,
+        boot_id=job.boot_id,
+    )
+
+
+def running(job: Job, status: JobStatus) -> Job:
+    """Return the job as one that runs under the supervisor that wrote this status."""
+    return msgspec.structs.replace(
+        job,
+        state=JobState.RUNNING,
+        supervisor_pid=status.supervisor_pid,
+        supervisor_start=status.supervisor_start,
+        boot_id=status.boot_id,
     )
 
 
@@ -147,13 +151,13 @@ def ended(parts: DaemonState, job: Job, now: float) -> None:
 def cancel(parts: DaemonState, job: Job, message: str) -> None:
     """End a job of which nothing runs."""
     stopped = msgspec.structs.replace(job, state=JobState.CANCELLED, message=message, ended=time.time(), held=False)
-    parts.book.change(msgspec.structs.replace(stopped, last=status_of(stopped)), "cancelled", message)
+    parts.book.change(msgspec.structs.replace(stopped, last=status_of(stopped)))
     parts.forget(job.id)
 
 
 def order_stop(parts: DaemonState, job: Job, message: str, *, kill: bool) -> str:
     """Ask the supervisor of a job to stop it, and return what to report; its state must be on disk as asked to stop."""
-    status = known_status(parts, job)
+    status = known_status(job)
     if status is None:
         return f"{job.id} stops as soon as it has started"
     if kill:
@@ -174,32 +178,16 @@ def adopt_running(parts: DaemonState, job: Job, status: JobStatus, now: float) -
     if job.stop_asked:
         parts.orders.append((job.id, False))
     if job.state is not JobState.RUNNING:
-        parts.book.change(msgspec.structs.replace(job, state=JobState.RUNNING), "found again")
-        note_attempt(parts, job, status)
+        parts.book.change(running(job, status))
 
 
-def note_attempt(parts: DaemonState, job: Job, status: JobStatus, ended: float | None = None) -> None:
-    """Note who supervises the job's present attempt, and if it has `ended`, how."""
-    attempt = Attempt(
-        job=job.id,
-        number=job.attempt,
-        started=job.started or status.created,
-        supervisor_pid=status.supervisor_pid,
-        supervisor_start=status.supervisor_start,
-        boot_id=status.boot_id,
-        ended=ended,
-        state=None if ended is None else status.state,
-    )
-    parts.book.attempt(attempt)
-
-
-def queue_again(parts: DaemonState, job: Job, message: str) -> None:
+def queue_again(parts: DaemonState, job: Job) -> None:
     """Put a job back into the queue of which nothing was started."""
     if job.stop_asked:
         cancel(parts, job, "stopped before it had started")
         return
     waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=())
-    parts.book.change(waits, "queued again", message)
+    parts.book.change(waits)
     parts.changed()
 
 
@@ -228,7 +216,7 @@ def _check_start(parts: DaemonState, job_id: str, now: float) -> None:
 
 
 def _check_end(parts: DaemonState, job: Job, now: float) -> None:
-    status = known_status(parts, job)
+    status = known_status(job)
     if has_live_processes(job, status):
         guarded = status is None or guard_of(status) is not None
         parts.watch.still_alive(job.id, now, guarded=guarded)
@@ -239,8 +227,7 @@ def _check_end(parts: DaemonState, job: Job, now: float) -> None:
 def _shown(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     parts.watch.follow(job.id, guard_of(status), now)
     parts.starts.shown(job.id)
-    parts.book.change(msgspec.structs.replace(job, state=JobState.RUNNING), "running")
-    note_attempt(parts, job, status)
+    parts.book.change(running(job, status))
     parts.changed()
     if job.stop_asked:
         parts.orders.append((job.id, parts.kills.pop(job.id, False)))
@@ -282,17 +269,16 @@ def _never_began(parts: DaemonState, job: Job, message: str, now: float) -> None
     failures = parts.failures[job.id] = parts.failures.get(job.id, 0) + 1
     if failures >= _MOST_FAILED_STARTS and not job.stop_asked:
         failed = msgspec.structs.replace(job, state=JobState.FAILED, message=message, ended=time.time())
-        parts.book.change(msgspec.structs.replace(failed, last=status_of(failed)), "failed", message)
+        parts.book.change(msgspec.structs.replace(failed, last=status_of(failed)))
         parts.forget(job.id)
         return
     parts.not_before[job.id] = now + _FIRST_PAUSE_S * 2 ** (failures - 1)
-    queue_again(parts, msgspec.structs.replace(job, message=message), message)
+    queue_again(parts, msgspec.structs.replace(job, message=message))
 
 
 def _finish(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     """Write down the end of a job, or queue it again if it is to be run after a loss."""
     end = status.ended or time.time()
-    note_attempt(parts, job, status, end)
     if runs_again(job, status):
         _again(parts, job, status, now)
         return
@@ -301,7 +287,7 @@ def _finish(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None
     over = msgspec.structs.replace(
         job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
     )
-    parts.book.change(over, str(status.state), status.message or "")
+    parts.book.change(over)
     parts.forget(job.id)
 
 
@@ -313,7 +299,7 @@ def _again(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     waits = msgspec.structs.replace(
         job, state=JobState.QUEUED, attempt=job.attempt + 1, started=None, message=message, leases=(), last=None
     )
-    parts.book.change(waits, "queued again", message)
+    parts.book.change(waits)
     parts.changed()
 
 

@@ -76,6 +76,5 @@ class DeviceMonitor:
         for job_id, order in self._overruns.check(inventory, leases, using, now):
             if order.message:
                 _LOG.warning("%s: %s %s", job_id, order.replica, order.message)
-                self._parts.book.note(job_id, "overrun", f"{order.replica} {order.message}")
             with contextlib.suppress(NotFound, HostFault):
                 give(by_id[job_id], order)

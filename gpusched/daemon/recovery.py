@@ -20,8 +20,8 @@ from gpusched.daemon.lifecycle import (
     has_live_processes,
     known_status,
     launcher_exited,
-    note_attempt,
     queue_again,
+    running,
 )
 from gpusched.daemon.state import DaemonState
 from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, read_job
@@ -50,7 +50,7 @@ def reconcile(parts: DaemonState, now: float) -> None:
 def _find(parts: DaemonState, job: Job, now: float) -> None:
     """Find out what became of a job that was worked on; see starting_jobs.py for what a kill -9 leaves at each step."""
     directory = JobDirectory(Path(job.run_dir))
-    status = known_status(parts, job)
+    status = known_status(job)
     if status is not None and has_live_processes(job, status):
         adopt_running(parts, job, status, now)
     elif status is not None:
@@ -60,7 +60,7 @@ def _find(parts: DaemonState, job: Job, now: float) -> None:
     elif has_begun(directory) or job.state is not JobState.STARTING:
         ended(parts, job, now)
     else:
-        queue_again(parts, job, "the daemon ended before it had started")
+        queue_again(parts, job)
 
 
 class Adoption:
@@ -131,7 +131,6 @@ class Adoption:
             self._parts.book.adopt(over)
             return
         job = msgspec.structs.replace(job, leases=leases_of_spec(directory, status.started or status.created))
-        self._parts.book.adopt(job)
-        note_attempt(self._parts, job, status)
+        self._parts.book.adopt(running(job, status))
         adopt_running(self._parts, job, status, now)
         self._parts.changed()

@@ -1,4 +1,4 @@
-"""The jobs, attempts and events of all time, on disk: what was saved is there after any end of the daemon or the host.
+"""The jobs of all time, on disk: what was saved is there after any end of the daemon or the host.
 
 A job's environment, most of what it takes, is kept once for all jobs that share it, and is forgotten with the last of
 them that lives: of 10,000 jobs that ended nothing is left of it, and no secret stays behind.
@@ -8,23 +8,21 @@ import contextlib
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from gpusched.daemon.database import Database, damaged
-from gpusched.daemon.job import Attempt, Job
-from gpusched.daemon.migrations import migrate
+from gpusched.daemon.job import Job
+from gpusched.daemon.schema import prepare
 from gpusched.model.status import JOB_TERMINAL
 
-__all__ = ["Event", "Store"]
+__all__ = ["Store"]
 
 T = TypeVar("T")
 
 _JOB: Final = msgspec.msgpack.Decoder(Job)
-_ATTEMPT: Final = msgspec.msgpack.Decoder(Attempt)
 _ENVIRONMENT: Final = msgspec.msgpack.Decoder(dict[str, str])
 _FASTEST: Final = 1
 _LONGEST_NUMBER: Final = 18  # digits, so that it fits into 64 bits
@@ -35,35 +33,25 @@ _FORGET: Final = (
 )
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to a job, or to the daemon itself if `job` is None. `time` in Unix seconds."""
-
-    time: float
-    job: str | None
-    what: str
-    detail: str = ""
-
-
 class Store:
     """The daemon's database. All its methods raise HostFault if the file cannot be read or written, or is damaged.
 
-    `clock` returns Unix seconds. What is saved outside a transaction is one by itself.
+    What is saved outside a transaction is one by itself.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
 
     @classmethod
-    def open(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
-        """Open the database, making or migrating it; a file that is not understood is refused and left as it is."""
+    def open(cls, path: Path) -> Self:
+        """Open the database, made if it is missing; a file that is not understood is refused and left as it is."""
         database = Database(path)
         try:
-            migrate(database)
+            prepare(database)
         except BaseException:
             database.close()
             raise
-        return cls(database, clock)
+        return cls(database)
 
     def close(self) -> None:
         """Close the database; safe to call twice."""
@@ -89,10 +77,6 @@ class Store:
         """Return a job, or None if there is none of that id."""
         return next(iter(self._jobs("WHERE id=?", job_id)), None)
 
-    def jobs(self, ids: Iterable[str]) -> list[Job]:
-        """Return the jobs of these ids, in their order, without those that are not known."""
-        return [job for one in ids if (job := self.job(one)) is not None]
-
     def live(self) -> list[Job]:
         """Return all jobs that have not ended, oldest first. Jobs of the same environment share it."""
         return self._jobs("WHERE ended IS NULL ORDER BY created, rowid")
@@ -110,37 +94,9 @@ class Store:
         """Return the highest N of all ids WORKLOAD-N, 0 if there is none."""
         return self._database.number("SELECT max(number) FROM jobs WHERE workload=?", (workload,))
 
-    def attempt(self, attempt: Attempt) -> None:
-        """Save an attempt, new or known."""
-        values = (attempt.job, attempt.number, _packed(attempt))
-        self._database.run("INSERT OR REPLACE INTO attempts (job, number, record) VALUES (?, ?, ?)", values)
-
-    def attempts(self, job_id: str) -> list[Attempt]:
-        """Return the attempts of a job, first to last."""
-        rows = self._database.run("SELECT record FROM attempts WHERE job=? ORDER BY number", (job_id,))
-        return [self._unpacked(record, _ATTEMPT, job_id) for (record,) in rows]
-
-    def event(self, job_id: str | None, what: str, detail: str = "") -> None:
-        """Note what has happened now to a job, or to the daemon."""
-        values = (self._clock(), job_id, what, detail)
-        self._database.run("INSERT INTO events (time, job, what, detail) VALUES (?, ?, ?, ?)", values)
-
-    def events(self, job_id: str | None) -> list[Event]:
-        """Return the events of a job, or of the daemon, first to last."""
-        rows = self._database.run("SELECT time, job, what, detail FROM events WHERE job IS ? ORDER BY seq", (job_id,))
-        return [Event(time=when, job=job, what=what, detail=detail) for when, job, what, detail in rows]
-
-    def setting(self, key: str) -> str | None:
-        """Return a value that was set, or None."""
-        return next((value for (value,) in self._database.run("SELECT value FROM settings WHERE key=?", (key,))), None)
-
-    def set(self, key: str, value: str) -> None:
-        """Keep a small value for later."""
-        self._database.run("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (key, value))
-
     def _put(self, job: Job, conflict: str) -> None:
         over = job.state in JOB_TERMINAL
-        ended = (self._clock() if job.ended is None else job.ended) if over else None
+        ended = (time.time() if job.ended is None else job.ended) if over else None
         slim = job
         if job.submission is not None:
             slim = msgspec.structs.replace(job, submission=msgspec.structs.replace(job.submission, environ={}))

@@ -1,4 +1,4 @@
-"""A database that cannot be used is told of and left as it is; one of an older version takes the form of today."""
+"""A database that cannot be used is told of and left as it is."""
 
 import contextlib
 import os
@@ -13,16 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.daemon.migrations import APPLICATION_ID, VERSION
+from gpusched.daemon.schema import APPLICATION_ID, VERSION
 from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
-from gpusched.model.status import JobState
-from tests.daemon.records import SECRET, ended, queued
+from tests.daemon.records import ended, queued
 from tests.patience import PATIENCE_S
 from tests.stand_in.library import ROOT
 
 STORE = ROOT / "tests" / "children" / "store.py"
-OLD = Path(__file__).parent / "version-1.sql"
 
 
 @pytest.fixture
@@ -154,12 +152,13 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     assert content(tmp_path) == before
 
 
-def test_a_newer_version_is_refused_and_left_as_it_is(path: Path) -> None:
-    altered(path, "PRAGMA user_version = 7")
+@pytest.mark.parametrize("version", [2, 7])
+def test_another_version_is_refused_and_left_as_it_is(path: Path, version: int) -> None:
+    altered(path, f"PRAGMA user_version = {version}")
     before = content(path.parent)
     error = refused(path)
-    assert f"was written by a newer gpusched (its form is 7, this one knows {VERSION})" in error.message
-    assert "start the newer gpusched" in error.hint
+    assert f"was written by another gpusched (its form is {version}, this one knows {VERSION})" in error.message
+    assert "start that gpusched" in error.hint
     assert content(path.parent) == before
 
 
@@ -240,56 +239,6 @@ def test_a_full_or_read_only_disk_is_told_of_when_the_database_is_opened(tmp_pat
     assert "the disk is full" in told
     told = on_tiny_disk(f"mount -o remount,ro {tmp_path} && {child} refuse {path}", tmp_path)
     assert "Read-only file system" in told
-
-
-def old_database(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.executescript(OLD.read_text())
-    connection.close()
-
-
-def tables(path: Path) -> list[str]:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return list(connection.iterdump())
-
-
-def test_a_database_of_version_1_is_brought_to_the_form_of_today(tmp_path: Path) -> None:
-    path = tmp_path / "gpusched.db"
-    old_database(path)
-    before = tables(path)
-    store = Store.open(path)
-    running, waiting, found = store.live()
-    assert (running.id, running.state, running.attempt) == ("run-2", JobState.RUNNING, 1)
-    assert waiting.submission is not None
-    assert waiting.submission.environ == {"HOME": "/home/ada", "TOKEN": SECRET}
-    assert (found.id, found.submission) == ("snake-7", None)
-    (over,) = store.ended(5)
-    assert over.last is not None
-    assert over.last.replicas[0].exit is not None
-    assert (over.id, over.ended, over.last.replicas[0].exit.kind) == ("run-1", 160.0, "completed")
-    assert over.submission is not None
-    assert over.submission.environ == {}
-    assert [one.what for one in store.events("run-1")] == ["submitted", "succeeded"]
-    assert store.last_number("run") == 3
-    store.close()
-    assert tables(tmp_path / "gpusched.db.v1.bak") == before
-    again = Store.open(path)
-    assert len(again.known_ids()) == 4
-    again.close()
-
-
-def test_a_migration_that_fails_leaves_the_old_database_and_can_be_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "gpusched.db"
-    old_database(path)
-    altered(path, "CREATE TABLE was AS SELECT * FROM jobs WHERE id = 'snake-7'")
-    altered(path, "UPDATE jobs SET record = x'ff' WHERE id = 'snake-7'")
-    before = path.read_bytes()
-    assert "the record of a job" in refused(path).message
-    assert path.read_bytes() == before
-    altered(path, "UPDATE jobs SET record = (SELECT record FROM was) WHERE id = 'snake-7'")
-    store = Store.open(path)
-    assert len(store.live()) == 3
-    store.close()
 
 
 def test_a_record_of_an_older_daemon_lacks_fields_and_is_read(path: Path) -> None:
