@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -17,11 +17,20 @@ from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
     from gpusched.execution.log_lines import LogLines
+    from gpusched.execution.reports import Report
 
-__all__ = ["Job"]
+__all__ = ["Job", "Moment"]
 
 _POLL_S: Final = 0.1
 _DAEMON_POLL_S: Final = 0.3
+
+
+class Moment(NamedTuple):
+    """A job at one moment: its `status`, the reports since the moment before, and its game as text (empty: none)."""
+
+    status: JobStatus
+    reports: "Sequence[Report]"
+    frame: str
 
 
 class Job:
@@ -66,11 +75,10 @@ class Job:
         if not self._launched:
             queue.stop(self.id, kill=kill, settings=self._settings)
             return
-        from gpusched.execution.orders import StopOrder, give
+        from gpusched.execution.start import stop
 
-        status = self.status()
         with suppress(NotFound):  # it has ended
-            give(status, StopOrder(kill=kill))
+            stop(self.status(), kill=kill)
 
     def hold(self) -> None:
         """Keep it in the queue until `release`."""
@@ -100,6 +108,21 @@ class Job:
         require_type(every, Annotated[float, msgspec.Meta(gt=0)], "every")
         return self._statuses(every)
 
+    def progress(self, every: float = 1.0) -> "Iterator[Report]":
+        """Yield all that its leader has reported and reports, read every `every` seconds, until it has ended.
+
+        A report has its `time` in Unix seconds, and what the leader gives, such as `step`, `steps_per_s` and `score`.
+        """
+        return (report for moment in self.moments(every) for report in moment.reports)
+
+    def moments(self, every: float = 1.0, *, frames: bool = False) -> "Iterator[Moment]":
+        """Yield all that a view of it shows, now and every `every` seconds; the last is that of the ended job.
+
+        `frames`: have its learner draw a game while it is played, if it can.
+        """
+        require_type(every, Annotated[float, msgspec.Meta(gt=0)], "every")
+        return self._moments(every, frames=frames)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and self.run_dir == other.run_dir
 
@@ -126,6 +149,16 @@ class Job:
             if status.state in JOB_TERMINAL:
                 return
             time.sleep(every)
+
+    def _moments(self, every: float, *, frames: bool) -> "Iterator[Moment]":
+        from gpusched.execution.reports import WATCHED, NewReports, read_frame
+
+        if frames:
+            with suppress(OSError):  # then no game is drawn
+                (self.run_dir / WATCHED).touch()
+        new = NewReports(self.run_dir / "progress.jsonl")
+        for status in self._statuses(every):
+            yield Moment(status, new.read(), read_frame(self.run_dir))
 
     def _lines(self, reader: "LogLines") -> Iterator[str]:
         for status in self._statuses(_POLL_S if self._launched else _DAEMON_POLL_S):

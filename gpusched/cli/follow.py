@@ -1,17 +1,16 @@
-"""Follow a job from its directory until it ends: live in a terminal, as lines of text elsewhere; Ctrl-C stops it."""
+"""Follow a job until it ends: live in a terminal, as lines of text elsewhere; Ctrl-C stops it."""
 
-import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gpusched.execution.directory import JobDirectory, parse_report, read_job
-from gpusched.linux.regular_files import open_regular, read_tail
-from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.api.handle import Job, Moment
+from gpusched.model.status import JOB_TERMINAL, JobStatus, exit_text
 from gpusched.render.job_format import host_text, ready_count, ready_text
 from gpusched.render.text import printable
 
@@ -20,8 +19,6 @@ __all__ = ["StopRequests", "counting_stop_requests", "follow"]
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
 _COUNT_EVERY_S: Final = 1.0
-_MOST_REPORTED: Final = 1 << 22  # bytes of reports between two reads
-_MOST_FRAME: Final = 1 << 16
 
 
 class StopRequests:
@@ -48,41 +45,28 @@ def counting_stop_requests() -> Iterator[StopRequests]:
             signal.signal(number, handler)
 
 
-def follow(
-    job: JobDirectory, stop: Callable[[], None], requests: StopRequests, *, live: bool, quiet: bool
-) -> JobStatus:
-    """Show the job until it has ended and return its last status; `stop` is called once for each of `requests`.
+def follow(job: Job, requests: StopRequests, *, live: bool, quiet: bool, frames: bool = False) -> JobStatus:
+    """Show the job until it has ended and return its last status; each of `requests` stops it, the second kills.
 
-    `live` draws in place and needs a terminal; `quiet` shows nothing.
+    `live` draws in place and needs a terminal; `quiet` shows nothing. `frames`: a game is drawn while it is played.
     """
-    moments = _moments(job, stop, requests)
+    moments = _moments(job, requests, frames=frames)
     if quiet:
-        return _last(moments)
-    return _follow_live(job, moments, requests) if live else _follow_plainly(job, moments)
+        return deque(moments, maxlen=1).pop().status
+    return _follow_live(job, moments, requests) if live else _follow_plainly(moments)
 
 
-def _moments(job: JobDirectory, stop: Callable[[], None], requests: StopRequests) -> Iterator[JobStatus]:
-    """Yield the job's status several times a second, the last time when it has ended; pass stop requests on."""
+def _moments(job: Job, requests: StopRequests, *, frames: bool) -> Iterator[Moment]:
+    """Yield a moment of the job several times a second, the last one when it has ended; pass stop requests on."""
     passed_on = 0
-    while True:
-        status = read_job(job.path)
-        yield status
-        if status.state in JOB_TERMINAL:
-            return
-        while passed_on < requests.count:
+    for moment in job.moments(_PAUSE_S, frames=frames):
+        yield moment
+        while passed_on < requests.count and moment.status.state not in JOB_TERMINAL:
             passed_on += 1
-            stop()
-        time.sleep(_PAUSE_S)
+            job.stop(kill=passed_on > 1)
 
 
-def _last(moments: Iterator[JobStatus]) -> JobStatus:
-    status = next(moments)
-    for status in moments:  # noqa: B007 (the last one is what is wanted)
-        pass
-    return status
-
-
-def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: StopRequests) -> JobStatus:
+def _follow_live(job: Job, moments: Iterator[Moment], requests: StopRequests) -> JobStatus:
     from rich.console import Console
     from rich.live import Live
 
@@ -94,27 +78,23 @@ def _follow_live(job: JobDirectory, moments: Iterator[JobStatus], requests: Stop
     unicode = console.encoding.lower().startswith("utf")
     curve = Curve()
     latest: Mapping[str, object] = {}
-    new = _new_reports(job.progress)
-    status = next(moments)
     with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as view:
-        while True:
-            for latest in new():
+        for moment in moments:  # one at least
+            for latest in moment.reports:
                 at, score = number(latest.get("time")), number(latest.get("score"))
                 if at is not None and score is not None:
                     curve.add(at, score)
             scene = Scene(
-                job=status,
+                job=moment.status,
                 latest=latest,
                 points=curve.points,
                 now=time.time(),
-                frame=_frame(job.path / "frame.txt"),
-                note=_note(status, requests, job.logs),
+                frame=moment.frame,
+                note=_note(moment.status, requests, job.run_dir / "logs"),
                 unicode=unicode,
             )
             view.update(draw_job(scene, console.width, console.height), refresh=True)
-            if (later := next(moments, None)) is None:
-                return status
-            status = later
+    return moment.status
 
 
 def _note(status: JobStatus, requests: StopRequests, logs: Path) -> str:
@@ -125,23 +105,14 @@ def _note(status: JobStatus, requests: StopRequests, logs: Path) -> str:
     return "stopping, the replicas may save their work; Ctrl-C again kills them" if requests.count == 1 else "killing"
 
 
-def _frame(path: Path) -> str:
-    try:
-        return read_tail(path, _MOST_FRAME).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatus:
+def _follow_plainly(moments: Iterator[Moment]) -> JobStatus:
     from gpusched.render.job_format import plain_progress
-    from gpusched.supervisor.restart import exit_text
 
     seen: dict[str, tuple[object, int]] = {}
-    new = _new_reports(job.progress)
     reported = 0.0
     start, hosts = _Start(), _Hosts()
-    status = next(moments)
-    while True:
+    for moment in moments:  # one at least
+        status = moment.status
         for text in (*start.news(status), *hosts.news(status)):
             _log(text)
         for replica in status.replicas:
@@ -149,13 +120,10 @@ def _follow_plainly(job: JobDirectory, moments: Iterator[JobStatus]) -> JobStatu
                 seen[replica.name] = (replica.state, replica.restarts)
                 reason = f" ({exit_text(replica.exit)})" if replica.exit else ""
                 _log(f"{replica.name} {replica.state}{f' pid {replica.pid}' if replica.pid else ''}{reason}")
-        reports = new()
-        if reports and time.monotonic() - reported >= _REPORT_EVERY_S:
+        if moment.reports and time.monotonic() - reported >= _REPORT_EVERY_S:
             reported = time.monotonic()
-            _log(plain_progress(reports[-1]))
-        if (later := next(moments, None)) is None:
-            return status
-        status = later
+            _log(plain_progress(moment.reports[-1]))
+    return moment.status
 
 
 class _Start:
@@ -203,24 +171,3 @@ class _Hosts:
 def _log(text: str) -> None:
     print(time.strftime("%H:%M:%S"), printable(text))
     sys.stdout.flush()
-
-
-def _new_reports(path: Path) -> Callable[[], list[Mapping[str, object]]]:
-    """Return a function that returns what has been reported since its last call; a line still being written waits."""
-    position = 0
-
-    def read() -> list[Mapping[str, object]]:
-        nonlocal position
-        try:
-            descriptor = open_regular(path, os.O_RDONLY)
-            try:
-                chunk = os.pread(descriptor, _MOST_REPORTED, position)
-            finally:
-                os.close(descriptor)
-        except OSError:
-            return []
-        whole = len(chunk) if len(chunk) == _MOST_REPORTED and b"\n" not in chunk else chunk.rfind(b"\n") + 1
-        position += whole
-        return [report for line in chunk[:whole].split(b"\n") if (report := parse_report(line)) is not None]
-
-    return read

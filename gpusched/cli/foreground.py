@@ -10,15 +10,16 @@ from typing import Final
 import msgspec
 import typer
 
+from gpusched.api.handle import Job
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.engines.local import Asked, plan_and_reserve, start_reserved, stop_gently
+from gpusched.engines.local import Asked, plan_and_reserve, start_reserved
 from gpusched.errors import JobFailed, UsageError
 from gpusched.execution.directory import JobDirectory, last_lines
 from gpusched.execution.nodes import learner_directory
 from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.requirements import launch_warnings
 from gpusched.model.plan import Plan
-from gpusched.model.status import JobState, JobStatus
+from gpusched.model.status import JobState, JobStatus, exit_text
 from gpusched.model.workload import Workload
 from gpusched.render.screen import can_redraw
 from gpusched.render.text import printable
@@ -56,14 +57,12 @@ def run_here(
         job = plan_and_reserve(asked, settings)
         directory = job.directory
         requests = until_the_end.enter_context(counting_stop_requests())  # before this, Ctrl-C has nothing to stop
-        if watch:
-            with suppress(OSError):  # then no game is drawn; the start reports what else fails in this directory
-                (directory.path / "watched").touch()
         start_reserved(job, asked, settings)
         if not as_json:
             _introduce(directory, job.plan, asked.workload, lines(directory, job.plan), first_line)
         live = can_redraw() and not as_json
-        status = follow(directory, lambda: stop_gently(directory), requests, live=live, quiet=as_json)
+        handle = Job(directory.path.name, directory.path, launched=True)
+        status = follow(handle, requests, live=live, quiet=as_json, frames=watch)
         _wait_for_guard(directory)
         remove_socket(job_socket(settings, directory.path))
     _report(status, directory, as_json=as_json)
@@ -112,7 +111,6 @@ def _report(status: JobStatus, directory: JobDirectory, *, as_json: bool) -> Non
         print(json.dumps(msgspec.to_builtins(status)))
         return
     from gpusched.render.job_format import plain_progress, span
-    from gpusched.supervisor.restart import exit_text
 
     took = f" after {span((status.ended or time.time()) - status.created)}" if status.created else ""
     print(f"{status.id} {status.state}{took}" + (f": {printable(status.message)}" if status.message else ""))

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +26,7 @@ from gpusched.settings import Settings, places
 if TYPE_CHECKING:  # the planner takes its time, and `launch --help` needs none of it
     from gpusched.execution.prepare import Reservation
 
-__all__ = ["Asked", "Local", "plan_and_reserve", "start_reserved", "stop_gently"]
+__all__ = ["Asked", "Local", "plan_and_reserve", "start_reserved"]
 
 _PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
 _STAGES: Final[dict[JobState, Stage]] = {
@@ -148,19 +147,6 @@ def _is_cancelled(directory: JobDirectory) -> bool:
         return cancel_start(directory)
     except HostFault:  # where there is no room for guard.lock, no guard starts
         return not os.path.lexists(directory.guard_lock)
-
-
-def stop_gently(directory: JobDirectory) -> None:
-    """Ask a job's supervisor to stop it; a second request kills. Raises HostFault."""
-    from gpusched.execution.orders import StopOrder, give
-    from gpusched.execution.start import stop
-
-    status = read_job(directory.path)
-    with suppress(NotFound):  # it has just ended by itself
-        if status.supervisor_pid is None:
-            give(status, StopOrder())
-        else:
-            stop(status)
 
 
 def _submission(asked: Asked) -> Submission:

@@ -22,7 +22,6 @@ It starts and signals nothing.
 """
 
 import errno
-import math
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -34,11 +33,12 @@ import msgspec
 from gpusched.errors import HostFault
 from gpusched.execution.hosts import with_joined, with_network
 from gpusched.execution.nodes import merge_node_status
+from gpusched.execution.reports import last_progress
 from gpusched.execution.spec import JobSpec
 from gpusched.linux.file_locks import held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
-from gpusched.linux.regular_files import append_regular, open_regular, read_regular, read_tail
+from gpusched.linux.regular_files import append_regular, open_regular, read_regular, tail_lines
 from gpusched.model.status import (
     JOB_TERMINAL,
     REPLICA_TERMINAL,
@@ -58,9 +58,7 @@ __all__ = [
     "initial_status",
     "is_alive",
     "last_lines",
-    "last_progress",
     "list_jobs",
-    "parse_report",
     "read_job",
     "reserve",
     "seen_whole",
@@ -69,7 +67,6 @@ __all__ = [
 START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""
 
-_TAIL_BYTES: Final = 65536
 _MOST_SPEC: Final = 128 << 20
 _MOST_STATUS: Final = 32 << 20
 _NOT_UNDERSTOOD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -260,42 +257,9 @@ def list_jobs(state_dir: Path, ended_since: float = 0.0) -> tuple[JobStatus, ...
     return tuple(sorted(map(read_job, paths), key=lambda job: (job.created, job.id)))
 
 
-def last_progress(path: Path) -> dict[str, object] | None:
-    """Return the last whole JSON object of the progress file `path`, or None: no file, or none in its last 64 KiB."""
-    whole = [line for line in _tail(path) if line.endswith(b"\n")]
-    return next((report for line in reversed(whole) if (report := parse_report(line)) is not None), None)
-
-
-def parse_report(line: bytes) -> dict[str, object] | None:
-    """Return the JSON object that a line of a progress file holds, NaN and infinity as None.
-
-    None if it holds none, or one that cannot be sent on, such as with half a surrogate pair or a number over 64 bits.
-    """
-    import json
-
-    try:
-        report = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
-        msgspec.msgpack.encode(report)
-    except (ValueError, RecursionError, OverflowError):
-        return None
-    return report if isinstance(report, dict) else None
-
-
 def last_lines(path: Path, count: int) -> list[str]:
     """Return the last `count` lines of a log within its last 64 KiB; none if it cannot be read."""
-    return [line.decode(errors="replace").rstrip("\r\n") for line in _tail(path)[-count:]]
-
-
-def _finite(text: str) -> float | None:
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-def _tail(path: Path) -> list[bytes]:
-    try:
-        return read_tail(path, _TAIL_BYTES).splitlines(keepends=True)
-    except OSError:
-        return []
+    return [line.decode(errors="replace").rstrip("\r\n") for line in tail_lines(path)[-count:]]
 
 
 def read_job(path: Path) -> JobStatus:

@@ -19,6 +19,7 @@ import msgspec
 from gpusched.errors import HostFault, NotFound, StillRuns
 from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, initial_status, is_alive, last_lines
 from gpusched.execution.guard_lock import BEGUN, guard_lock
+from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.spec import JobSpec
 from gpusched.interpreter import own_command
 from gpusched.linux.processes import seconds_since_boot, start_time, wake
@@ -146,11 +147,15 @@ def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
 def stop(job: JobStatus, *, kill: bool = False) -> None:
     """Ask a job to stop: SIGTERM to its replicas, SIGKILL after its grace. A second request kills them at once.
 
-    `kill` is both requests, by signals of two kinds: two of one kind that wait for a process are one.
-    It returns at once; the job's status shows when it is over. Raises NotFound if the job is over or has no supervisor.
+    `kill` is both requests, by signals of two kinds: two of one kind that wait for a process are one. Where the job's
+    status cannot be read, so that its pid is unknown, an order does the same. It returns at once; the job's status
+    shows when it is over. Raises NotFound if the job is over or has no supervisor, and HostFault.
     """
     pid = job.supervisor_pid
-    if pid is None or job.state in JOB_TERMINAL or not is_alive(job):
+    if pid is None:
+        give(job, StopOrder(kill=kill))
+        return
+    if job.state in JOB_TERMINAL or not is_alive(job):
         raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
     try:
         for number in (signal.SIGTERM, signal.SIGINT)[: 1 + kill]:

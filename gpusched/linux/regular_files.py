@@ -9,8 +9,9 @@ import errno
 import os
 import stat
 
-__all__ = ["NotRegularError", "append_regular", "next_data", "open_regular", "read_regular", "read_tail"]
+__all__ = ["NotRegularError", "append_regular", "next_data", "open_regular", "read_regular", "read_tail", "tail_lines"]
 
+_TAIL_BYTES = 65536
 _SAFE = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -71,6 +72,14 @@ def read_tail(path: str | os.PathLike[str], most: int, after: int = 0) -> bytes:
         return os.pread(descriptor, most, max(after, os.fstat(descriptor).st_size - most))
     finally:
         os.close(descriptor)
+
+
+def tail_lines(path: str | os.PathLike[str]) -> list[bytes]:
+    """Return the lines in the last 64 KiB of a file, with their ends; none if it cannot be read."""
+    try:
+        return read_tail(path, _TAIL_BYTES).splitlines(keepends=True)
+    except OSError:
+        return []
 
 
 def append_regular(path: str | os.PathLike[str], content: bytes) -> None:

@@ -1,5 +1,9 @@
-"""States, exit reasons, and what others see of a job. Legal moves between states belong to the supervisor's machine."""
+"""States, exit reasons with their texts, and what others see of a job.
 
+Legal moves between states belong to the supervisor's machine.
+"""
+
+import signal
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -19,6 +23,8 @@ __all__ = [
     "JoinedJob",
     "ReplicaState",
     "ReplicaStatus",
+    "exit_text",
+    "signal_name",
 ]
 
 
@@ -172,3 +178,31 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     joined: tuple[JoinedHost, ...] = ()
     joins: JoinedJob | None = None
     engine: str | None = None
+
+
+def exit_text(reason: ExitReason) -> str:
+    """Return an exit reason for people: `crashed with code 1: ValueError`, `killed by SIGSEGV`, `ran out of …`."""
+    match reason.kind:
+        case "crashed":
+            text = f"crashed with code {reason.code}{f': {reason.message}' if reason.message else ''}"
+        case "signalled":
+            text = f"killed by {signal_name(reason.signal)}"
+        case "oom" if reason.signal is not None:
+            text = "killed by the kernel because memory ran out (OOM)"
+        case "oom":
+            text = f"ran out of {reason.message or 'memory on its device'}"
+        case "overrun":
+            text = f"stopped because it {reason.message or 'used more memory than its share'}"
+        case "spawn-failed":
+            text = f"could not start: {reason.message}"
+        case kind:
+            text = kind
+    return text
+
+
+def signal_name(number: int | None) -> str:
+    """Return `SIGSEGV`, and `signal 40` for one that has no name."""
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"  # the real-time signals have no name

@@ -5,11 +5,19 @@ Plain text, and no rich: it is slow.
 
 import math
 import shlex
-import signal
 from collections.abc import Mapping
 from typing import Final
 
-from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState, JobStatus, JoinedHost, ReplicaState, ReplicaStatus
+from gpusched.model.status import (
+    JOB_TERMINAL,
+    ExitReason,
+    JobState,
+    JobStatus,
+    JoinedHost,
+    ReplicaState,
+    ReplicaStatus,
+    signal_name,
+)
 from gpusched.render.text import printable
 from gpusched.units import format_seconds
 
@@ -193,20 +201,13 @@ def _short(end: ExitReason) -> str:
         case "crashed":
             return f"code {end.code}"
         case "signalled":
-            return _signal_name(end.signal or 0)
+            return signal_name(end.signal)
         case "oom":
             return "out of memory"
         case "spawn-failed":
             return "not started"
         case kind:
             return kind
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # the real-time signals have no name
 
 
 def _count(number: int, one: str, plural: str = "s") -> str:

@@ -10,11 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus, exit_text
 from gpusched.render.chart import draw_chart
 from gpusched.render.job_format import decimal, network_lines, ready_text, span, whole
 from gpusched.render.text import printable
-from gpusched.supervisor.restart import exit_text
 
 __all__ = ["Scene", "draw_job"]
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gpusched.execution.spec import JobSpec
-from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
+from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState, exit_text
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
     Ended,
@@ -30,7 +30,7 @@ from gpusched.supervisor.events import (
     Tick,
     Transition,
 )
-from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, exit_text, memory_advice, row_after, starts_again
+from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, memory_advice, row_after, starts_again
 from gpusched.supervisor.transitions import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
 from gpusched.units import format_seconds
 

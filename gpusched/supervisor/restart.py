@@ -1,13 +1,12 @@
-"""Whether and when a replica that ended is started again, and a text of why it ended. Pure."""
+"""Whether and when a replica that ended is started again, and what to do about ends for want of memory. Pure."""
 
-import signal
 from typing import Final
 
 from gpusched.execution.spec import Backoff
 from gpusched.model.status import ExitReason
 from gpusched.model.workload import Restart
 
-__all__ = ["MEMORY_KINDS", "delay_s", "exit_text", "memory_advice", "row_after", "starts_again"]
+__all__ = ["MEMORY_KINDS", "delay_s", "memory_advice", "row_after", "starts_again"]
 
 MEMORY_KINDS: Final = frozenset({"oom", "overrun"})
 """Ends for want of memory: the next process runs into the same wall, so that few are tried."""
@@ -42,35 +41,8 @@ def delay_s(backoff: Backoff, row: int) -> float:
     return min(backoff.first_s * 2.0 ** min(row, 64), backoff.longest_s)
 
 
-def exit_text(reason: ExitReason) -> str:
-    """Return an exit reason for people: `crashed with code 1: ValueError`, `killed by SIGSEGV`, `ran out of …`."""
-    match reason.kind:
-        case "crashed":
-            text = f"crashed with code {reason.code}{f': {reason.message}' if reason.message else ''}"
-        case "signalled":
-            text = f"killed by {_signal_name(reason.signal)}"
-        case "oom" if reason.signal is not None:
-            text = "killed by the kernel because memory ran out (OOM)"
-        case "oom":
-            text = f"ran out of {reason.message or 'memory on its device'}"
-        case "overrun":
-            text = f"stopped because it {reason.message or 'used more memory than its share'}"
-        case "spawn-failed":
-            text = f"could not start: {reason.message}"
-        case kind:
-            text = kind
-    return text
-
-
 def memory_advice(reason: ExitReason, role: str) -> str | None:
     """Return what to do about replicas of `role` that end for want of memory; None for any other reason."""
     if reason.kind == "overrun" or (reason.kind == "oom" and reason.signal is None and reason.message is None):
         return f"give {role} more memory, or run fewer on one device"
     return "the host has too little memory: run fewer processes, or smaller ones" if reason.kind == "oom" else None
-
-
-def _signal_name(number: int | None) -> str:
-    try:
-        return signal.Signals(number or 0).name
-    except ValueError:
-        return f"signal {number}"  # the real-time signals have no name

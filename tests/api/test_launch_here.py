@@ -52,6 +52,56 @@ def test_following_yields_all_lines_and_ends_with_the_job(command: Command) -> N
     assert [status.state for status in job.watch(0.01)] == ["succeeded"]
 
 
+def test_each_report_of_the_learner_is_seen_once_and_as_it_comes(command: Command) -> None:
+    job = gpusched.launch(command.toy("learns.py"), machine=M)
+    reports = job.progress(every=0.02)
+
+    for score in range(3):
+        (job.run_dir / "next").touch()
+        report = next(reports)
+        assert (report["step"], report["score"]) == (100 * score, score)
+        assert isinstance(report["time"], float)
+
+    job.stop()
+    assert list(reports) == []
+    assert [report["score"] for report in gpusched.job(job.id).progress()] == [0, 1, 2]
+
+
+def test_a_moment_has_what_a_view_shows_and_a_game_only_if_it_is_wanted(command: Command) -> None:
+    job = gpusched.launch(command.toy("learns.py"), machine=M)
+    plain = next(job.moments())
+    assert (plain.status.id, list(plain.reports), plain.frame) == (job.id, [], "")
+    assert not (job.run_dir / "watched").exists()
+
+    scores: list[object] = []
+    for moment in job.moments(0.02, frames=True):
+        scores += [report["score"] for report in moment.reports]
+        if moment.frame.endswith("3"):
+            break
+        (job.run_dir / "next").touch()
+
+    assert moment.frame == "game 3"
+    assert scores == list(range(len(scores)))
+    job.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("command")
+def test_snake_is_launched_its_score_seen_to_rise_and_stopped() -> None:
+    job = gpusched.launch("snake", procs=2, options={"network": "small", "games": 32, "minutes": 10}, machine=M)
+    first = 0.0
+    for report in job.progress(every=0.2):
+        score = report.get("score")
+        if isinstance(score, float):
+            first = first or score
+            if score > first + 0.05:  # a fruit more in 20 games than at random
+                break
+
+    job.stop()
+
+    assert job.wait().state == "cancelled"
+
+
 def test_a_job_outlives_the_thread_that_launched_it(command: Command) -> None:
     jobs: list[gpusched.Job] = []
     workload = command.toy("reports.py")

@@ -86,6 +86,8 @@ OF_A_JOB: Final[list[Callable[[Any], object]]] = [
     lambda job: job.watch(0),
     lambda job: job.watch("x"),
     lambda job: job.watch(float("nan")),
+    lambda job: job.progress(-1),
+    lambda job: job.moments("x"),
 ]
 
 

@@ -36,7 +36,6 @@ LEFT: Final[dict[str, set[str]]] = {
         "execution.nodes",
         "execution.queue_options",
         "execution.requirements",
-        "supervisor.restart",
     },
     "invited": {
         "execution.active_python",
@@ -98,11 +97,6 @@ LEFT: Final[dict[str, set[str]]] = {
         "execution.plan_options",
         "interpreter",
         "planner",
-    },
-    "follow": {
-        "execution.directory",
-        "linux.regular_files",
-        "supervisor.restart",
     },
     "daemon": {
         "control.client",

@@ -17,10 +17,9 @@ from gpusched.execution.directory import (
     create,
     initial_status,
     last_lines,
-    last_progress,
     list_jobs,
-    parse_report,
 )
+from gpusched.execution.reports import last_progress, parse_report
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import boot_id, start_time
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import pytest
 
-from gpusched.cli.follow import _frame, _new_reports
 from gpusched.cli.log_writer import Writer
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.execution.directory import JobDirectory, last_lines, last_progress, read_job
+from gpusched.execution.directory import JobDirectory, last_lines, read_job
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.hosts import with_joined
 from gpusched.execution.log_tail import LogTail
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give, read_new
+from gpusched.execution.reports import NewReports, last_progress, read_frame
 from gpusched.execution.start import cancel_start, guard_alive, prepare, spawn
 from gpusched.joining.invitation import INVITATION, read_invitation
 from gpusched.joining.keys import ALLOWED, SERVER, listed, new_key, read_join_key, read_server_key
@@ -73,8 +73,8 @@ READERS: Final[dict[str, Callable[[Path], object]]] = {
     "status.json": lambda job: JobDirectory(job).read_status(),
     "spec.json": read_job,
     "progress.jsonl": lambda job: last_progress(job / "progress.jsonl"),
-    "reports": lambda job: _new_reports(job / "reports")(),
-    "frame.txt": lambda job: _frame(job / "frame.txt"),
+    "reports": lambda job: NewReports(job / "reports").read(),
+    "frame.txt": read_frame,
     "logs/part.0.log": lambda job: last_lines(job / "logs" / "part.0.log", 3),
     "logs/part.1.log": lambda job: LogTail(job / "logs" / "part.1.log", 3, Writer("part.1", width=0, as_json=False)),
     "logs/part.2.log": lambda job: LogTail(

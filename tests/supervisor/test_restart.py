@@ -1,9 +1,9 @@
 import pytest
 
 from gpusched.execution.spec import Backoff
-from gpusched.model.status import ExitReason
+from gpusched.model.status import ExitReason, exit_text
 from gpusched.model.workload import Restart
-from gpusched.supervisor.restart import delay_s, exit_text, memory_advice, row_after, starts_again
+from gpusched.supervisor.restart import delay_s, memory_advice, row_after, starts_again
 
 
 def test_the_backoff_doubles_from_one_second_to_thirty() -> None:

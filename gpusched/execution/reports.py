@@ -1,0 +1,78 @@
+"""What a job's leader reports: lines of JSON in progress.jsonl, and in frame.txt a game that it draws while watched."""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.linux.regular_files import open_regular, read_tail, tail_lines
+
+__all__ = ["FRAME", "WATCHED", "NewReports", "Report", "last_progress", "parse_report", "read_frame"]
+
+FRAME: Final = "frame.txt"
+WATCHED: Final = "watched"
+"""A file in the job's directory: a person watches, so that frames are worth drawing."""
+
+_MOST_REPORTED: Final = 1 << 22  # bytes of reports between two reads
+_MOST_FRAME: Final = 1 << 16
+
+Report = Mapping[str, object]
+"""One report: `time` in Unix seconds, and what the leader gave: `step`, `steps_per_s`, `score`, `note` and others."""
+
+
+class NewReports:
+    """The reports of the progress file `path` from its beginning on, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._position = path, 0
+
+    def read(self) -> list[Report]:
+        """Return what has been reported since the last call; a line still being written waits."""
+        try:
+            descriptor = open_regular(self._path, os.O_RDONLY)
+            try:
+                chunk = os.pread(descriptor, _MOST_REPORTED, self._position)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return []
+        whole = len(chunk) if len(chunk) == _MOST_REPORTED and b"\n" not in chunk else chunk.rfind(b"\n") + 1
+        self._position += whole
+        return [report for line in chunk[:whole].split(b"\n") if (report := parse_report(line)) is not None]
+
+
+def last_progress(path: Path) -> dict[str, object] | None:
+    """Return the last whole JSON object of the progress file `path`, or None: no file, or none in its last 64 KiB."""
+    whole = [line for line in tail_lines(path) if line.endswith(b"\n")]
+    return next((report for line in reversed(whole) if (report := parse_report(line)) is not None), None)
+
+
+def parse_report(line: bytes) -> dict[str, object] | None:
+    """Return the JSON object that a line of a progress file holds, NaN and infinity as None.
+
+    None if it holds none, or one that cannot be sent on, such as with half a surrogate pair or a number over 64 bits.
+    """
+    import json
+
+    try:
+        report = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
+        msgspec.msgpack.encode(report)
+    except (ValueError, RecursionError, OverflowError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def read_frame(job: Path) -> str:
+    """Return the game that a learner has drawn last in the job's directory; an empty text where it draws none."""
+    try:
+        return read_tail(job / FRAME, _MOST_FRAME).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
