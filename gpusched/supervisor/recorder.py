@@ -114,7 +114,7 @@ class Recorder:
         try:
             self._append_events()
             self._directory.write_status(self.status(machine))
-            self._written = self._mark()
+            self._written = self._mark() or ()  # it may be gone already
         except OSError as error:
             self.trouble(f"could not save the job's status: {error.filename or self._directory.path}: {error.strerror}")
             self.due = self._next_save = now + _RETRY_EVERY_S

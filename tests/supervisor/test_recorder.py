@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpusched.execution.directory import create
-from gpusched.model.status import JobState
+from gpusched.execution.directory import JobDirectory, create
+from gpusched.model.status import JobState, JobStatus
 from gpusched.supervisor.events import Record, Tick
 from gpusched.supervisor.machine import Machine
 from gpusched.supervisor.recorder import BootClock, Recorder
@@ -100,3 +100,19 @@ def test_the_clock_knows_unix_time() -> None:
     before = clock.now()
     assert clock.now() >= before
     assert clock.unix(before) > 1_600_000_000
+
+
+def test_a_status_that_is_removed_as_soon_as_it_is_written_is_written_again(tmp_path: Path) -> None:
+    class Removed(JobDirectory):
+        def write_status(self, status: JobStatus) -> None:
+            super().write_status(status)
+            self.status.unlink()
+
+    directory, spec = Removed(create(tmp_path, "snake").path), job(replica("part.0"))
+    recorder, machine = Recorder(directory, spec, HandClock()), Machine(spec)
+    assert recorder.save(machine)
+    assert recorder.due is None
+
+    recorder.restore()
+
+    assert recorder.due is not None
