@@ -12,11 +12,11 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
-    engine = "local"        # what launch has the processes run by: local, slurm or ray
+    engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeGuard
 
@@ -29,6 +29,7 @@ __all__ = [
     "DRIVER_PATIENCE",
     "ENGINES",
     "HERE",
+    "LOCAL",
     "PLACES",
     "Settings",
     "driver_patience_s",
@@ -51,11 +52,17 @@ _LONGEST_DRIVER_PATIENCE_S: Final = 600.0
 HERE: Final = "here"
 """What `--machine` calls this host, where `default_machine` names another."""
 
-ENGINES: Final = ("local", "slurm", "ray")
-"""What can have a job's processes run: this host, or a cluster."""
+LOCAL: Final = "local"
+"""The engine that has a job's processes run by this host."""
 
+ENGINES: Final[dict[str, str]] = {
+    LOCAL: "gpusched.engines.local",
+    "slurm": "gpusched.engines.slurm.registration",
+    "ray": "gpusched.engines.ray.registration",
+}
+"""What can have a job's processes run: this host, or a cluster. Each with its module (engines/registry.py)."""
 
-_CHOICES: Final[dict[str, tuple[str, ...]]] = {"overrun": ("warn", "stop"), "engine": ENGINES}
+_CHOICES: Final[dict[str, Collection[str]]] = {"overrun": ("warn", "stop"), "engine": ENGINES}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun: Literal["warn", "stop"] = "stop"
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
-    engine: str = "local"
+    engine: str = LOCAL
     default_machine: str | None = None
     driver_patience_s: float = _DRIVER_PATIENCE_S
 
@@ -124,7 +131,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         elif key == "state_dir" and isinstance(value, str) and value:
             if not environ.get("GPUSCHED_STATE_DIR"):
                 values["state_dir"] = (path.parent / _expanded(value, where)).absolute()
-        elif value in _CHOICES.get(key, ()):
+        elif isinstance(value, str) and value in _CHOICES.get(key, ()):
             values[key] = value
         elif key == "overrun_grace" and _is_number(value, 0, 86400):
             values["overrun_grace_s"] = float(value)
@@ -137,11 +144,16 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                'overrun_grace = 10, most_jobs = 64, engine = "local", "slurm" or "ray", default_machine = "4x16GiB"',
+                f'overrun_grace = 10, most_jobs = 64, engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
             )
     settings = msgspec.convert(values, Settings)
     real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue
     return _in_utf8(msgspec.structs.replace(settings, state_dir=real))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    *others, last = (f'"{name}"' for name in names)
+    return f"{', '.join(others)} or {last}"
 
 
 def _in_utf8(settings: Settings) -> Settings:

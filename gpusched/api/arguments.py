@@ -9,9 +9,12 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Final, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypedDict, TypeVar, get_type_hints
+
+import msgspec
 
 from gpusched.api.validation import require_list, require_names, require_type
+from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.plan_options import PlanOptions, machine_meant
@@ -20,11 +23,14 @@ from gpusched.model.job import ProcessIdentity, Submission
 from gpusched.settings import Settings, machine_typed
 
 __all__ = [
+    "ClusterArguments",
     "CommandArguments",
+    "LaunchArguments",
     "PlanArguments",
     "QueueArguments",
     "RunArguments",
     "SubmitArguments",
+    "cluster_options",
     "command_submission",
     "plan_options",
     "queue_options",
@@ -96,7 +102,30 @@ class CommandArguments(TypedDict, total=False):
     """How long it may save its work once it is asked to end."""
 
 
-class SubmitArguments(PlanArguments, QueueArguments):
+class ClusterArguments(TypedDict, total=False):
+    """What runs the processes, if not this host, and what a cluster gives to them."""
+
+    engine: str | None
+    """"local" (this host), "slurm" or "ray"; the workload's or the configuration's where none is given."""
+    nodes: int | None
+    """On how many nodes."""
+    gpus_per_node: int | None
+    """Whole GPUs of each node."""
+    cpus_per_node: int | None
+    """CPUs of each node; one for each of its processes where none is given."""
+    device_memory: int | str | None
+    """The memory of one of its GPUs, by which processes are given to nodes."""
+    patience: float | str | None
+    """A node that gets no message of the learner for so long ends its processes."""
+    engine_options: Mapping[str, str | Sequence[str]] | None
+    """The engine's own options: {"site": ["--partition=gpu"]} of Slurm, {"address": "head:6379"} of Ray."""
+
+
+class LaunchArguments(PlanArguments, ClusterArguments):
+    """All arguments of launch."""
+
+
+class SubmitArguments(PlanArguments, QueueArguments, ClusterArguments):
     """All arguments of submit."""
 
 
@@ -127,6 +156,20 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     for name, value in chosen.items():
         require_type(value, str if name == "at" else kinds.get(name, str), name)
     return QueueOptions()._replace(**chosen)
+
+
+def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
+    """Return what is given of ClusterArguments as it is typed on the command line. Raises UsageError."""
+    chosen = _chosen(given, ClusterArguments)
+    if "device_memory" in chosen:
+        chosen["device_memory"] = _amount(chosen["device_memory"])
+    if "patience" in chosen:
+        chosen["patience"] = _span_text(chosen["patience"], "patience")
+    for name, value in chosen.items():
+        require_type(value, _CLUSTER[name], name)
+    own = chosen.pop("engine_options", {})
+    chosen["own"] = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in own.items()}
+    return ClusterOptions(**chosen)
 
 
 def command_submission(
@@ -178,6 +221,15 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
     return decorate
 
 
+_CLUSTER: Final[Mapping[str, Any]] = {
+    "engine": str,
+    "nodes": Annotated[int, msgspec.Meta(ge=1)],
+    "gpus_per_node": Annotated[int, msgspec.Meta(ge=0, le=64)],
+    "cpus_per_node": Annotated[int, msgspec.Meta(ge=1, le=4096)],
+    "device_memory": str,
+    "patience": str,
+    "engine_options": dict[str, str | list[str]],
+}
 _DEFAULTS: Final[Mapping[str, Any]] = {**PlanOptions._field_defaults, **QueueOptions._field_defaults}
 
 

@@ -10,14 +10,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import msgspec
 
 from gpusched.api.arguments import (
+    LaunchArguments,
     PlanArguments,
     RunArguments,
     SubmitArguments,
+    cluster_options,
     command_submission,
     plan_options,
     queue_options,
@@ -28,23 +30,27 @@ from gpusched.api.handle import Job
 from gpusched.api.queue import find_jobs
 from gpusched.api.validation import require_type
 from gpusched.api.values import Plan, Status
+from gpusched.api.workloads import Options, WorkloadName, chosen_workload, named_workload, own_options
+from gpusched.engines.cluster.options import engine_of
 from gpusched.errors import GpuschedError, UsageError
-from gpusched.execution.active_python import with_active_python
 from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
-from gpusched.execution.workload_options import Configured, configured_by
-from gpusched.execution.workloads import load_workload
+from gpusched.execution.workload_options import configured_by
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
-from gpusched.model.workload import Workload
-from gpusched.settings import Settings, load_settings, machine_typed
+from gpusched.settings import LOCAL, Settings, load_settings, machine_typed
 
-__all__ = ["job", "jobs", "launch", "plan", "run", "status", "submit"]
+if TYPE_CHECKING:
+    from gpusched.engines.local import Asked
 
-Options = Mapping[str, object]
-"""A workload's own options by name, such as {"network": "small"}."""
-
-WorkloadName = str | os.PathLike[str]
-"""A workload by its name, or by the path of its workload.toml."""
+__all__ = [
+    "job",
+    "jobs",
+    "launch",
+    "plan",
+    "run",
+    "status",
+    "submit",
+]
 
 
 @with_arguments(PlanArguments)
@@ -58,26 +64,23 @@ def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **
     """
     require_known(given, PlanArguments)
     settings = load_settings(os.environ)
-    named = _named(workload)
-    chosen = configured_by(named, _own(options)).workload if options or named.conditional else named
+    named = named_workload(workload)
+    chosen = configured_by(named, own_options(options)).workload if options or named.conditional else named
     return Plan.of(_on_machine(plan_options(given), settings).plan(chosen, settings))
 
 
-@with_arguments(PlanArguments)
-def launch(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Job:
+@with_arguments(LaunchArguments)
+def launch(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[LaunchArguments]) -> Job:
     """Start a workload now or not at all, and return its job. It ends when this process ends, however that ends.
 
-    Raises UsageError, NeverFits, NotNow (submit waits instead), and HostFault.
+    On a cluster it is submitted now, and waits there for its turn. Raises UsageError, NeverFits, NotNow (submit waits
+    instead), and HostFault.
     """
-    from gpusched.engines.local import Asked, plan_and_reserve, start_reserved
-    from gpusched.execution.expand import require_short_socket
+    from gpusched.engines.local import plan_and_reserve, start_reserved
 
-    require_known(given, PlanArguments)
+    require_known(given, LaunchArguments)
     settings = load_settings(os.environ)
-    chosen = _chosen(workload, options)
-    wish = _on_machine(plan_options(given), settings)
-    require_short_socket(chosen.workload, settings)
-    asked = Asked(workload=chosen.workload, options=chosen.options, wish=wish)
+    asked = _asked(workload, options, given, settings, now=True)
     reserved = plan_and_reserve(asked, settings)
     started = Job(reserved.directory.path.name, reserved.directory.path, launched=True)
     try:
@@ -95,16 +98,14 @@ def submit(workload: WorkloadName, *, options: Options | None = None, **given: U
 
     Raises UsageError, NeverFits, NoDaemon and HostFault.
     """
-    from gpusched.execution.expand import require_short_socket
     from gpusched.execution.submission import workload_submission
 
     require_known(given, SubmitArguments)
     settings = load_settings(os.environ)
     queue = queue_options(given)
-    chosen = _chosen(workload, options, follows=queue.follows)
-    require_short_socket(chosen.workload, settings)
-    wish = _on_machine(plan_options(given), settings)
-    return _queued(workload_submission(chosen.workload, chosen.options, wish, queue), settings)
+    asked = _asked(workload, options, given, settings, now=False, follows=queue.follows)
+    submission = workload_submission(asked.workload, asked.options, asked.wish, queue, asked.network)
+    return _queued(submission, settings)
 
 
 @with_arguments(RunArguments)
@@ -152,26 +153,35 @@ def status(machine: str | None = None) -> Status:
     return Status.of(reader_of(machine_typed(machine), load_settings(os.environ))())
 
 
-def _named(workload: WorkloadName) -> Workload:
-    name = os.fspath(workload) if isinstance(workload, os.PathLike) else workload
-    require_type(name, str, "workload")
-    return load_workload(name)
+def _asked(
+    workload: WorkloadName,
+    options: Options | None,
+    given: Mapping[str, Any],
+    settings: Settings,
+    *,
+    now: bool,
+    follows: bool = False,
+) -> "Asked":
+    """Return the job that runs here, of a workload on a cluster the one process for it; `now` or later.
 
-
-def _own(options: Options | None) -> Options:
-    require_type(options, dict[str, Any] | None, "options")
-    return options or {}
-
-
-def _chosen(workload: WorkloadName, options: Options | None, *, follows: bool = False) -> Configured:
-    """Return the workload as it is to run here. Raises HostFault for what it needs and is not here."""
+    Raises UsageError and HostFault for what it needs and is not here, and on a cluster NeverFits.
+    """
+    from gpusched.engines.local import Asked
+    from gpusched.execution.expand import require_short_socket
     from gpusched.execution.requirements import require_modules, require_programs
 
-    chosen = configured_by(with_active_python(_named(workload), os.environ).workload, _own(options))
+    chosen = chosen_workload(workload, options)
+    wish, cluster = plan_options(given), cluster_options(given)
+    engine = engine_of(cluster, chosen.workload, settings)
+    if engine != LOCAL:
+        from gpusched.engines.cluster.prepare import cluster_job, driver_job, preflight
+
+        return driver_job(preflight(cluster_job(engine, chosen, wish, cluster, settings), cluster, now=now))
     require_modules(chosen.workload)
     if not follows:  # what goes before may still make the programs
         require_programs(chosen.workload)
-    return chosen
+    require_short_socket(chosen.workload, settings)
+    return Asked(workload=chosen.workload, options=chosen.options, wish=_on_machine(wish, settings))
 
 
 def _on_machine(wish: PlanOptions, settings: Settings) -> PlanOptions:

@@ -2,20 +2,28 @@
 
 from typing import Final
 
+from gpusched.api.clusters import engines
 from gpusched.cli.options import Option, Options
 from gpusched.settings import ENGINES
 
-__all__ = ["CLUSTER"]
+__all__ = ["CLUSTER", "OWN"]
 
 
 def _complete_engine(incomplete: str) -> list[str]:
     return [name for name in ENGINES if name.startswith(incomplete)]
 
 
+OWN: Final[Options] = {
+    name: Option(option.help, metavar=option.metavar, kind=(list[str] if option.repeats else str) | None)
+    for options in engines().values()
+    for name, option in options.items()
+}
+"""Those of the engines, as they have registered them."""
+
 CLUSTER: Final[Options] = {
     "engine": Option(
-        "What runs the processes: local (this host), slurm or ray. [default: that of the workload or the "
-        "configuration, else local]",
+        f"What runs the processes: local (this host), {' or '.join(list(ENGINES)[1:])}. [default: that of the workload "
+        "or the configuration, else local]",
         metavar="ENGINE",
         complete=_complete_engine,
     ),
@@ -38,12 +46,7 @@ CLUSTER: Final[Options] = {
         "On a cluster: the memory of one of its GPUs, by which processes are given to nodes. [default: 16GiB]",
         metavar="AMOUNT",
     ),
-    "site": Option(
-        "On Slurm: a further option for sbatch; may be given several times: --site=--partition=gpu",
-        metavar="WORD",
-        kind=list[str] | None,
-    ),
-    "address": Option("On Ray: where the cluster is. [default: $RAY_ADDRESS]", metavar="HOST:PORT"),
+    **OWN,
     "patience": Option(
         "On a cluster: a node that gets no message of the learner for this time ends its processes, which are "
         "started again, there or elsewhere. [default: 45s, or less, as Slurm has it]",

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusched.api.arguments import plan_options
-from gpusched.cli.cluster import ClusterWish, cluster_wish
+from gpusched.cli.cluster import cluster_wish
 from gpusched.cli.cluster_options import CLUSTER
 from gpusched.cli.options import Context, Option, Options, argument, flag, with_options
 from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.workload_arguments import configured
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
+from gpusched.execution.workload_options import Configured
 from gpusched.execution.workloads import load_workload
 from gpusched.settings import load_settings, machine_typed
 
 if TYPE_CHECKING:
+    from gpusched.engines.cluster.options import ClusterOptions
     from gpusched.export import Exported, Manifests, ShareResource
     from gpusched.model.workload import Workload
 
@@ -98,7 +100,7 @@ def export(
     _put(content, _path(kind, what.name, output, "json" if as_json else "yaml"))
 
 
-def _cluster_of(kind: Kind, given: Mapping[str, Any]) -> ClusterWish:
+def _cluster_of(kind: Kind, given: Mapping[str, Any]) -> "ClusterOptions":
     """Return what is given of a cluster. Raises UsageError for an option of another kind."""
     if kind != "kubernetes" and (given["share_resource"] or given["keys"]):
         option = "--keys" if given["keys"] else "--share-resource"
@@ -131,12 +133,16 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 
 def _batch_script(
-    workload: "Workload", options: bytes, wish: PlanOptions, cluster: ClusterWish, name: str, *, as_json: bool
+    workload: "Workload", options: bytes, wish: PlanOptions, cluster: "ClusterOptions", name: str, *, as_json: bool
 ) -> str:
-    from gpusched.cli.cluster import fitted_if_there, group_of, submission_text
+    from gpusched.api.clusters import ClusterPlan
+    from gpusched.cli.cluster import print_warnings, submission_text
+    from gpusched.engines.cluster.prepare import cluster_job, preview
 
-    group = fitted_if_there(group_of("slurm", workload, options, wish, cluster, load_settings(os.environ)), cluster)
-    return submission_text(group, name, as_json=as_json)
+    job = cluster_job("slurm", Configured(workload, options), wish, cluster, load_settings(os.environ))
+    plan = ClusterPlan.of(preview(job, cluster), name)
+    print_warnings(plan)
+    return submission_text(plan, as_json=as_json)
 
 
 def _path(kind: Kind, name: str, output: str | None, suffix: str) -> Path | None:

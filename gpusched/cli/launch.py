@@ -6,22 +6,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusched.api.arguments import plan_options, queue_options
-from gpusched.cli.cluster import cluster_wish, engine_of, fitted, fitted_if_there, group_of
+from gpusched.cli.cluster import cluster_wish, print_warnings, show_plan
 from gpusched.cli.cluster_options import CLUSTER
 from gpusched.cli.foreground import require_no_queue, run_here
 from gpusched.cli.options import Context, Option, Options, flag, with_options
 from gpusched.cli.planning import LISTEN, PLAN, WORKLOAD
 from gpusched.cli.queue_options import DETACH, QUEUE
 from gpusched.cli.workload_arguments import configured
-from gpusched.engines.base import LOCAL
+from gpusched.engines.cluster.options import engine_of
 from gpusched.engines.local import Asked
 from gpusched.errors import UsageError
 from gpusched.execution.active_python import with_active_python
-from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_here
+from gpusched.execution.plan_options import machine_meant, visible_here
 from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.requirements import require_modules, require_programs
+from gpusched.execution.workload_options import Configured
 from gpusched.execution.workloads import load_workload
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import LOCAL, Settings, load_settings
 
 if TYPE_CHECKING:
     from gpusched.model.group import ClusterJob
@@ -82,9 +83,11 @@ def launch(
     chosen = engine_of(cluster, loaded, settings)
     if chosen != LOCAL:
         _require_no_network(chosen, listen=listen, insecure=insecure, watch=watch)
-        group = group_of(chosen, loaded, options, wish, cluster, settings)
-        group = fitted_if_there(group, cluster) if dry_run else fitted(group, cluster, now=not detach)
-        _on_cluster(group, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
+        from gpusched.engines.cluster.prepare import cluster_job, preflight, preview
+
+        job = cluster_job(chosen, Configured(loaded, options), wish, cluster, settings)
+        job = preview(job, cluster) if dry_run else preflight(job, cluster, now=not detach)
+        _on_cluster(job, queue, settings, detach=detach, dry_run=dry_run, as_json=as_json)
         return
     if (notice := picked.notice()) is not None and not as_json:
         print(f"gpusched: {notice}", file=sys.stderr)
@@ -107,25 +110,19 @@ def launch(
 
 
 def _on_cluster(
-    group: "ClusterJob", queue: QueueOptions, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
+    job: "ClusterJob", queue: QueueOptions, settings: Settings, *, detach: bool, dry_run: bool, as_json: bool
 ) -> None:
-    from gpusched.cli.cluster import layout_text, seen_to_here, show_group
-    from gpusched.model.job import ClusterJobRef
+    from gpusched.api.clusters import ClusterPlan
+    from gpusched.engines.cluster.prepare import driver_job
 
+    plan = ClusterPlan.of(job, job.workload.name)
+    print_warnings(plan)
     if dry_run:
-        show_group(group, as_json=as_json)
-        return
-    import msgspec
-
-    here, options, network = seen_to_here(group), msgspec.json.encode(group), ClusterJobRef(engine=group.engine)
-    if detach:
-        from gpusched.cli.submitted import submit_detached
-        from gpusched.execution.submission import workload_submission
-
-        submit_detached(workload_submission(here, options, PlanOptions(), queue, network), settings, as_json=as_json)
-        return
-    asked = Asked(workload=here, options=options, wish=PlanOptions(), network=network)
-    run_here(asked, settings, watch=False, as_json=as_json, first_line=layout_text(group))
+        show_plan(plan, as_json=as_json)
+    elif detach:
+        _queue(driver_job(job), None, queue, settings, as_json=as_json)
+    else:
+        run_here(driver_job(job), settings, watch=False, as_json=as_json, first_line=repr(plan))
 
 
 def _require_no_network(engine: str, *, listen: str | None, insecure: bool, watch: bool) -> None:
@@ -169,7 +166,7 @@ def _queue(
     from gpusched.cli.submitted import submit_detached
     from gpusched.execution.submission import workload_submission
 
-    submission = workload_submission(asked.workload, asked.options, asked.wish, queue, network)
+    submission = workload_submission(asked.workload, asked.options, asked.wish, queue, asked.network)
     job = submit_detached(submission, settings, as_json=as_json)
     if network is not None and not as_json:
         from gpusched.cli.listening import print_how_to_join

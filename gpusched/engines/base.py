@@ -1,12 +1,10 @@
 """What an engine is: it starts the processes of one job, reports their state, and ends them."""
 
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
-__all__ = ["LOCAL", "Engine", "Seen", "Stage"]
-
-LOCAL: Final = "local"
+__all__ = ["Engine", "Seen", "Stage"]
 
 Stage = Literal["waiting", "running", "succeeded", "failed", "cancelled", "lost"]
 

@@ -8,9 +8,22 @@ from gpusched.model.job import NODE_PATIENCE_S, Text
 from gpusched.model.status import JobStatus
 from gpusched.model.workload import Workload
 
-__all__ = ["ClusterJob", "LogPart", "NodeMessage", "NodeOrder", "NodeShare", "NodeStatus", "ProgressLine", "Refused"]
+__all__ = [
+    "ClusterJob",
+    "LogPart",
+    "NodeMessage",
+    "NodeOrder",
+    "NodeShare",
+    "NodeStatus",
+    "Own",
+    "ProgressLine",
+    "Refused",
+]
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+
+Own = dict[Text, tuple[Text, ...]]
+"""Options that belong to one engine, by name: `{"site": ("--partition=gpu",)}`."""
 
 
 class NodeShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +38,7 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Each node takes `gpus` whole devices, 0 for none, and `cpus` CPUs, None for what the cluster gives by itself.
     `learner_memory`, `actor_memory` and `policy` are what was typed, for the plan that each node makes of its share.
-    `site`: options of the cluster's own command, such as `--partition=gpu`. `address`: of the cluster, if it has one.
+    `own`: the engine's own options.
     `patience_s`: a node ends its actors when the learner is silent to them for that long, before the cluster gives the
     node up. `python` and `cwd` are those of the submitting process, and must be found on each node.
     """
@@ -39,8 +52,7 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     learner_memory: Text | None = None
     actor_memory: Text | None = None
     policy: Text = "balanced"
-    site: tuple[Text, ...] = ()
-    address: Text | None = None
+    own: Own = {}
     patience_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = NODE_PATIENCE_S
     python: Text
     cwd: Text

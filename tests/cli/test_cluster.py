@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.cli import cluster
+from gpusched.engines.ray import registration
 from gpusched.errors import HostFault
 from tests.cli.command import Command
+from tests.engines.groups import a_group
 
 
 @pytest.fixture
@@ -122,9 +123,9 @@ def test_where_slurm_or_ray_does_not_answer_no_job_is_made(command: Command, tmp
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda _: None)
+    monkeypatch.setattr(registration, "find_spec", lambda _: None)
     with pytest.raises(HostFault) as told:
-        cluster._address_of_ray(cluster.ClusterWish(address="head:6379"))
+        registration.ENGINE.preflight(a_group(), None)
     assert "pip install 'ray>=2.52'" in told.value.hint
 
 

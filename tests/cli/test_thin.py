@@ -20,8 +20,11 @@ LEFT: Final[dict[str, set[str]]] = {
         "planner.plan_format",
     },
     "export": {
+        "engines.cluster.options",
+        "engines.cluster.prepare",
         "execution.network",
         "execution.plan_options",
+        "execution.workload_options",
         "execution.workloads",
         "export",
         "export.compose",
@@ -59,7 +62,8 @@ LEFT: Final[dict[str, set[str]]] = {
         "joining.tcp",
     },
     "launch": {
-        "engines.base",
+        "engines.cluster.options",
+        "engines.cluster.prepare",
         "engines.local",
         "execution.active_python",
         "execution.expand",
@@ -67,6 +71,7 @@ LEFT: Final[dict[str, set[str]]] = {
         "execution.queue_options",
         "execution.requirements",
         "execution.submission",
+        "execution.workload_options",
         "execution.workloads",
     },
     "listening": {
@@ -87,16 +92,7 @@ LEFT: Final[dict[str, set[str]]] = {
         "planner.policies",
     },
     "cluster": {
-        "engines.base",
-        "engines.cluster.layout",
-        "engines.ray.engine",
-        "engines.ray.requirements",
-        "engines.slurm.commands",
-        "engines.slurm.script",
-        "execution.hosts",
-        "execution.plan_options",
-        "interpreter",
-        "planner",
+        "engines.cluster.options",
     },
     "daemon": {
         "control.client",

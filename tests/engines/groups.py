@@ -33,7 +33,7 @@ def a_group(*nodes: NodeShare, site: tuple[str, ...] = (), gpus: int = 0, cwd: s
         options="{}",
         nodes=shares,
         gpus=gpus,
-        site=site,
+        own={"site": site},
         patience_s=5,
         python=sys.executable,
         cwd=cwd,

@@ -110,7 +110,7 @@ class Ray:
     def _connect(self) -> None:
         import ray
 
-        address = self._group.address or "auto"  # never None, with which Ray would start a new cluster
+        (address,) = self._group.own["address"]  # never None, with which Ray would start a new cluster
         require_answer(address)
         try:
             ray.init(

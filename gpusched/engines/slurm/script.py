@@ -112,7 +112,7 @@ def batch_script(order: HeadOrder, name: str, output: str) -> str:
         "--open-mode=append",
         f"--signal=B:TERM@{_GRACE_S}",
         f"--output={output}",
-        *group.site,
+        *group.own.get("site", ()),
     ]
     text = msgspec.json.encode(order).decode()
     return "\n".join(
@@ -139,7 +139,7 @@ def outside(group: ClusterJob, job_id: str) -> list[str]:
     Of the site's options it has those for where a job may run, and for whose account. srun refuses some of sbatch's,
     and would wait for others, such as --begin, that are long fulfilled.
     """
-    where = [word for word in group.site if word.startswith(_WHERE)]
+    where = [word for word in group.own.get("site", ()) if word.startswith(_WHERE)]
     return ["srun", f"--job-name={extra_name(job_id)}", *where, *_one_task(group)]
 
 
