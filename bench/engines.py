@@ -98,7 +98,7 @@ def _workload(home: Path, *, preload: bool) -> list[str]:
 
 def _ready(home: Path) -> list[float]:
     """Return when each process was ready, in Unix seconds, of those that are."""
-    from gpusched.execution.directory import read_job
+    from gpusched.execution.read_jobs import read_job
 
     found = [*home.glob("state/jobs/*/spec.json")]
     return [one.ready for one in read_job(found[0].parent).replicas if one.ready] if found else []

@@ -15,7 +15,7 @@ from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer
 from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
 from gpusched.execution.command_options import CommandOptions
-from gpusched.execution.directory import JobDirectory, complete, reserve
+from gpusched.execution.directory import JobDirectory, claim_directory, complete
 from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.spec import JobSpec
 from gpusched.execution.submission import command_submission
@@ -114,7 +114,7 @@ def fill(state: Path, jobs: int) -> None:
     wish = submission()
     with store.transaction():
         for number in range(jobs):
-            directory = reserve(state, "run", after=number)
+            directory = claim_directory(state, "run", after=number)
             complete(directory)
             last = ended_status(directory, 33 if number % 10 == 0 else 1)
             directory.spec.write_bytes(msgspec.json.encode(JobSpec(id=last.id, workload="run", replicas=())))

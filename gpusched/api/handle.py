@@ -49,7 +49,7 @@ class Job:
     def status(self) -> JobStatus:
         """Return how it is now."""
         if self._launched:
-            from gpusched.execution.directory import read_job
+            from gpusched.execution.read_jobs import read_job
 
             return read_job(self.run_dir)
         (found,) = queue.find_jobs(self.id, settings=self._settings).jobs

@@ -12,11 +12,12 @@ from gpusched.attached.command import Attached, exit_code, signals_kept
 from gpusched.control.messages import Stop, TurnIs
 from gpusched.errors import GpuschedError, HostFault, JobFailed
 from gpusched.execution.daemon_link import Link
-from gpusched.execution.directory import JobDirectory, as_lost, last_lines
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.start import spawn
+from gpusched.linux.regular_files import last_lines
 from gpusched.model.job import Submission
-from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.model.status import JOB_TERMINAL, JobStatus, as_lost
 from gpusched.settings import Settings, places
 
 __all__ = ["AttachedEnd", "Waits", "run_attached"]

@@ -14,10 +14,11 @@ from gpusched.api.handle import Job
 from gpusched.cli.follow import counting_stop_requests, follow
 from gpusched.engines.local import Asked, plan_and_reserve, start_reserved
 from gpusched.errors import JobFailed, UsageError
-from gpusched.execution.directory import JobDirectory, last_lines
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.nodes import learner_directory
 from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.requirements import launch_warnings
+from gpusched.linux.regular_files import last_lines
 from gpusched.model.plan import Plan
 from gpusched.model.status import JobState, JobStatus, exit_text
 from gpusched.model.workload import Workload

@@ -77,7 +77,7 @@ def _until_begun(job: "JobStatus") -> "JobStatus":
 
 def _until_over(settings: Settings, job: "JobStatus", tails: Sequence[LogTail]) -> "JobStatus":
     """Show what is written until the job has ended, by the status in its directory; the daemon may come and go."""
-    from gpusched.execution.directory import read_job
+    from gpusched.execution.read_jobs import read_job
     from gpusched.model.status import JOB_TERMINAL
 
     while True:

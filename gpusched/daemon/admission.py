@@ -12,7 +12,7 @@ import msgspec
 from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import NeverFits, NotFound, UsageError
-from gpusched.execution.directory import reserve
+from gpusched.execution.directory import claim_directory
 from gpusched.execution.expand import require_short_socket
 from gpusched.execution.network import check_network
 from gpusched.execution.plans import need_of, plan_for
@@ -58,7 +58,7 @@ class Admission:
         submission = self._resolved(_absolute(submission), host)
         name = submission.workload.name
         after = max(self._numbers.get(name, 0), self._parts.book.last_number(name))
-        directory = reserve(self._parts.settings.state_dir, name, after=after)
+        directory = claim_directory(self._parts.settings.state_dir, name, after=after)
         self._numbers[name] = int(directory.path.name.rpartition("-")[2])
         job = Job(
             id=directory.path.name,

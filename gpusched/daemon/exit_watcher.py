@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from gpusched.execution.directory import is_alive
+from gpusched.execution.read_jobs import is_alive
 from gpusched.linux.processes import parent
 from gpusched.model.status import JobStatus
 

@@ -9,7 +9,7 @@ from typing import Final
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import known_status
 from gpusched.daemon.state import DaemonState
-from gpusched.execution.directory import is_alive
+from gpusched.execution.read_jobs import is_alive
 from gpusched.linux.processes import parent, start_time
 
 __all__ = ["force_kills"]

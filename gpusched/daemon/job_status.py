@@ -8,8 +8,9 @@ import msgspec
 
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
-from gpusched.execution.directory import JobDirectory, seen_whole
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import with_network
+from gpusched.execution.read_jobs import seen_whole
 from gpusched.execution.reports import last_progress
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 

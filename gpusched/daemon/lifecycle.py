@@ -17,18 +17,20 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
-from gpusched.execution.directory import JobDirectory, as_lost, is_alive, last_lines
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.hosts import with_joined
 from gpusched.execution.known_leases import of_job
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give
+from gpusched.execution.read_jobs import is_alive
 from gpusched.execution.reports import last_progress
 from gpusched.execution.start import guard_alive, stop
 from gpusched.linux.files import remove_tree
 from gpusched.linux.processes import boot_id, start_time
+from gpusched.linux.regular_files import last_lines
 from gpusched.model.lease import Lease
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, as_lost
 
 __all__ = [
     "adopt_running",

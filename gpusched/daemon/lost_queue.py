@@ -17,7 +17,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault
-from gpusched.execution.directory import START_PATIENCE_S
+from gpusched.execution.read_jobs import START_PATIENCE_S
 from gpusched.model.status import JobState
 
 __all__ = ["call_lost", "jobs_without_database"]

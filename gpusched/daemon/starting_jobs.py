@@ -13,8 +13,9 @@ import msgspec
 
 from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
-from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, complete
+from gpusched.execution.directory import JobDirectory, complete
 from gpusched.execution.prepare import Reservation, reserve
+from gpusched.execution.read_jobs import START_PATIENCE_S
 from gpusched.execution.start import cancel_start
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.plan import Plan

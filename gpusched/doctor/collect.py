@@ -86,8 +86,8 @@ def collect(environ: Mapping[str, str]) -> Facts:
 
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
-    from gpusched.execution.directory import read_job
     from gpusched.execution.lease_usage import with_processes
+    from gpusched.execution.read_jobs import read_job
     from gpusched.leases.directory import lease_directory
     from gpusched.linux.processes import boot_id
     from gpusched.model.lease import Lease

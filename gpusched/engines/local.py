@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from gpusched.engines.base import Seen, Stage
 from gpusched.errors import HostFault, NotFound
-from gpusched.execution.directory import JobDirectory, create, read_job
+from gpusched.execution.directory import JobDirectory, create
 from gpusched.execution.plan_options import PlanOptions, xla_variable
+from gpusched.execution.read_jobs import read_job
 from gpusched.linux.files import remove_tree
 from gpusched.model.job import JobShard, Network, Submission
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus

@@ -24,54 +24,37 @@ It starts and signals nothing.
 import errno
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.execution.hosts import with_joined, with_network
-from gpusched.execution.nodes import merge_node_status
-from gpusched.execution.reports import last_progress
+from gpusched.execution.hosts import with_network
 from gpusched.execution.spec import JobSpec
 from gpusched.linux.file_locks import held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
-from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
-from gpusched.linux.regular_files import append_regular, open_regular, read_regular, tail_lines
+from gpusched.linux.regular_files import append_regular, open_regular, read_regular
 from gpusched.model.status import (
-    JOB_TERMINAL,
-    REPLICA_TERMINAL,
-    ExitReason,
     JobState,
     JobStatus,
-    ReplicaState,
     ReplicaStatus,
 )
-from gpusched.runtime import READY_DIRECTORY, ready_name
+from gpusched.runtime import READY_DIRECTORY
 
 __all__ = [
     "JobDirectory",
-    "as_lost",
+    "claim_directory",
     "complete",
     "create",
     "initial_status",
-    "is_alive",
-    "last_lines",
-    "list_jobs",
-    "read_job",
-    "reserve",
-    "seen_whole",
 ]
-
-START_PATIENCE_S: Final = 30.0
-"""How long a supervisor may take to write its first status; a job without one that is older is lost."""
 
 _MOST_SPEC: Final = 128 << 20
 _MOST_STATUS: Final = 32 << 20
 _NOT_UNDERSTOOD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_TMP: Final = "tmp"
-_GUARD_LOCK: Final = "guard.lock"
+TMP: Final = "tmp"
+GUARD_LOCK: Final = "guard.lock"
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -85,10 +68,10 @@ class JobDirectory:
         self.events = self.path / "events.jsonl"
         self.progress = self.path / "progress.jsonl"
         self.orders = self.path / "orders.jsonl"
-        self.guard_lock = self.path / _GUARD_LOCK
+        self.guard_lock = self.path / GUARD_LOCK
         self.lease = self.path / "lease"
         self.environ = self.path / "environ"
-        self.tmp = self.path / _TMP
+        self.tmp = self.path / TMP
         self.logs = self.path / "logs"
         self.ready = self.path / READY_DIRECTORY
         self.supervisor_log = self.logs / "supervisor.log"
@@ -146,12 +129,12 @@ class JobDirectory:
 
         It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
         """
-        return _is_locked(self.guard_lock)
+        return is_locked(self.guard_lock)
 
 
 def create(state_dir: Path, workload: str) -> JobDirectory:
-    """Make the directory of a new job, ready for its start; see `reserve`. Raises HostFault where it cannot be made."""
-    directory = reserve(state_dir, workload)
+    """Make the directory of a new job, ready for its start; see claim_directory. Raises HostFault."""
+    directory = claim_directory(state_dir, workload)
     try:
         complete(directory)
     except BaseException:
@@ -160,7 +143,7 @@ def create(state_dir: Path, workload: str) -> JobDirectory:
     return directory
 
 
-def reserve(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
+def claim_directory(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
     """Make the directory of a new job, `WORKLOAD-N` with the lowest N above all that exist; its name is the job's id.
 
     With `after` N is the lowest above that for which there is none; this reads no other directory. mkdir decides
@@ -221,128 +204,8 @@ def initial_status(directory: JobDirectory, spec: JobSpec) -> JobStatus:
     return with_network(status, spec.network)
 
 
-def as_lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
-    """Return `status` as that of a job whose supervisor is gone; a status that is terminal stays as it is.
-
-    `ended` is in Unix seconds, or None where no process saw the end.
-    """
-    if status.state in JOB_TERMINAL:
-        return status
-    replicas = tuple(
-        one
-        if one.state in REPLICA_TERMINAL
-        else msgspec.structs.replace(
-            one, state=ReplicaState.EXITED, pid=None, retry_at=None, exit=ExitReason(kind="lost")
-        )
-        for one in status.replicas
-    )
-    return msgspec.structs.replace(status, state=JobState.LOST, replicas=replicas, message=message, ended=ended)
-
-
-def list_jobs(state_dir: Path, ended_since: float = 0.0) -> tuple[JobStatus, ...]:
-    """Return all jobs that have a spec, oldest first, each with its last line of progress.
-
-    A job whose supervisor is gone without a last word is shown as lost, and so is one whose files cannot be read,
-    unless its guard lives; `message` has why. Only a state directory that cannot be listed raises HostFault. Jobs that
-    ended before `ended_since`, in Unix seconds, may be missing: this spares reading thousands of them.
-    """
-    jobs = state_dir / "jobs"
-    try:
-        with os.scandir(jobs) as entries:
-            paths = [Path(entry) for entry in entries if _is_listed(entry.path, ended_since)]
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise HostFault(f"{jobs}: {error.strerror}", "make it readable, or set GPUSCHED_STATE_DIR") from None
-    return tuple(sorted(map(read_job, paths), key=lambda job: (job.created, job.id)))
-
-
-def last_lines(path: Path, count: int) -> list[str]:
-    """Return the last `count` lines of a log within its last 64 KiB; none if it cannot be read."""
-    return [line.decode(errors="replace").rstrip("\r\n") for line in tail_lines(path)[-count:]]
-
-
-def read_job(path: Path) -> JobStatus:
-    """Return the job whose directory is `path`, as list_jobs would show it. It raises nothing: see list_jobs."""
-    directory = JobDirectory(path)
-    try:
-        status = _checked(directory)
-    except HostFault as error:
-        return JobStatus(
-            id=path.name,
-            workload=path.name.rpartition("-")[0],
-            state=JobState.RUNNING if directory.is_guarded() else JobState.LOST,
-            counts=(),
-            replicas=(),
-            run_dir=str(path),
-            message=str(error),
-            created=_changed(path),
-        )
-    return msgspec.structs.replace(seen_whole(status), progress=last_progress(directory.progress))
-
-
-def seen_whole(status: JobStatus) -> JobStatus:
-    """Return a supervisor's status with what others have written of its job: replicas, hosts that joined, nodes."""
-    return merge_node_status(with_joined(with_ready(status)))
-
-
-def with_ready(status: JobStatus) -> JobStatus:
-    """Return `status` with the time at which each replica's present process, if any, reported that it was ready."""
-    if all(one.started is None for one in status.replicas):
-        return status
-    since = status.started or 0.0  # an earlier attempt of the whole job may have left a file of the same name
-    place = f"{status.run_dir}/{READY_DIRECTORY}"
-
-    def ready(one: ReplicaStatus) -> float | None:
-        if one.started is not None:
-            with suppress(OSError, ValueError):  # it may not be there, and a status of somebody else has any name
-                when = os.lstat(f"{place}/{ready_name(one.name, status.attempt + one.restarts)}").st_mtime
-                return when if when >= since else None
-        return None
-
-    replicas = tuple(msgspec.structs.replace(one, ready=ready(one)) for one in status.replicas)
-    return msgspec.structs.replace(status, replicas=replicas)
-
-
-def _checked(directory: JobDirectory) -> JobStatus:
-    status = directory.read_status()
-    if status is None:
-        spec = directory.read_spec()
-        status = initial_status(directory, spec)
-        on_time = 0 <= seconds_since_boot() - spec.prepared_s <= START_PATIENCE_S  # it is negative after a reboot
-        late = not on_time and not directory.is_guarded()
-        return as_lost(status, "it was never started") if late else status
-    if is_alive(status):
-        return status
-    status = directory.read_status() or status  # its last status may have come between the two reads
-    return as_lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
-
-
-def is_alive(status: JobStatus) -> bool:
-    """Return whether the process that the status names as its supervisor runs: that one, not a later one of its pid."""
-    pid, start = status.supervisor_pid, status.supervisor_start
-    return pid is not None and start is not None and status.boot_id == boot_id() and start_time(pid) == start
-
-
-def _is_listed(path: str, ended_since: float) -> bool:
-    """Return whether a job's directory has a spec, and its job has not ended long ago.
-
-    The last word of a supervisor changes the directory, and nothing for temporary files is left in it then. A job can
-    remove that itself while it runs, but not the lock that its guard holds.
-    """
-    try:
-        old = os.stat(path).st_mtime < ended_since  # noqa: PTH116 (there may be thousands)
-        if old and not os.access(f"{path}/{_TMP}", os.F_OK) and not _is_locked(f"{path}/{_GUARD_LOCK}"):
-            return False
-        os.stat(f"{path}/spec.json")  # noqa: PTH116
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # it may not be read: read_job will report that
-        return True
-    return True
-
-
-def _is_locked(guard_lock: str | Path) -> bool:
+def is_locked(guard_lock: str | Path) -> bool:
+    """Return whether a process holds the guard.lock of a job; see JobDirectory.is_guarded."""
     try:
         descriptor = open_regular(guard_lock, os.O_RDONLY)
     except OSError as error:
@@ -351,14 +214,6 @@ def _is_locked(guard_lock: str | Path) -> bool:
         return held(descriptor, 0, 1)
     finally:
         os.close(descriptor)
-
-
-def _changed(path: Path) -> float:
-    """Return when a file or directory was changed, in Unix seconds; 0 if that is unknown."""
-    try:
-        return path.lstat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _number(name: str, workload: str) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.execution.directory import JobDirectory, list_jobs, read_job
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.read_jobs import list_jobs, read_job
 from gpusched.leases.directory import leases_of_replicas
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease

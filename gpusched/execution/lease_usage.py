@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from gpusched.execution.directory import read_job
 from gpusched.execution.known_leases import with_known
+from gpusched.execution.read_jobs import read_job
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.linux.processes import owner, parent
 from gpusched.model.device import Inventory

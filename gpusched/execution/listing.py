@@ -132,13 +132,13 @@ def _none(settings: Settings) -> tuple["JobStatus", ...]:
 
 
 def _job(path: Path) -> "JobStatus":
-    from gpusched.execution.directory import read_job
+    from gpusched.execution.read_jobs import read_job
 
     return read_job(path) if _exists(path / _SPEC) else _shown(path)
 
 
 def _shown(path: Path) -> "JobStatus":
-    from gpusched.execution.directory import read_job
+    from gpusched.execution.read_jobs import read_job
 
     return read_job(path) if _exists(path / _STATUS) else _waiting(path)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.linux.regular_files import read_regular, read_tail
 from gpusched.model.group import NodeStatus
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState, as_lost
 
 __all__ = [
     "beat_file",
@@ -106,8 +106,6 @@ def merge_node_status(status: JobStatus) -> JobStatus:
     over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
     fault = _at_fault(parts) if status.state is JobState.FAILED else None
     if over or silent:
-        from gpusched.execution.directory import as_lost  # it imports this module
-
         parts = [as_lost(one, "the job is over" if over else "it is silent") for one in parts]
     own = () if fault else tuple(one for one in status.replicas if one.state is ReplicaState.FAILED)
     replicas = own + tuple(replica for one in parts for replica in one.replicas)

@@ -18,7 +18,8 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.execution.directory import JobDirectory, is_alive
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.read_jobs import is_alive
 from gpusched.linux.processes import wake
 from gpusched.linux.regular_files import open_regular
 from gpusched.model.status import JOB_TERMINAL, JobStatus

@@ -127,7 +127,7 @@ def _jobs(
 
     The daemon was asked before: a job that starts meanwhile is found in its directory.
     """
-    from gpusched.execution.directory import list_jobs
+    from gpusched.execution.read_jobs import list_jobs
 
     live, problem = queue
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}

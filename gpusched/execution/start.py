@@ -17,13 +17,14 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound, StillRuns
-from gpusched.execution.directory import START_PATIENCE_S, JobDirectory, initial_status, is_alive, last_lines
+from gpusched.execution.directory import JobDirectory, initial_status
 from gpusched.execution.guard_lock import BEGUN, guard_lock
 from gpusched.execution.orders import StopOrder, give
+from gpusched.execution.read_jobs import START_PATIENCE_S, is_alive
 from gpusched.execution.spec import JobSpec
 from gpusched.interpreter import own_command
 from gpusched.linux.processes import seconds_since_boot, start_time, wake
-from gpusched.linux.regular_files import NotRegularError, open_regular
+from gpusched.linux.regular_files import NotRegularError, last_lines, open_regular
 from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 

@@ -9,7 +9,16 @@ import errno
 import os
 import stat
 
-__all__ = ["NotRegularError", "append_regular", "next_data", "open_regular", "read_regular", "read_tail", "tail_lines"]
+__all__ = [
+    "NotRegularError",
+    "append_regular",
+    "last_lines",
+    "next_data",
+    "open_regular",
+    "read_regular",
+    "read_tail",
+    "tail_lines",
+]
 
 _TAIL_BYTES = 65536
 _SAFE = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,6 +89,11 @@ def tail_lines(path: str | os.PathLike[str]) -> list[bytes]:
         return read_tail(path, _TAIL_BYTES).splitlines(keepends=True)
     except OSError:
         return []
+
+
+def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
+    """Return the last `count` lines of a log within its last 64 KiB; none if it cannot be read."""
+    return [line.decode(errors="replace").rstrip("\r\n") for line in tail_lines(path)[-count:]]
 
 
 def append_regular(path: str | os.PathLike[str], content: bytes) -> None:

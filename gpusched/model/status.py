@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gpusched.model.plan import DeviceShare
 
@@ -23,6 +24,7 @@ __all__ = [
     "JoinedJob",
     "ReplicaState",
     "ReplicaStatus",
+    "as_lost",
     "exit_text",
     "signal_name",
 ]
@@ -178,6 +180,22 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     joined: tuple[JoinedHost, ...] = ()
     joins: JoinedJob | None = None
     engine: str | None = None
+
+
+def as_lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:
+    """Return `status` as that of a job whose supervisor is gone; a status that is terminal stays as it is.
+
+    `ended` is in Unix seconds, or None where no process saw the end.
+    """
+    if status.state in JOB_TERMINAL:
+        return status
+    replicas = tuple(
+        one
+        if one.state in REPLICA_TERMINAL
+        else replace(one, state=ReplicaState.EXITED, pid=None, retry_at=None, exit=ExitReason(kind="lost"))
+        for one in status.replicas
+    )
+    return replace(status, state=JobState.LOST, replicas=replicas, message=message, ended=ended)
 
 
 def exit_text(reason: ExitReason) -> str:

@@ -221,8 +221,8 @@ def _mark_lost(path: str, supervisor: int, status: int) -> None:
     from pathlib import Path
 
     from gpusched.errors import HostFault
-    from gpusched.execution.directory import JobDirectory, as_lost
-    from gpusched.model.status import JOB_TERMINAL
+    from gpusched.execution.directory import JobDirectory
+    from gpusched.model.status import JOB_TERMINAL, as_lost
 
     code = os.waitstatus_to_exitcode(status)
     how = f"with code {code}" if code >= 0 else f"by signal {-code}"

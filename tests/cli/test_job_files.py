@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.execution import directory as module
+from gpusched.execution import read_jobs as module
 from gpusched.execution.directory import JobDirectory, create, initial_status
 from gpusched.execution.listing import jobs_on_disk
 from gpusched.linux.processes import boot_id, start_time

@@ -39,6 +39,7 @@ LEFT: Final[dict[str, set[str]]] = {
         "execution.nodes",
         "execution.queue_options",
         "execution.requirements",
+        "linux.regular_files",
     },
     "invited": {
         "execution.active_python",
@@ -112,8 +113,8 @@ LEFT: Final[dict[str, set[str]]] = {
     },
     "logs": {
         "execution.daemon_link",
-        "execution.directory",
         "execution.log_tail",
+        "execution.read_jobs",
     },
     "main": {
         "linux.interrupt",

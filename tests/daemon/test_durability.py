@@ -10,7 +10,7 @@ import pytest
 from bench.host import cpu_s
 from gpusched.control.messages import Release, Stop
 from gpusched.errors import HostFault
-from gpusched.execution.directory import read_job
+from gpusched.execution.read_jobs import read_job
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until

@@ -11,17 +11,13 @@ import msgspec
 import pytest
 
 from gpusched.errors import HostFault
-from gpusched.execution import directory as jobs_directory
-from gpusched.execution.directory import (
-    JobDirectory,
-    create,
-    initial_status,
-    last_lines,
-    list_jobs,
-)
+from gpusched.execution import read_jobs
+from gpusched.execution.directory import JobDirectory, create, initial_status
+from gpusched.execution.read_jobs import list_jobs
 from gpusched.execution.reports import last_progress, parse_report
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import boot_id, start_time
+from gpusched.linux.regular_files import last_lines
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState
 from gpusched.runtime import report_ready
 from tests.patience import PATIENCE_S
@@ -132,7 +128,7 @@ def test_a_job_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path) -> No
         def read_status(self) -> JobStatus:
             return said.pop()
 
-    assert jobs_directory._checked(Ending(tmp_path)).state is JobState.SUCCEEDED
+    assert read_jobs._checked(Ending(tmp_path)).state is JobState.SUCCEEDED
 
 
 def test_a_job_that_starts_is_queued_and_lost_if_it_never_does(tmp_path: Path) -> None:
@@ -141,7 +137,7 @@ def test_a_job_that_starts_is_queued_and_lost_if_it_never_does(tmp_path: Path) -
     spec = job(replica("actor.0", device="GPU-a"))
     directory.write_spec(spec)
     assert [one.state for one in list_jobs(tmp_path)] == [JobState.QUEUED]
-    late = spec.prepared_s - jobs_directory.START_PATIENCE_S - 1
+    late = spec.prepared_s - read_jobs.START_PATIENCE_S - 1
     directory.write_spec(msgspec.structs.replace(spec, prepared_s=late))
     assert [one.state for one in list_jobs(tmp_path)] == [JobState.LOST]
 
@@ -314,7 +310,7 @@ def say_ready(directory: JobDirectory, replica: str, attempt: int = 0) -> None:
 
 
 def ready_replicas(directory: JobDirectory) -> list[str]:
-    return [one.name for one in jobs_directory.read_job(directory.path).replicas if one.ready is not None]
+    return [one.name for one in read_jobs.read_job(directory.path).replicas if one.ready is not None]
 
 
 def test_a_replica_is_ready_when_its_process_has_said_so(tmp_path: Path) -> None:
@@ -323,7 +319,7 @@ def test_a_replica_is_ready_when_its_process_has_said_so(tmp_path: Path) -> None
     assert ready_replicas(directory) == []
     before = time.time()
     say_ready(directory, "actor.0")
-    [learner, actor] = jobs_directory.read_job(directory.path).replicas
+    [learner, actor] = read_jobs.read_job(directory.path).replicas
     assert learner.ready is None
     assert actor.ready == pytest.approx(before, abs=5)
 

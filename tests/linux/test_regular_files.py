@@ -10,12 +10,13 @@ import pytest
 
 from gpusched.cli.log_writer import Writer
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.execution.directory import JobDirectory, last_lines, read_job
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.hosts import with_joined
 from gpusched.execution.log_tail import LogTail
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give, read_new
+from gpusched.execution.read_jobs import read_job
 from gpusched.execution.reports import NewReports, last_progress, read_frame
 from gpusched.execution.start import cancel_start, guard_alive, prepare, spawn
 from gpusched.joining.invitation import INVITATION, read_invitation
@@ -26,6 +27,7 @@ from gpusched.linux.processes import boot_id, start_time
 from gpusched.linux.regular_files import (
     NotRegularError,
     append_regular,
+    last_lines,
     next_data,
     open_regular,
     read_regular,

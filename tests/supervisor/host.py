@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from gpusched.execution.directory import JobDirectory, create, read_job
+from gpusched.execution.directory import JobDirectory, create
+from gpusched.execution.read_jobs import read_job
 from gpusched.execution.spec import JobSpec
 from gpusched.execution.start import await_supervisor, prepare, spawn, stop
 from gpusched.model.plan import ReplicaSpec

@@ -23,10 +23,11 @@ from gpusched.engines.cluster.node_environment import keep_from_ageing, settings
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
 from gpusched.engines.local import Asked, Local
 from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
-from gpusched.execution.directory import JobDirectory, complete, read_job
+from gpusched.execution.directory import JobDirectory, complete
 from gpusched.execution.hosts import join_key, key_directory, remove_former_keys
 from gpusched.execution.nodes import learner_directory
 from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.read_jobs import read_job
 from gpusched.execution.start import guard_alive
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file

@@ -41,11 +41,12 @@ from gpusched.engines.slurm.script import (
     is_there,
 )
 from gpusched.errors import GpuschedError, HostFault, UsageError, exit_code_of
-from gpusched.execution.directory import JobDirectory, complete, last_lines
+from gpusched.execution.directory import JobDirectory, complete
 from gpusched.execution.nodes import beat_file, read_node
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private
+from gpusched.linux.regular_files import last_lines
 from gpusched.model.group import NodeOrder
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.settings import Settings

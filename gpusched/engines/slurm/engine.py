@@ -35,11 +35,12 @@ from gpusched.engines.slurm.commands import (
 )
 from gpusched.engines.slurm.script import FORMAT, STOP_ASKED, HeadOrder, batch_script, job_name, places, seen
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
-from gpusched.execution.directory import JobDirectory, last_lines, read_job
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.nodes import beat_file, call_silent, read_node
 from gpusched.execution.orders import StopOrder, give
+from gpusched.execution.read_jobs import read_job
 from gpusched.linux.files import replace_file
-from gpusched.linux.regular_files import read_regular
+from gpusched.linux.regular_files import last_lines, read_regular
 from gpusched.model.group import ClusterJob
 from gpusched.model.status import JobState
 
