@@ -1,16 +1,11 @@
 """`gpusched doctor`: what on this host keeps jobs from running, or will, and how to mend it."""
 
-import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gpusched.errors import HostFault
-
-if TYPE_CHECKING:  # help needs none of them
-    from gpusched.doctor.facts import Finding
 
 __all__ = ["doctor"]
 
@@ -24,25 +19,16 @@ def doctor(
 
     Example: gpusched doctor --json | jq '.findings[] | select(.state != "ok")'
     """
-    from gpusched.doctor.collect import collect
-    from gpusched.doctor.examine import examine
+    from gpusched.api.checks import doctor as diagnose
 
-    findings = examine(collect(os.environ))
+    diagnosis = diagnose()
     if as_json:
-        _print_json(findings)
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(diagnosis)).decode())
     else:
         from gpusched.render.doctor import print_findings
 
-        print_findings(findings, sys.stdout)
-    if any(finding.state == "error" for finding in findings):
+        print_findings(diagnosis.findings, sys.stdout)
+    if diagnosis.has_errors:
         raise typer.Exit(HostFault.exit_code)
-
-
-def _print_json(findings: "Sequence[Finding]") -> None:
-    import msgspec
-
-    import gpusched
-    from gpusched.probe.host import host_name
-
-    document = {"host": host_name(), "version": gpusched.__version__, "findings": findings}
-    print(msgspec.json.format(msgspec.json.encode(document)).decode())

@@ -12,7 +12,7 @@ from gpusched.model.workload import Workload
 from gpusched.model.workload_file import parse_workload
 from gpusched.settings import toml_message
 
-__all__ = ["complete_workload", "load_named_workload", "load_workload"]
+__all__ = ["complete_workload", "known_workloads", "load_named_workload", "load_workload"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -41,7 +41,12 @@ def load_named_workload(name: str) -> Workload:
 
 def complete_workload(incomplete: str) -> list[str]:
     """Return the names of workloads that begin so, for the shell's completion."""
-    return [name for name in _known(_folders()) if name.startswith(incomplete)]
+    return [name for name in known_workloads() if name.startswith(incomplete)]
+
+
+def known_workloads() -> list[str]:
+    """Return the names of the workloads in ./workloads, and of those that gpusched brings."""
+    return _known(_folders())
 
 
 def _read(path: Path) -> Workload:

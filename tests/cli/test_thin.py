@@ -95,22 +95,6 @@ LEFT: Final[dict[str, set[str]]] = {
     "cluster": {
         "engines.cluster.options",
     },
-    "daemon": {
-        "control.client",
-        "control.messages",
-        "control.place",
-        "interpreter",
-    },
-    "doctor": {
-        "doctor.collect",
-        "doctor.examine",
-        "doctor.facts",
-        "probe.host",
-    },
-    "keys": {
-        "execution.hosts",
-        "joining.keys",
-    },
     "logs": {
         "execution.daemon_link",
         "execution.log_tail",
@@ -119,19 +103,12 @@ LEFT: Final[dict[str, set[str]]] = {
     "main": {
         "linux.interrupt",
     },
-    "new": {
-        "execution.workloads",
-    },
     "status": {
         "execution.snapshot",
     },
     "submitted": {
         "execution.daemon_link",
         "execution.submission",
-    },
-    "watch_status": {
-        "execution.snapshot",
-        "probe.reading",
     },
     "workload_arguments": {
         "execution.workload_options",

@@ -1,0 +1,112 @@
+"""The daemon of this user, which holds the queue: start, stop and check it, and drain devices. Jobs go on without it.
+
+All functions raise NoDaemon for a daemon that does not answer or is of another version, and HostFault.
+"""
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Final, NoReturn
+
+import gpusched
+from gpusched.control.client import (
+    Client,
+    connect_or_start,
+    control_socket,
+    daemon_environment,
+    daemon_pid,
+    listener,
+    spawn_daemon,
+)
+from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown, Undrain
+from gpusched.control.place import is_locked
+from gpusched.errors import HostFault, NoDaemon, ProtocolError
+from gpusched.interpreter import own_command
+from gpusched.settings import load_settings
+
+__all__ = ["DaemonState", "Drained", "drain", "run", "start", "state", "stop", "undrain"]
+
+_END_PATIENCE_S: Final = 10.0
+
+
+class DaemonState(Pong, frozen=True, kw_only=True, tag="pong"):
+    """The daemon as it answered, and the `socket` it listens at. `problems`: what is wrong with it, in sentences."""
+
+    socket: str
+
+
+def run() -> NoReturn:
+    """Become the daemon: this process is replaced, and nothing of it is left in memory."""
+    environ = daemon_environment(load_settings(os.environ))
+    sys.stdout.flush()
+    os.chdir("/")
+    os.execve(sys.executable, own_command("gpusched.daemon"), environ)  # noqa: S606
+
+
+def start() -> bool:
+    """Return whether a daemon had to be started; it serves by then. Raises NoDaemon for one that hangs."""
+    settings = load_settings(os.environ)
+    if listener(control_socket(settings)) is None:
+        spawn_daemon(settings)
+        return True
+    with Client(settings) as client:
+        client.ask(Ping())
+    return False
+
+
+def stop(*, kill: bool = False) -> None:
+    """End the daemon, and return when it has ended; `kill` one that does not answer. Raises NoDaemon for none."""
+    settings = load_settings(os.environ)
+    socket = control_socket(settings)
+    locked = is_locked(settings)
+    pid = listener(socket) or (daemon_pid(settings) if kill and locked else None)
+    if pid is None and not locked:
+        raise NoDaemon(f"no daemon runs for {settings.state_dir}", "there is nothing to stop; jobs go on without one")
+    try:
+        with Client(settings) as client:
+            client.ask(Shutdown())
+    except NoDaemon:
+        if not kill or pid is None:
+            raise
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _END_PATIENCE_S
+    while listener(socket) is not None or is_locked(settings):
+        if time.monotonic() > deadline:
+            raise HostFault(f"the daemon, process {pid}, does not end", "end it with: gpusched daemon stop --kill")
+        time.sleep(0.01)
+
+
+def state() -> DaemonState:
+    """Return how the daemon is. Raises NoDaemon for none."""
+    settings = load_settings(os.environ)
+    with Client(settings) as client:
+        pong = client.ask(Ping())
+    if not isinstance(pong, Pong):
+        raise ProtocolError("the daemon does not identify itself", "restart it: gpusched daemon stop")
+    fields = {name: getattr(pong, name) for name in pong.__struct_fields__}
+    if pong.version != gpusched.__version__:
+        other = f"it is of version {pong.version}, and this command of {gpusched.__version__}"
+        fields["problems"] = (*pong.problems, other)
+    return DaemonState(**fields, socket=str(control_socket(settings)))
+
+
+def drain(device: int | str, reason: str = "drained by hand") -> Drained:
+    """Place nothing new on a device, by its index or the start of its uuid; return all that are drained, with reasons.
+
+    What runs there goes on. The daemon is started if there is none. Raises UsageError for a device that there is not.
+    """
+    return _drained(Drain(device=str(device), reason=reason))
+
+
+def undrain(device: int | str) -> Drained:
+    """Use a device again; return those that are still drained. Raises as drain."""
+    return _drained(Undrain(device=str(device)))
+
+
+def _drained(request: Drain | Undrain) -> Drained:
+    with connect_or_start(load_settings(os.environ)) as client:
+        answer = client.ask(request)
+    return answer if isinstance(answer, Drained) else Drained(devices={})
