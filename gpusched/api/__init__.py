@@ -7,16 +7,17 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # typing itself is an import
 if TYPE_CHECKING:
-    from gpusched.api.functions import job, jobs, launch, plan, run, status, submit
+    from gpusched.api.functions import job, jobs, launch, plan, run, submit
     from gpusched.api.handle import Job
-    from gpusched.api.values import Plan, Status
+    from gpusched.api.host import Status, status
+    from gpusched.api.values import Plan
 
 __all__ = ["Job", "Plan", "Status", "job", "jobs", "launch", "plan", "run", "status", "submit"]
 
-_OF_CLASSES = {"Job": "handle", "Plan": "values", "Status": "values"}
+_NOT_OF_FUNCTIONS = {"Job": "handle", "Plan": "values", "Status": "host", "status": "host"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'gpusched.api' has no attribute {name!r}")
-    return getattr(import_module(f"gpusched.api.{_OF_CLASSES.get(name, 'functions')}"), name)
+    return getattr(import_module(f"gpusched.api.{_NOT_OF_FUNCTIONS.get(name, 'functions')}"), name)

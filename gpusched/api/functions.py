@@ -1,4 +1,4 @@
-"""What the command line can do, for Python: plan, launch, submit, run, jobs, job, status.
+"""What the command line can do, for Python: plan, launch, submit, run, jobs, job.
 
 Arguments are those of the command line (arguments.py). Nothing here prints, installs a signal handler or raises
 SystemExit, and all of it can be called from several threads. All errors are of the tree in gpusched.errors; a wrong
@@ -29,7 +29,7 @@ from gpusched.api.arguments import (
 from gpusched.api.handle import Job
 from gpusched.api.queue import find_jobs
 from gpusched.api.validation import require_type
-from gpusched.api.values import Plan, Status
+from gpusched.api.values import Plan
 from gpusched.api.workloads import Options, WorkloadName, chosen_workload, named_workload, own_options
 from gpusched.engines.cluster.options import engine_of
 from gpusched.errors import GpuschedError, UsageError
@@ -37,7 +37,7 @@ from gpusched.execution.plan_options import PlanOptions, machine_meant, visible_
 from gpusched.execution.workload_options import configured_by
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
-from gpusched.settings import LOCAL, Settings, load_settings, machine_typed
+from gpusched.settings import LOCAL, Settings, load_settings
 
 if TYPE_CHECKING:
     from gpusched.engines.local import Asked
@@ -48,7 +48,6 @@ __all__ = [
     "launch",
     "plan",
     "run",
-    "status",
     "submit",
 ]
 
@@ -140,17 +139,6 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
     over = [one for one in found if one.state in JOB_TERMINAL]  # with those that ended a moment ago, in any order
     over.sort(key=lambda one: one.ended or one.created, reverse=True)
     return [Job(one.id, Path(one.run_dir)) for one in (*live, *over[:ended]) if state in (None, one.state)]
-
-
-def status(machine: str | None = None) -> Status:
-    """Return this moment of the host: its devices, the jobs, and which job's lease each process uses.
-
-    `machine`: a described machine or a file that `status --json` saved. Raises UsageError and HostFault.
-    """
-    from gpusched.execution.snapshot import reader_of
-
-    require_type(machine, str | None, "machine")
-    return Status.of(reader_of(machine_typed(machine), load_settings(os.environ))())
 
 
 def _asked(

@@ -1,13 +1,12 @@
-"""What the Python API returns of plans and hosts: values of gpusched.model that print as the command line does."""
+"""What the Python API returns of plans: values of gpusched.model that print as the command line does."""
 
 from typing import Self
 
 from msgspec import structs
 
-from gpusched.execution.snapshot import Snapshot
 from gpusched.model import plan as model
 
-__all__ = ["Plan", "Status"]
+__all__ = ["Plan"]
 
 
 class Plan(model.Plan, frozen=True, kw_only=True):
@@ -27,22 +26,3 @@ class Plan(model.Plan, frozen=True, kw_only=True):
         from gpusched.render.html import plan_html
 
         return plan_html(self)
-
-
-class Status(Snapshot, frozen=True, kw_only=True):
-    """One moment of a host: `inventory`, `jobs`, `leases`, and `holders`, the lease of each process by its pid."""
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self:
-        """Return the same moment as a value that prints."""
-        return cls(**structs.asdict(snapshot))
-
-    def __repr__(self) -> str:
-        from gpusched.render.status import status_text
-
-        return status_text(self)
-
-    def _repr_html_(self) -> str:
-        from gpusched.render.html import status_html
-
-        return status_html(self)

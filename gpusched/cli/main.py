@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from gpusched.cli.options import read_plainly
 from gpusched.errors import GpuschedError, HostFault, UsageError
-from gpusched.linux.interrupt import keep_interrupts
 
 __all__ = ["COMMANDS", "main"]
 
@@ -70,7 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # else the interpreter scans all that was imported once more before it ends
     _have_streams()
-    keep_interrupts()
     outcome = _outcome(arguments)
     try:
         if isinstance(outcome, GpuschedError):

@@ -21,7 +21,7 @@ from gpusched.settings import Settings
 if TYPE_CHECKING:
     from gpusched.probe.nvml import NvmlProbe
 
-__all__ = ["Snapshot", "document", "is_of", "reader_of"]
+__all__ = ["Snapshot", "is_of", "reader_of"]
 
 _RECENT_S: Final = 3600.0
 _QUEUE_PATIENCE_S: Final = 1.0
@@ -58,15 +58,6 @@ def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]
         probe = NvmlProbe(settings.driver_patience_s)
         return lambda: msgspec.structs.replace(_of_this_host(probe, settings), default_machine=settings.default_machine)
     return lambda: _of_another(machine, settings)
-
-
-def document(snapshot: Snapshot) -> dict[str, object]:
-    """Return the JSON of `status` (docs/reference.md) for a snapshot, ready for json.dumps."""
-    from gpusched.probe.saved import document_of
-
-    found = document_of(snapshot.inventory, snapshot.leases)
-    jobs = [msgspec.to_builtins(job) for job in snapshot.jobs]
-    return found | {"time": snapshot.time, "jobs": jobs, "queue_problem": snapshot.queue_problem}
 
 
 def is_of(lease: Lease, job: JobStatus) -> bool:

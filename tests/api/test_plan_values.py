@@ -1,5 +1,6 @@
 """What plan, status and Job are as values: their numbers, their text, and their HTML."""
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -59,6 +60,15 @@ def test_a_status_prints_as_the_command_line_prints_it_into_a_pipe(command: Comm
 
     assert printed.splitlines()[:3] == str(gpusched.status("2x16GiB")).splitlines()[:3]
     assert "16.0 GiB" in printed
+
+
+def test_a_status_saved_as_json_is_a_machine_to_plan_on(command: Command) -> None:
+    saved = command.home / "saved.json"
+    saved.write_text(json.dumps(gpusched.status("2x16GiB").document()))
+
+    described, read = (gpusched.plan("snake", procs=2, machine=machine) for machine in ("2x16GiB", str(saved)))
+    assert read.counts == described.counts
+    assert gpusched.status(str(saved)).inventory.devices == gpusched.status("2x16GiB").inventory.devices
 
 
 @pytest.mark.usefixtures("command")

@@ -31,6 +31,12 @@ def test_an_interrupt_that_python_dropped_is_heard_at_the_next_turn() -> None:
     assert done.returncode in (-signal.SIGINT, 130)
 
 
+def test_the_command_line_keeps_interrupts() -> None:
+    code = CALLBACK.replace("\nkeep_interrupts()", "\nimport gpusched.__main__", 1)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.stdout == "goes on\n"
+
+
 def test_a_background_job_that_ignores_ctrl_c_goes_on_to() -> None:
     code = CALLBACK.replace(
         "\nkeep_interrupts()", "\n" + "signal.signal(signal.SIGINT, signal.SIG_IGN); keep_interrupts()", 1

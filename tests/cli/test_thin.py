@@ -100,12 +100,6 @@ LEFT: Final[dict[str, set[str]]] = {
         "execution.log_tail",
         "execution.read_jobs",
     },
-    "main": {
-        "linux.interrupt",
-    },
-    "status": {
-        "execution.snapshot",
-    },
     "submitted": {
         "execution.daemon_link",
         "execution.submission",
