@@ -125,9 +125,7 @@ class ActorProtocol:
         self._hello_at = float("-inf")
         self._ping_at = 0.0
         self._blocked = False
-        self._leaving = False
-        self._parted = False
-        self._ready = False
+        self._leaving = self._parted = self._ready = False
         self._outside = outside or Outside()
         self._began = self._connected_at = time.monotonic()
         self._check_at = math.inf if outside is None else self._began + _CHECK_S
@@ -154,7 +152,8 @@ class ActorProtocol:
             if isinstance(message, WeightsHeader):
                 self.fetching.receive(message, parts[1:], self._learner)
             elif isinstance(message, AnswerHeader):
-                self._conclude(message.seq, self._unpack(message.arrays, parts[1:]))
+                frames = [frame.buffer for frame in parts[1:]]
+                self._conclude(message.seq, unpack_arrays(message.arrays, frames, self._longest))
         except ProtocolError as error:
             self._count("malformed", error.message)
             self.fetching.ask_again()  # it may have been the answer
@@ -241,9 +240,6 @@ class ActorProtocol:
         outgoing.seq = self._seq
         if outgoing.segment is not None:
             self.lent.lend(outgoing.segment, outgoing.seq)
-
-    def _unpack(self, specs: tuple[ArraySpec, ...], frames: list[zmq.Frame]) -> dict[str, Array]:
-        return unpack_arrays(specs, [frame.buffer for frame in frames], self._longest)
 
     def _conclude(self, seq: int, arrays: dict[str, Array] | None) -> None:
         question = self.questions.pop(seq, None)

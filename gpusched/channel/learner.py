@@ -107,10 +107,7 @@ class Learner:
 
     @property
     def actors(self) -> tuple[ActorStatus, ...]:
-        """All actors that ever sent Hello to this learner, in that order.
-
-        But where there are very many, new ones take the place of those of the same key that have been gone for long.
-        """
+        """All actors that ever sent Hello to this learner, in that order."""
         return self._loop.status()
 
     @property

@@ -73,8 +73,7 @@ class LearnerProtocol:
         self._shelf = WeightsSegmentPool()
         self._published: Published | None = None
         self._freed: dict[Owner, list[int]] = {}
-        self._floor = 0
-        self._announced = 0
+        self._floor = self._announced = 0
         self._next_news = 0.0
         self._complaints: set[tuple[bytes | str, str]] = set()
         self._over = False
@@ -159,19 +158,14 @@ class LearnerProtocol:
         if isinstance(answer, Refused):
             self._refuse(route, answer)
             return
-        self._count_the_past(answer)
+        if (given_up := self._roster.past - self.dropped["past"]) > 0:  # this process is of a higher incarnation
+            self.dropped["past"] += given_up
+            log.info("dropped %d batches of former incarnations: %s has come again", given_up, answer.name)
         self._raise_version(hello)
         self._shelf.retire(answer.owner)
         lent = self._borrowed.in_use(answer.owner)
         self._send(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
-
-    def _count_the_past(self, peer: ActorRecord) -> None:
-        """Log batches that will not be used because this process, of a higher incarnation, has come."""
-        given_up = self._roster.past - self.dropped["past"]
-        if given_up:
-            self.dropped["past"] += given_up
-            log.info("dropped %d batches of former incarnations: %s has come again", given_up, peer.name)
 
     def _invite(self, route: bytes, join: Join) -> None:
         answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address)

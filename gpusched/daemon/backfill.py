@@ -11,14 +11,16 @@ job that is over by T may start whatever it takes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.model.lease import Lease
 from gpusched.planner.capacity import DeviceCapacity
+from gpusched.planner.solve import smallest
 
 __all__ = ["HeadReservation", "Release", "amounts_of", "things_of"]
 
@@ -56,17 +58,20 @@ class HeadReservation:
         self._things = list(things)
         self._checks = checks
         self._smallest: list[tuple[Release, ...]] | None = None
-        self._starts_by: float | _Unknown | None = _UNKNOWN
         self._harmless: dict[_Amounts, bool] = {}
 
+    @cached_property
     def shadow_time(self) -> float | None:
-        """Return when the head starts at the latest, by the time limits of what runs; None if these are not enough."""
-        if isinstance(self._starts_by, _Unknown):
-            try:
-                self._starts_by = self._by_time_limits()
-            except UsageError:  # not every way can be tried: the planner's word
-                self._starts_by = None
-        return self._starts_by
+        """When the head starts at the latest, by the time limits of what runs; None if these are not enough."""
+        ends = [thing for thing in self._things if thing.ends_at is not None]
+        ends.sort(key=lambda thing: thing.ends_at or 0.0)
+        try:
+            if not self._fits(self._after(ends)):
+                return None
+            first = smallest(lambda number: self._fits(self._after(ends[:number])), 0, len(ends))
+        except UsageError:  # not every way can be tried: the planner's word
+            return None
+        return ends[first - 1].ends_at if first else None
 
     def never_delays_head(self, leases: Sequence[Lease]) -> bool:
         """Return whether a job with these leases can never be what the head waits for."""
@@ -91,18 +96,6 @@ class HeadReservation:
         if amounts:
             self._things.append(Release(amounts, ours=True, ends_at=ends_at))
             self._harmless.clear()
-
-    def _by_time_limits(self) -> float | None:
-        known = sorted(
-            (thing for thing in self._things if thing.ends_at is not None), key=lambda one: one.ends_at or 0.0
-        )
-        if not self._fits(self._after(known)):
-            return None
-        low, high = 0, len(known)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(self._after(known[:middle])) else (middle + 1, high)
-        return known[low - 1].ends_at if low else None
 
     def _is_harmless(self, candidate: Release) -> bool:
         if not self._fits(self._after(self._things, candidate)):
@@ -155,13 +148,6 @@ class HeadReservation:
                     leased[place] += mib
                     tenants[place] += 1
         return [_with(budget, *held) for budget, *held in zip(self._grounds, leased, tenants, used, strict=True)]
-
-
-class _Unknown:
-    """What has not been asked yet."""
-
-
-_UNKNOWN: Final = _Unknown()
 
 
 def things_of(

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,6 @@ from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.leases.directory import LeaseDirectory, lease_directory
 from gpusched.linux.file_locks import lock
 from gpusched.linux.files import make_private
 from gpusched.linux.regular_files import open_regular
@@ -105,7 +103,6 @@ def serve(settings: Settings, environ: Mapping[str, str], reply: "StartReply") -
             book=book,
             devices=devices,
             starts=StartingJobs(settings, under_limit(raise_limit(), starter(environ))),
-            leases=partial(_leases, settings),
         )
         call_lost(parts, without)
         loop = Loop(parts, server, signals, DeviceMonitor(parts, events), Notifier(environ), own.is_own)
@@ -162,10 +159,6 @@ def main(reply: StartReply) -> int:
         reply.failed(error)
         return error.exit_code
     return 0
-
-
-def _leases(settings: Settings, simulated: bool) -> LeaseDirectory:  # noqa: FBT001 (see Parts)
-    return lease_directory(settings, simulated=simulated)
 
 
 def _shorten(log: Path) -> None:

@@ -67,7 +67,7 @@ class DeviceMonitor:
 
     def _check_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
         try:
-            leases = current_leases(self._parts.leases(False), inventory, lambda _: self._parts.book.held())
+            leases = current_leases(self._parts.leases(simulated=False), inventory, lambda _: self._parts.book.held())
         except HostFault as error:
             self._parts.problems["leases"] = str(error)
             return

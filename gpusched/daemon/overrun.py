@@ -15,13 +15,12 @@ import msgspec
 
 from gpusched.execution.orders import OverrunOrder
 from gpusched.model.device import Device, Inventory
-from gpusched.model.lease import Lease, holders
+from gpusched.model.lease import Holder, Lease, holders
 from gpusched.model.status import JobStatus, ReplicaState
 
 __all__ = ["Overruns"]
 
 _LITTLE: Final = 32
-_Holder = tuple[str | None, str, str, str]  # user (None: ours), the job's directory, job, replica
 _Run = tuple[str, str, int]  # job, replica, and the pid of this run of it
 
 
@@ -97,7 +96,7 @@ class Overruns:
         return OverrunOrder(replica=replica, pid=pid, message=use.text("uses") + threat)
 
 
-def _runs(jobs: Iterable[JobStatus]) -> dict[_Run, _Holder]:
+def _runs(jobs: Iterable[JobStatus]) -> dict[_Run, Holder]:
     return {
         (job.id, one.name, one.pid): (None, job.run_dir, job.id, one.name)
         for job in jobs
@@ -107,20 +106,16 @@ def _runs(jobs: Iterable[JobStatus]) -> dict[_Run, _Holder]:
     }
 
 
-def _holder(lease: Lease) -> _Holder:
-    return lease.user, lease.run_dir, lease.job, lease.replica
-
-
-def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[_Holder, list[_Use]]:
+def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[Holder, list[_Use]]:
     """Return what each holder of shares uses, device by device; without those of whom some amount is unknown."""
     by_pid = holders(leases)
-    found: dict[_Holder, list[_Use]] = {}
-    untold: set[_Holder] = set()
+    found: dict[Holder, list[_Use]] = {}
+    untold: set[Holder] = set()
     for device in inventory.devices:
-        shares: dict[_Holder, int] = {}
+        shares: dict[Holder, int] = {}
         for lease in leases:
             if lease.device_uuid == device.uuid and lease.share_mib:
-                holder = _holder(lease)
+                holder = lease.holder
                 shares[holder] = shares.get(holder, 0) + lease.share_mib
         used, strangers, unknown = _used(device, by_pid)
         untold |= unknown if device.memory_used_mib is not None else shares.keys()
@@ -138,17 +133,17 @@ def _uses(inventory: Inventory, leases: Sequence[Lease]) -> dict[_Holder, list[_
     return {holder: uses for holder, uses in found.items() if holder not in untold}
 
 
-def _used(device: Device, by_pid: dict[int, Lease]) -> tuple[dict[_Holder, int], bool, set[_Holder]]:
+def _used(device: Device, by_pid: dict[int, Lease]) -> tuple[dict[Holder, int], bool, set[Holder]]:
     """Return the use by holder in MiB, whether a process without a share is on the device, and whose use is unknown."""
-    used: dict[_Holder, int] = {}
+    used: dict[Holder, int] = {}
     strangers = False
-    untold: set[_Holder] = set()
+    untold: set[Holder] = set()
     for process in device.processes:
         lease = by_pid.get(process.pid)
         if lease is None:
             strangers = True
             continue
-        holder = _holder(lease)
+        holder = lease.holder
         if process.memory_mib is None:
             untold.add(holder)
         else:

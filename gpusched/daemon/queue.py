@@ -197,7 +197,7 @@ class Queue:
         known = self._parts.book.held()
         with ExitStack() as locks:
             for simulated in sorted({machine is not None for machine in machines}):
-                directories[simulated] = self._parts.leases(simulated)
+                directories[simulated] = self._parts.leases(simulated=simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
                 grounds[None] = MachineSnapshot(

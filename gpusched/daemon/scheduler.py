@@ -281,7 +281,7 @@ class _Pass:
 
     def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
         """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
-        by = prospect.shadow_time()
+        by = prospect.shadow_time
         return None if by is None else by - self._now - submission.workload.stop_grace_s
 
     def _start(self, job: Job, machine: _Machine, plan: Plan) -> None:

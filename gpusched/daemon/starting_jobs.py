@@ -5,13 +5,13 @@ database, so that the next daemon knows of the start and cancels it; then it spa
 """
 
 import logging
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from gpusched.daemon.job import Job
+from gpusched.daemon.starter import Spawn
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory, complete
 from gpusched.execution.prepare import Reservation, reserve
@@ -25,8 +25,6 @@ __all__ = ["StartingJobs"]
 
 _LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.02
-
-Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 
 
 class _Start(msgspec.Struct, kw_only=True):
@@ -68,8 +66,8 @@ class StartingJobs:
         reservation.write(asked, self._settings, created=job.created, attempt=job.attempt, attached=attached)
         self._starts[job.id] = _Start(until=now + START_PATIENCE_S, reservation=reservation)
 
-    def spawn(self, job: Job, now: float) -> int | None:
-        """Start the guard of a prepared job and return its pid, if known; an attached job's launcher starts it.
+    def spawn(self, job: Job, now: float) -> None:
+        """Start the guard of a prepared job; an attached job's launcher starts it.
 
         Its state must be on disk. Raises HostFault.
         """
@@ -78,7 +76,6 @@ class StartingJobs:
         if job.submission is not None and job.submission.launcher is None and start.reservation is not None:
             reserved = start.reservation
             start.guard = self._spawn(reserved.directory, reserved.nonce, job.submission.environ)
-        return start.guard
 
     def take_over(self, job_id: str, now: float) -> None:
         """Wait for a guard that an earlier daemon started and that lives."""

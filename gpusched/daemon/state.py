@@ -12,7 +12,7 @@ from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
-from gpusched.leases.directory import LeaseDirectory
+from gpusched.leases.directory import LeaseDirectory, lease_directory
 from gpusched.settings import Settings
 
 __all__ = ["A_FLOOD", "MOST_FAULTS_LOGGED", "DaemonState"]
@@ -29,19 +29,18 @@ A_FLOOD: Final = 4
 class DaemonState:
     """The parts, and what passes between the steps of one turn. Times in `not_before` are monotonic seconds.
 
-    `leases` returns the lease directory of this host, or with True that of described machines. `prepared`: jobs to be
-    spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and whether to kill; `kills`:
-    the same for jobs that have not shown themselves. `why` has why each queued job waits, `hindrances` what kept
-    them from it when their turn had come. `arrivals` are the times of the latest submissions. `faults`:
-    internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a supervisor may
-    take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the guard.
+    `prepared`: jobs to be spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and
+    whether to kill; `kills`: the same for jobs that have not shown themselves. `why` has why each queued job waits,
+    `hindrances` what kept them from it when their turn had come. `arrivals`: when the latest submissions came.
+    `faults`: internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a
+    supervisor may take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the
+    guard.
     """
 
     settings: Settings
     book: JobTable
     devices: Devices
     starts: StartingJobs
-    leases: Callable[[bool], LeaseDirectory]
     waiting: PendingReplies = field(default_factory=PendingReplies)
     watch: ExitWatcher = field(default_factory=ExitWatcher)
     started: float = field(default_factory=time.time)
@@ -61,6 +60,10 @@ class DaemonState:
     forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     over: bool = False
     queue_changed: bool = True
+
+    def leases(self, *, simulated: bool) -> LeaseDirectory:
+        """Return the lease directory of this host, or that of described machines."""
+        return lease_directory(self.settings, simulated=simulated)
 
     def changed(self) -> None:
         """Note that the queue needs another pass: something came, went, or gave its place free."""

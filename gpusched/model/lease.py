@@ -4,7 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["Lease", "holders", "shares_used"]
+__all__ = ["Holder", "Lease", "holders", "shares_used"]
+
+Holder = tuple[str | None, str, str, str]
+"""A replica, as its leases name it: the user (None: ours), the job's directory, the job, the replica."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,24 +36,25 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         """The job's name for people: `snake-4`, or `alice/snake-4` for another user's."""
         return self.job if self.user is None else f"{self.user}/{self.job}"
 
+    @property
+    def holder(self) -> Holder:
+        """Whose share it is; the replica is empty for a process of which only its job is known."""
+        return self.user, self.run_dir, self.job, self.replica
+
 
 def holders(leases: Iterable[Lease]) -> dict[int, Lease]:
     """Return by pid the lease that the process uses: its own, or with a share of 0 the one of its replica."""
     known = tuple(leases)
-    shares = {_replica(lease): lease for lease in known if lease.share_mib}
-    return {lease.pid: shares.get(_replica(lease), lease) for lease in known if lease.pid is not None}
+    shares = {lease.holder: lease for lease in known if lease.share_mib}
+    return {lease.pid: shares.get(lease.holder, lease) for lease in known if lease.pid is not None}
 
 
 def shares_used(leases: Iterable[Lease]) -> dict[tuple[int, str], int]:
     """Return by pid and device uuid the share that the process uses there, in MiB; 0 where it is unknown."""
     known = tuple(leases)
-    shares = {(_replica(lease), lease.device_uuid): lease.share_mib for lease in known if lease.share_mib}
+    shares = {(lease.holder, lease.device_uuid): lease.share_mib for lease in known if lease.share_mib}
     return {
-        (lease.pid, lease.device_uuid): shares.get((_replica(lease), lease.device_uuid), 0)
+        (lease.pid, lease.device_uuid): shares.get((lease.holder, lease.device_uuid), 0)
         for lease in known
         if lease.pid is not None
     }
-
-
-def _replica(lease: Lease) -> tuple[str | None, str, str, str]:
-    return lease.user, lease.run_dir, lease.job, lease.replica

@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gpusched.model.device import Device, DeviceProcess, Inventory
-from gpusched.model.lease import Lease
+from gpusched.model.lease import Holder, Lease
 from gpusched.planner.problem import Bin
 from gpusched.units import portion
 
 __all__ = ["DeviceCapacity", "budgets", "excluded_devices"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
-
-_Holder = tuple[str | None, str, str, str]  # user (None: ours), the job's directory, job, replica
 
 
 class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +40,8 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plannable_mib(self) -> int:
         """What may be planned now, never below 0."""
-        return max(0, self._idle_mib - self.foreign_mib - self.leased_mib)
+        idle_mib = self.total_mib - self.reserved_mib - self.headroom_mib
+        return max(0, idle_mib - self.foreign_mib - self.leased_mib)
 
     @property
     def now(self) -> Bin:
@@ -53,8 +52,7 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def idle(self) -> Bin:
         """The device as a room of the solver, without leases and foreign processes."""
-        room = Bin(max(0, self._idle_mib), self.total_mib)
-        return msgspec.structs.replace(room, most=1) if self.alone else room
+        return self.emptied.now
 
     @property
     def unseen_mib(self) -> int:
@@ -71,10 +69,6 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     def emptied(self) -> "DeviceCapacity":
         """The device when every lease and every process of others has ended."""
         return msgspec.structs.replace(self, foreign_mib=0, beyond_mib=0, leased_mib=0, foreign=(), taken=False)
-
-    @property
-    def _idle_mib(self) -> int:
-        return self.total_mib - self.reserved_mib - self.headroom_mib
 
 
 def budgets(
@@ -120,7 +114,7 @@ def _unusable(device: Device) -> str | None:
 
 
 def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> DeviceCapacity:
-    own = {lease.pid: _holder(lease) for lease in leases if lease.pid is not None}
+    own = {lease.pid: lease.holder for lease in leases if lease.pid is not None}
     foreign = tuple(process for process in device.processes if process.pid not in own)
     within, beyond = _used_on_leases(device, leases, own)
     seen = sum(process.memory_mib or 0 for process in foreign)
@@ -144,20 +138,15 @@ def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) 
     )
 
 
-def _holder(lease: Lease) -> _Holder:
-    """Return whose share it is; the replica is empty for a process of which only its job is known."""
-    return lease.user, lease.run_dir, lease.job, lease.replica
-
-
-def _used_on_leases(device: Device, leases: Sequence[Lease], own: Mapping[int, _Holder]) -> tuple[int, int]:
+def _used_on_leases(device: Device, leases: Sequence[Lease], own: Mapping[int, Holder]) -> tuple[int, int]:
     """Return what the holders of leases use within their shares, and what they use beyond, which counts as foreign.
 
     A process whose memory the driver does not report (None, as in a container) uses its whole share; one of which only
     the job is known uses what the job's replicas leave of theirs.
     """
-    left: dict[_Holder, int] = {}
+    left: dict[Holder, int] = {}
     for lease in leases:
-        left[_holder(lease)] = left.get(_holder(lease), 0) + lease.share_mib
+        left[lease.holder] = left.get(lease.holder, 0) + lease.share_mib
     shares = sum(left.values())
     known = [process for process in device.processes if process.pid in own]
     for process in sorted(known, key=lambda each: (not own[each.pid][-1], each.memory_mib is None)):

@@ -20,7 +20,7 @@ from gpusched.planner.explain import warnings
 from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
 from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
-from gpusched.planner.plan_format import alone_lines, gpus, whole_gpus, whole_line
+from gpusched.planner.plan_format import alone_lines, gpus, number, whole_line
 from gpusched.planner.whole_devices import DeviceSlice, is_whole, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, portion
 
@@ -82,7 +82,7 @@ def needed(need: CommandRequest, context_mib: int) -> str:
         return f"{need.memory_mib + context} MiB of one GPU, {need.memory_mib} + {context} MiB of context"
     if need.fraction is not None:
         return f"{need.fraction / FRACTION_ONE:g} of one GPU"
-    return whole_gpus(need.devices or 0)
+    return number(need.devices or 0, "whole GPU")
 
 
 def _pieces(

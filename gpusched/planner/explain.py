@@ -51,7 +51,7 @@ def why_without_devices(
 ) -> tuple[str, ...]:
     """Return the reasons for a plan on a host without a GPU, or with none that may be used (`hidden`)."""
     everything = sum(role.count for role in request.roles)
-    processes = f"{everything} process{'' if everything == 1 else 'es'}"
+    processes = number(everything, "process")
     share = "shares" if everything == 1 else "share"
     none = f"no GPU of {inventory.host} may be used" if hidden else f"{inventory.host} has no GPU"
     lines = [f"{none}: {processes} {share} its {number(len(inventory.cpus), 'CPU')}, without limits"]

@@ -11,14 +11,14 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
 from gpusched.planner.explain import Decision, fewer_than_usual, warnings, why, why_without_devices
-from gpusched.planner.feasibility import Rules, WholeDeviceSplit, division, needs, relax_shares, with_count
+from gpusched.planner.feasibility import Rules, WholeDeviceSplit, division, relax_shares, with_count
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policies import Policy, policy_named
 from gpusched.planner.problem import PackingProblem
-from gpusched.planner.rejection import Attempt, refusal
+from gpusched.planner.rejection import attempt_on, refusal
 from gpusched.planner.rejection_of_whole import whole_refusal
 from gpusched.planner.request import MOST_REPLICAS
-from gpusched.planner.solve import is_feasible, largest, max_min_limit, place
+from gpusched.planner.solve import largest, max_min_limit, place
 from gpusched.planner.whole_devices import with_all
 
 __all__ = ["Rules", "plan"]
@@ -124,17 +124,7 @@ def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: t
         return found
     if any(role.devices is not None and role.count for role in search.request.roles):
         raise whole_refusal(search.request, search.grounds, leases, rules, excluded)
-    rooms = tuple(budget.now for budget in search.grounds)
-    problem = PackingProblem(rooms=rooms, needs=needs(search.request), context_mib=search.context_mib)
-    attempt = Attempt(
-        request=search.request,
-        problem=relax_shares(problem),
-        policy=rules.policy,
-        grounds=search.grounds,
-        excluded=excluded,
-        is_feasible=lambda changed: is_feasible(search.policy(changed)),
-    )
-    raise refusal(attempt)
+    raise refusal(attempt_on(search.grounds, search.request, rules, excluded))
 
 
 def _solutions(problem: PackingProblem, policy: Policy) -> Iterator[tuple[PackingProblem, int]]:

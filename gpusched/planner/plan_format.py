@@ -17,7 +17,6 @@ __all__ = [
     "number",
     "percent",
     "plural",
-    "whole_gpus",
     "whole_line",
 ]
 
@@ -50,11 +49,6 @@ def needed_by(roles: Iterable[RoleRequest], context_mib: int) -> str:
     ]
     more = [f"{len(placed) - _MOST_ROLES} more roles"] if len(placed) > _MOST_ROLES else []
     return " + ".join(needs + more)
-
-
-def whole_gpus(count: int) -> str:
-    """Return `1 whole GPU` or `3 whole GPUs`."""
-    return f"{count} whole GPU{'' if count == 1 else 's'}"
 
 
 def whole_line(who: str, labels: Sequence[str], replica: Replica) -> str:
@@ -109,7 +103,7 @@ def _size(role: RoleRequest, context_mib: int) -> str:
     """Return what one replica needs, with `context_mib` beside its memory."""
     if role.memory is not None:
         return f"{role.memory.min_mib + context_mib} MiB"
-    return whole_gpus(role.devices) if isinstance(role.devices, int) else "all whole GPUs"
+    return number(role.devices, "whole GPU") if isinstance(role.devices, int) else "all whole GPUs"
 
 
 def _process(process: DeviceProcess) -> str:

@@ -1,6 +1,7 @@
 """Why a request has no place: never or not now, what is missing in numbers, and what would fit instead."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -8,24 +9,40 @@ from msgspec.structs import replace
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner.capacity import DeviceCapacity
+from gpusched.planner.feasibility import Rules, needs, relax_shares
 from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus, listed, number
+from gpusched.planner.policies import policy_named
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import is_feasible, largest
 
-__all__ = ["Attempt", "refusal", "what_would_fit"]
-
-Fits = Callable[[PackingProblem], bool]
+__all__ = ["Attempt", "attempt_on", "refusal", "what_would_fit"]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was rejected: the problem with each role at its minimum, and `is_feasible`, which heeds the policy."""
+    """What was rejected: `problem` has each role at its minimum."""
 
     request: Request
     problem: PackingProblem
     policy: str
     grounds: tuple[DeviceCapacity, ...]
     excluded: tuple[str, ...]
-    is_feasible: Fits
+
+    def is_feasible(self, problem: PackingProblem) -> bool:
+        """Return whether everything of the problem has a place under the policy."""
+        return is_feasible(policy_named(self.policy)(problem))
+
+
+def attempt_on(grounds: Sequence[DeviceCapacity], request: Request, rules: Rules, excluded: tuple[str, ...]) -> Attempt:
+    """Return the attempt to place, on these devices, all of the request that wants no whole device."""
+    rooms = tuple(budget.now for budget in grounds)
+    problem = PackingProblem(rooms=rooms, needs=needs(request), context_mib=rules.context_mib)
+    return Attempt(
+        request=request,
+        problem=relax_shares(problem),
+        policy=rules.policy,
+        grounds=tuple(grounds),
+        excluded=excluded,
+    )
 
 
 def refusal(attempt: Attempt) -> DoesNotFit:
@@ -43,7 +60,7 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     if attempt.policy != "balanced":
         where += f" with policy {attempt.policy}"
     role = _largest_role(attempt.request)
-    fitting = _number_fitting(seen, attempt.request.roles.index(role), attempt.is_feasible)
+    fitting = _most(attempt, seen, role, "count")
     short = _too_large(attempt, seen) or _missing(seen, role, fitting)
     ways = _ways(attempt, seen, role, fitting)
     if never:
@@ -61,9 +78,8 @@ def refusal(attempt: Attempt) -> DoesNotFit:
 
 def what_would_fit(attempt: Attempt) -> tuple[int, int]:
     """Return how many replicas of the role that a person would ask less of fit, and else with how many MiB each."""
-    index = attempt.request.roles.index(_largest_role(attempt.request))
-    problem, is_feasible = attempt.problem, attempt.is_feasible
-    return _number_fitting(problem, index, is_feasible), _memory_fitting(problem, index, is_feasible)
+    role = _largest_role(attempt.request)
+    return _most(attempt, attempt.problem, role, "count"), _most(attempt, attempt.problem, role, "min_mib")
 
 
 def _largest_role(request: Request) -> RoleRequest:
@@ -72,37 +88,21 @@ def _largest_role(request: Request) -> RoleRequest:
     return max(placed, key=lambda role: (role.memory is not None and role.memory.share is None, role.count))
 
 
-def _with_need(
-    problem: PackingProblem, index: int, *, count: int | None = None, min_mib: int | None = None
-) -> PackingProblem:
-    needs = list(problem.needs)
-    need = needs[index]
-    needs[index] = replace(
-        need, count=need.count if count is None else count, min_mib=need.min_mib if min_mib is None else min_mib
-    )
-    return replace(problem, needs=tuple(needs))
+def _most(attempt: Attempt, problem: PackingProblem, role: RoleRequest, field: Literal["count", "min_mib"]) -> int:
+    """Return the largest number, or minimum in MiB, of one role with which all has a place, up to what it asks for.
 
+    0 if there is none, or if it is unknown.
+    """
+    index = attempt.request.roles.index(role)
+    least = 0 if field == "count" else 1
 
-def _number_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> int:
-    """Return how many replicas of one need fit beside all others; 0 if not even the others do, or if unknown."""
+    def holds(value: int) -> bool:
+        changed = list(problem.needs)
+        changed[index] = replace(changed[index], **{field: value})
+        return attempt.is_feasible(replace(problem, needs=tuple(changed)))
+
     try:
-        if not is_feasible(_with_need(problem, index, count=0)):
-            return 0
-        return largest(
-            lambda count: is_feasible(_with_need(problem, index, count=count)), 0, problem.needs[index].count
-        )
-    except SearchLimitExceeded:
-        return 0
-
-
-def _memory_fitting(problem: PackingProblem, index: int, is_feasible: Fits) -> int:
-    """Return the largest minimum (MiB) with which as many replicas as asked for fit; 0 if none, or if unknown."""
-    try:
-        if not is_feasible(_with_need(problem, index, min_mib=1)):
-            return 0
-        return largest(
-            lambda mib: is_feasible(_with_need(problem, index, min_mib=mib)), 1, problem.needs[index].min_mib
-        )
+        return largest(holds, least, getattr(problem.needs[index], field)) if holds(least) else 0
     except SearchLimitExceeded:
         return 0
 
@@ -139,7 +139,7 @@ def _missing(problem: PackingProblem, role: RoleRequest, fitting: int) -> str:
 
 def _ways(attempt: Attempt, problem: PackingProblem, role: RoleRequest, fitting: int) -> list[str]:
     """Return what would fit instead, as a person would ask for it."""
-    memory = _memory_fitting(problem, attempt.request.roles.index(role), attempt.is_feasible)
+    memory = _most(attempt, problem, role, "min_mib")
     ways = [f"at most {number(fitting, role.name)}"] if fitting else []
     if memory:
         ways.append(f"at most {memory} MiB for each {role.name}")

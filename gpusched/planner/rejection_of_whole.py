@@ -8,13 +8,11 @@ from gpusched.errors import DoesNotFit, NeverFits, NotNow
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.planner.capacity import DeviceCapacity
-from gpusched.planner.feasibility import Rules, division, needs, relax_shares
+from gpusched.planner.feasibility import Rules, division
 from gpusched.planner.holders import held_lines
-from gpusched.planner.plan_format import alone_lines, gpus, listed, needed_by, whole_gpus
+from gpusched.planner.plan_format import alone_lines, gpus, listed, needed_by, number
 from gpusched.planner.policies import policy_named
-from gpusched.planner.problem import PackingProblem
-from gpusched.planner.rejection import Attempt, refusal, what_would_fit
-from gpusched.planner.solve import is_feasible
+from gpusched.planner.rejection import Attempt, attempt_on, refusal, what_would_fit
 from gpusched.planner.whole_devices import WholeDeviceAssignment, allotments, is_whole, with_all
 
 __all__ = ["whole_refusal"]
@@ -58,11 +56,13 @@ def _others_refusal(
 
     Of all `ways` to give whole devices it names the one beside which the most of them would fit.
     """
-    number = sum(map(len, ways[0].values()))
-    if number == len(idle):
+    devices = sum(map(len, ways[0].values()))
+    if devices == len(idle):
         needed = f"needs {needed_by(request.roles, rules.context_mib)}"
         theirs, _ = _theirs(ways[0], idle)
-        return NeverFits(f"{needed}; {theirs}, and no other is left", f"ask for fewer than {whole_gpus(number)}")
+        return NeverFits(
+            f"{needed}; {theirs}, and no other is left", f"ask for fewer than {number(devices, 'whole GPU')}"
+        )
     attempts = [_attempt_beside(whole, request, idle, rules, excluded) for whole in ways]
     return refusal(max(attempts, key=what_would_fit))
 
@@ -85,15 +85,4 @@ def _attempt_beside(
 ) -> Attempt:
     theirs, left = _theirs(whole, idle)
     others = replace(request, roles=tuple(role for role in request.roles if role.devices is None))
-    problem = PackingProblem(
-        rooms=tuple(budget.now for budget in left), needs=needs(others), context_mib=rules.context_mib
-    )
-    policy = policy_named(rules.policy)
-    return Attempt(
-        request=others,
-        problem=relax_shares(problem),
-        policy=rules.policy,
-        grounds=left,
-        excluded=(theirs, *excluded),
-        is_feasible=lambda changed: is_feasible(policy(changed)),
-    )
+    return attempt_on(left, others, rules, (theirs, *excluded))
