@@ -93,9 +93,12 @@ class JobDirectory:
         except _NOT_UNDERSTOOD as error:
             raise HostFault(f"{self.spec}: {error}", "launch the job again") from None
 
-    def write_status(self, status: JobStatus) -> None:
-        """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError."""
-        replace_file(self.status, msgspec.json.encode(status))
+    def write_status(self, status: JobStatus) -> os.stat_result:
+        """Replace status.json by `status`: a reader sees the old one or the new one, whole. Raises OSError.
+
+        Returns the attributes of the new file.
+        """
+        return replace_file(self.status, msgspec.json.encode(status))
 
     def leave_status(self, status: JobStatus) -> None:
         """Write the end of a job that nothing runs of, for readers without a daemon; not synced. Raises OSError."""

@@ -43,8 +43,10 @@ def overwrite_file(path: Path, content: bytes) -> bool:
     return True
 
 
-def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+def replace_file(path: Path, content: bytes, *, synced: bool = True) -> os.stat_result:
     """Write `content` beside `path`, on disk if `synced`, and then put it in its place; mode 0600. Raises OSError.
+
+    Returns the attributes of the new file.
 
     What a writer that was killed has left beside it goes, pipes and links too; a directory in its place, or there, is
     moved aside.
@@ -60,11 +62,13 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
         file.flush()
         if synced:
             os.fsync(descriptor)
+        written = os.fstat(descriptor)
     try:
         temporary.replace(path)
     except IsADirectoryError:
         _move_aside(path)
         temporary.replace(path)
+    return written
 
 
 def remove_tree(path: Path) -> None:

@@ -168,6 +168,8 @@ def _supervise(path: str, me: int, streams: tuple[int, int, int] | None) -> int:
     except GpuschedError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    finally:
+        os.kill(os.getppid(), signal.SIGCONT)  # a job may have halted the guard, and now nothing else has it go on
 
 
 def _watch(supervisor: int) -> int:

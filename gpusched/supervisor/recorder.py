@@ -113,8 +113,7 @@ class Recorder:
         self._next_save = now + _SAVE_EVERY_S
         try:
             self._append_events()
-            self._directory.write_status(self.status(machine))
-            self._written = self._mark() or ()  # it may be gone already
+            self._written = _mark(self._directory.write_status(self.status(machine)))
         except OSError as error:
             self.trouble(f"could not save the job's status: {error.filename or self._directory.path}: {error.strerror}")
             self.due = self._next_save = now + _RETRY_EVERY_S
@@ -124,15 +123,14 @@ class Recorder:
 
     def restore(self) -> None:
         """Have the status written again if something else has taken its place: others could not see how the job is."""
-        if self._written not in (None, self._mark()) and os.path.lexists(self._directory.path):
+        if self._written not in (None, self._found()) and os.path.lexists(self._directory.path):
             self.due = self._next_save
 
-    def _mark(self) -> tuple[int, ...] | None:
+    def _found(self) -> tuple[int, ...]:
         try:
-            found = self._directory.status.lstat()
+            return _mark(self._directory.status.lstat())
         except OSError:
-            return None
-        return found.st_ino, found.st_mode, found.st_mtime_ns  # an inode's number is soon used again
+            return ()
 
     def _append_events(self) -> None:
         try:
@@ -175,3 +173,7 @@ class Recorder:
             retry_at=None if run.retry_at is None else self._clock.unix(run.retry_at),
             warning=run.warning,
         )
+
+
+def _mark(file: os.stat_result) -> tuple[int, ...]:
+    return file.st_ino, file.st_mode, file.st_mtime_ns  # an inode's number is soon used again

@@ -43,6 +43,12 @@ def test_a_stop_has_a_guard_go_on_that_is_halted_with_its_supervisor(command: Co
     assert command.run("stop", "run-1").stdout.startswith("run-1 cancelled after ")
 
 
+def test_a_job_that_halts_its_guard_and_ends_has_ended(command: Command) -> None:
+    queue(command, *NOTHING, "kill -STOP $(awk '/^PPid/ {print $2}' /proc/$PPID/status)")
+
+    assert command.run("wait", "run-1").returncode == 0
+
+
 def test_stop_kill_goes_around_a_supervisor_that_is_halted_again_and_again(command: Command) -> None:
     go = command.home / "go"
     halt = f"until read guard < {go}; do sleep 0.1; done 2>/dev/null; while :; do kill -STOP $guard $PPID; done"

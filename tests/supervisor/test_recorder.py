@@ -1,8 +1,10 @@
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from gpusched.execution.directory import JobDirectory, create
 from gpusched.model.status import JobState, JobStatus
@@ -102,13 +104,19 @@ def test_the_clock_knows_unix_time() -> None:
     assert clock.unix(before) > 1_600_000_000
 
 
-def test_a_status_that_is_removed_as_soon_as_it_is_written_is_written_again(tmp_path: Path) -> None:
-    class Removed(JobDirectory):
-        def write_status(self, status: JobStatus) -> None:
-            super().write_status(status)
+@pytest.mark.parametrize("instead", [None, os.mkfifo], ids=["removed", "a-pipe"])
+def test_a_status_that_is_replaced_as_soon_as_it_is_written_is_written_again(
+    tmp_path: Path, instead: Callable[[Path], None] | None
+) -> None:
+    class Replaced(JobDirectory):
+        def write_status(self, status: JobStatus) -> os.stat_result:
+            written = super().write_status(status)
             self.status.unlink()
+            if instead is not None:
+                instead(self.status)
+            return written
 
-    directory, spec = Removed(create(tmp_path, "snake").path), job(replica("part.0"))
+    directory, spec = Replaced(create(tmp_path, "snake").path), job(replica("part.0"))
     recorder, machine = Recorder(directory, spec, HandClock()), Machine(spec)
     assert recorder.save(machine)
     assert recorder.due is None
