@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self, overload
 import zmq
 
 from gpusched import runtime
-from gpusched.channel.actor_protocol import Outgoing, Outside, Question, Speaker
+from gpusched.channel.actor_protocol import Outgoing, Question
 from gpusched.channel.actor_thread import ActorThread
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
@@ -30,7 +30,7 @@ from gpusched.channel.messages import (
     check_header,
 )
 from gpusched.channel.transport import Transport, frames_of, start_thread
-from gpusched.channel.values import Array, Limits, Weights
+from gpusched.channel.values import Array, Limits, Outside, Speaker, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 from gpusched.joining.keys import JoinKey, read_join_key
 

@@ -8,7 +8,7 @@ import secrets
 import time
 import weakref
 from collections import Counter, deque
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import zmq
@@ -41,10 +41,10 @@ from gpusched.channel.messages import (
 from gpusched.channel.shm.lending import SegmentPool
 from gpusched.channel.shm.segment import ReusableSegment, host_token
 from gpusched.channel.transport import Transport, frames_of, log
-from gpusched.channel.values import Array, Limits, Meta
+from gpusched.channel.values import Array, Limits, Meta, Outside, Speaker
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
-__all__ = ["HELLO_AGAIN_S", "ActorProtocol", "Outgoing", "Outside", "Question", "Speaker"]
+__all__ = ["HELLO_AGAIN_S", "ActorProtocol", "Outgoing", "Question"]
 
 HELLO_AGAIN_S: Final = 2.0
 _CHECK_S: Final = 1.0
@@ -73,25 +73,6 @@ class Question(msgspec.Struct, eq=False, weakref=True):
 
     arrays: dict[str, Array] | None = None
     over: bool = False
-
-
-class Speaker(NamedTuple):
-    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see runtime.py."""
-
-    name: str
-    attempt: int = 0
-    incarnation: int = 0
-
-
-class Outside(NamedTuple):
-    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see runtime.py.
-
-    `first_s`: the same until the learner's first message, as a learner may have much to import.
-    """
-
-    key: str | None = None
-    patience_s: float | None = None
-    first_s: float | None = None
 
 
 class ActorProtocol:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpusched import runtime
-from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorProtocol, Outgoing, Outside, Question, Speaker
+from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorProtocol, Outgoing, Question
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shm.segment import SMALLEST, ReusableSegment
 from gpusched.channel.transport import Transport, thread_ended
-from gpusched.channel.values import Limits
+from gpusched.channel.values import Limits, Outside, Speaker
 from gpusched.errors import LearnerGone
 
 __all__ = ["ActorThread"]

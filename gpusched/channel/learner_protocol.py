@@ -114,12 +114,9 @@ class LearnerProtocol:
             return
         if isinstance(message, Hello):
             self._welcome(route, message, now)
-            return
-        if isinstance(message, Join):
+        elif isinstance(message, Join):
             self._invite(route, message)
-            return
-        peer = self._roster.speaker(route, now, self._key)
-        if peer is None:
+        elif (peer := self._roster.speaker(route, now, self._key)) is None:
             self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
         else:
             self._dispatch(peer, message, parts)
@@ -319,14 +316,9 @@ class LearnerProtocol:
         self._borrowed.trim(owners)
         self._shelf.retire_all_but(owners)
 
-    def _send(self, peer: ActorRecord, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
-        if peer.route is None:
-            return False
-        if not self._reply(peer.route, message, frames):
-            # Something would be missing there: it has to send Hello again, which puts everything right.
-            self._roster.lost(peer)
-            return False
-        return True
+    def _send(self, peer: ActorRecord, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> None:
+        if peer.route is not None and not self._reply(peer.route, message, frames):
+            self._roster.lost(peer)  # it lacks something now: it has to send Hello again, which puts everything right
 
     def _reply(self, route: bytes, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
         header = message if isinstance(message, bytes) else encode_header(message)

@@ -1,13 +1,13 @@
-"""What the channel gives to applications: batches, weights, the state of actors, and the limits it keeps to."""
+"""Values of the channel: batches, weights, the state of actors, what an actor is, and the limits that all keep to."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy.typing as npt
 
 from gpusched.errors import UsageError
 
-__all__ = ["ActorStatus", "Array", "Batch", "Limits", "Meta", "Weights"]
+__all__ = ["ActorStatus", "Array", "Batch", "Limits", "Meta", "Outside", "Speaker", "Weights"]
 
 _HOUR_MS: Final = 3_600_000
 _DAY_S: Final = 86_400
@@ -92,3 +92,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def longest(self, key: str) -> int:
         """Return the bytes that a batch of one with this key may have; "": of an actor on this host."""
         return min(self.max_message, self.max_remote) if key else self.max_message
+
+
+class Speaker(NamedTuple):
+    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see runtime.py."""
+
+    name: str
+    attempt: int = 0
+    incarnation: int = 0
+
+
+class Outside(NamedTuple):
+    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see runtime.py.
+
+    `first_s`: the same until the learner's first message, as a learner may have much to import.
+    """
+
+    key: str | None = None
+    patience_s: float | None = None
+    first_s: float | None = None

@@ -16,7 +16,7 @@ from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
 from gpusched.linux.processes import below
 from gpusched.supervisor.events import Overrun
-from gpusched.supervisor.machine import ReplicaRun
+from gpusched.supervisor.replica_run import ReplicaRun
 
 __all__ = ["LimitWatch"]
 

@@ -6,10 +6,8 @@ Which moves are legal stands in transitions.py.
 from collections import deque
 from typing import Final
 
-import msgspec
-
 from gpusched.execution.spec import JobSpec
-from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState, exit_text
+from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
     Ended,
@@ -30,11 +28,12 @@ from gpusched.supervisor.events import (
     Tick,
     Transition,
 )
+from gpusched.supervisor.replica_run import ReplicaRun, verdict
 from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, memory_advice, row_after, starts_again
 from gpusched.supervisor.transitions import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
 from gpusched.units import format_seconds
 
-__all__ = ["JOB", "IllegalMove", "Machine", "ReplicaRun"]
+__all__ = ["JOB", "IllegalMove", "Machine"]
 
 JOB: Final = "job"
 """The subject of the job's own moves."""
@@ -47,32 +46,6 @@ _REFUSED: Final = (
 )
 _LOST: Final = "the actors gave up: nothing came from the learner for long, or newer ones have their places"
 _NOT_YET: Final = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
-
-
-class ReplicaRun(msgspec.Struct, kw_only=True):
-    """What the machine knows of one replica. Times in seconds of the events' clock.
-
-    `restarts` counts all of them, `row` those in a row, `walls` its ends for want of memory; `exit` is why the latest
-    process ended, None while one runs. `ran_s`: how long the latest ran that has ended and left others. `doom` is why
-    it is being stopped though the job goes on, or how its process has ended that left others. `warning`: what ails it,
-    and what to do about it.
-    """
-
-    name: str
-    role: str
-    state: ReplicaState = ReplicaState.PENDING
-    pid: int | None = None
-    since: float | None = None
-    started: float | None = None
-    ran_s: float | None = None
-    restarts: int = 0
-    row: int = 0
-    walls: int = 0
-    retry_at: float | None = None
-    kill_at: float | None = None
-    exit: ExitReason | None = None
-    doom: ExitReason | None = None
-    warning: str | None = None
 
 
 class Machine:
@@ -292,42 +265,14 @@ class Machine:
         if self.state is JobState.STARTING and not any(run.state in _NOT_YET for run in runs):
             self._move_job(JobState.RUNNING, now)
         if self.state is JobState.RUNNING or self.state is JobState.STARTING:
-            verdict = self._verdict()
-            if verdict is not None:
-                self._end(*verdict, now, kill=False)
+            end = verdict(runs, self._spec.leader, learner_over=self._learner_over)
+            if end is not None:
+                self._end(*end, now, kill=False)
         waits = self._strays and self._kill_at is not None
         if self.state is JobState.STOPPING and not waits and all(run.state in REPLICA_TERMINAL for run in runs):
             self._kill_at = None
             self._move_job(self._outcome, now)
             self._instructions.append(FinishJob(state=self._outcome))
-
-    def _verdict(self) -> tuple[JobState, str | None] | None:
-        """Return how the job ends and why, if what its replicas did decides it."""
-        roles: dict[str, list[ReplicaRun]] = {}
-        for run in self.replicas.values():
-            roles.setdefault(run.role, []).append(run)
-        leaders = roles.pop(self._spec.leader or "", [])
-        if not leaders:
-            return self._verdict_without_leader()
-        for run in leaders:
-            if run.state is ReplicaState.FAILED:
-                return JobState.FAILED, _given_up(run)
-        if all(run.state is ReplicaState.EXITED for run in leaders):
-            return JobState.SUCCEEDED, None
-        for role, runs in roles.items():
-            if all(run.state is ReplicaState.FAILED for run in runs):  # the leader would wait for them for ever
-                return JobState.FAILED, f"no {role} is left: {_given_up(runs[-1])}"
-        return None
-
-    def _verdict_without_leader(self) -> tuple[JobState, str | None] | None:
-        runs = self.replicas.values()
-        if self._learner_over:  # a replica that waits to be started again would find no learner
-            over = all(run.state in REPLICA_TERMINAL or run.state is ReplicaState.BACKOFF for run in runs)
-            return (JobState.SUCCEEDED, None) if over else None
-        failed = [run for run in runs if run.state is ReplicaState.FAILED]
-        if not all(run.state in REPLICA_TERMINAL for run in runs):
-            return None
-        return (JobState.FAILED, _given_up(failed[0])) if failed else (JobState.SUCCEEDED, None)
 
     def _end(self, outcome: JobState, message: str | None, now: float, *, kill: bool) -> None:
         """Stop what still runs. The first reason to end a job decides its outcome; a later one may only hurry it."""
@@ -366,10 +311,3 @@ def _reason(event: Ended) -> ExitReason:
     if event.code:
         return ExitReason(kind="crashed", code=event.code, message=event.message)
     return ExitReason(kind="completed")
-
-
-def _given_up(run: ReplicaRun) -> str:
-    why = "an unknown reason" if run.exit is None else exit_text(run.exit)
-    times = "" if run.restarts == 0 else f", after {run.restarts} restart{'s' if run.restarts > 1 else ''}"
-    what, colon, detail = why.partition(": ")
-    return f"{run.name} {what}{times}{colon}{detail}{f': {run.warning}' if run.warning else ''}"

@@ -3,8 +3,6 @@
 It must not know states or restarts. Every replica leads a session and a process group, so that one signal reaches all
 that it forks. It has ended when its own process and all others of its session have. What calls setsid leaves it: its
 parent is to end it, as torchrun does with its children; if the parent is gone, it is a stray, of the job as a whole.
-An attached command joins the group of its launcher instead, so that a terminal treats both as one; this process
-then leaves the terminal's session, in which it could pass for a shell that continues halted jobs.
 """
 
 import contextlib
@@ -20,16 +18,13 @@ import msgspec
 
 from gpusched.execution.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
-from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, inherited, scan_below
+from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, scan_below
 from gpusched.zygote.client import ZygoteClient, ZygoteState
 
-__all__ = ["AttachedChild", "Children", "ProcessExit", "SpawnError", "Spawner"]
+__all__ = ["Children", "ProcessExit", "Spared", "SpawnError", "Spawner"]
 
 _KILL_PATIENCE_S: Final = 5.0
 """After that, what SIGKILL has not ended holds up its replica no longer; the end of the job tries again."""
-
-_TO_GROUPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What a terminal or a person sends to whole groups; a shell ends with 128 + the number after its command did."""
 
 _MOST_DESCRIBED: Final = 3
 _LONGEST_COMMAND: Final = 100
@@ -278,62 +273,6 @@ class Children:
         return found
 
 
-class AttachedChild(Children):
-    """The one command of a job that behaves as if `launcher` had started it: it is in the launcher's process group.
-
-    What the terminal sends to the group (Ctrl-C, Ctrl-Z) reaches it without us. The launcher, and what stands beside it
-    in a pipe, are in its group and session: so signals from here go to each process by itself.
-    Signals that were ignored where the job was started (by nohup, or in the background of a script) stay so, and what
-    was open there beyond the streams is the command's, but for the numbers that the streams have here.
-    """
-
-    _INHERITED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-
-    def __init__(self, launcher: int, spared: Spared = lambda: lambda _: False) -> None:
-        super().__init__(spared=spared)
-        self._launcher = launcher
-        self._own_session = os.getsid(0)
-        self._passed = inherited()
-        self._ignored = [number for number in self._INHERITED if signal.getsignal(number) is signal.SIG_IGN]
-
-    def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
-        """Start the one `spec.argv` in `spec.cwd` in the process group of the launcher, once.
-
-        A parent in the same session and another group would keep the kernel from seeing that no process can wake a
-        halted command (an orphaned process group, setpgid(2)): so it leaves that session, and must lead no group.
-        """
-        (start,) = starts
-        try:
-            group = os.getpgid(self._launcher)
-        except ProcessLookupError:
-            gone = f"process {self._launcher}, for which it was to run, is gone"
-            return [SpawnError(message=f"{start.spec.argv[0]}: {gone}")]
-        pid = self._start(start, group=group, ignored=self._ignored)
-        if isinstance(pid, int):
-            while self._passed:
-                os.close(self._passed.pop())
-            os.setsid()
-        return [pid]
-
-    def ask(self, pid: int, *, alone: bool) -> None:
-        """Send SIGTERM to the command and its session, but not after a signal of the terminal, which all of it has had.
-
-        A second one would abort what the first one has it save.
-        """
-        death = self._left.get(pid)
-        if alone or death is None or not _by_group_signal(death):
-            super().ask(pid, alone=alone)
-
-    def _sessions(self, pid: int) -> set[int]:
-        """Return the session that the command was started in, and the one that it leads if it has left that."""
-        return {self._own_session, pid}
-
-    def _signal(self, processes: Iterable[Process], number: int) -> None:
-        for one in processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(one.pid, number)
-
-
 def _preparation(start: Start, ignored: Iterable[int]) -> Callable[[], None]:
     """Return what the child does between fork and exec; everything it needs is at hand before the fork."""
     supervisor, attributes = os.getpid(), start.attributes
@@ -357,10 +296,6 @@ def _ended_child() -> os.waitid_result | None:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
-
-
-def _by_group_signal(death: ProcessExit) -> bool:
-    return death.signal in _TO_GROUPS or (death.code or 0) - 128 in _TO_GROUPS  # the code is what a shell ends with
 
 
 def _described(processes: Sequence[Process]) -> str:

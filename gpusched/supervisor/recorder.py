@@ -18,7 +18,8 @@ from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
 from gpusched.supervisor.events import Transition
-from gpusched.supervisor.machine import Machine, ReplicaRun
+from gpusched.supervisor.machine import Machine
+from gpusched.supervisor.replica_run import ReplicaRun
 
 __all__ = ["BootClock", "Clock", "Recorder"]
 

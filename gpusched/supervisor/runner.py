@@ -24,14 +24,12 @@ from gpusched.linux.oom import OomKills, memory_that_ran_out
 from gpusched.linux.processes import kill_descendants
 from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
-from gpusched.runtime import LEARNER_LOST, LEARNER_OVER, LEARNER_REFUSES, ready_name
 from gpusched.supervisor.events import (
     Ended,
     Event,
     FinishJob,
     GuardGone,
     Killed,
-    LearnerOver,
     Overrun,
     Record,
     Signal,
@@ -43,8 +41,9 @@ from gpusched.supervisor.events import (
     Tick,
     Transition,
 )
+from gpusched.supervisor.learner_notices import LearnerNotices
 from gpusched.supervisor.limit_watch import LimitWatch
-from gpusched.supervisor.machine import JOB, Machine, ReplicaRun
+from gpusched.supervisor.machine import JOB, Machine
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
 from gpusched.supervisor.process import ProcessExit, Spawner, SpawnError
 from gpusched.supervisor.recorder import Clock, Recorder
@@ -86,10 +85,7 @@ class Runner:
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._network, self._attributes = spec.network, spec.attributes
         self._not_allowed = what_is_not_allowed(spec.attributes)
-        elsewhere = isinstance(spec.network, RemoteLearner)
-        self._learner_gone = [
-            directory.path / name for name in (LEARNER_LOST, LEARNER_OVER, LEARNER_REFUSES) if elsewhere
-        ]
+        self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, effects.clock)
@@ -110,8 +106,6 @@ class Runner:
 
     def run(self) -> JobState:
         """Reap, receive, advance, signal, spawn, save, sleep until something happens; again until the job has ended."""
-        for notice in self._learner_gone:  # in an earlier attempt of the whole job
-            notice.unlink(missing_ok=True)
         self._advance()
         self._save()  # others see by it that this process is up, before anything is started
         while True:
@@ -128,8 +122,8 @@ class Runner:
             self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
 
     def _reap(self) -> None:
-        if self._learner_gone:
-            self._check_learner()
+        if self._notices is not None and (over := self._notices.read(self._machine.replicas, self._now())) is not None:
+            self._apply(over)
         deaths = self._effects.spawner.reap()
         if deaths:  # first: a job whose last replica has ended may have to wait for them
             self._apply(Strays(processes=self._effects.spawner.strays(), now=self._now()))
@@ -188,20 +182,6 @@ class Runner:
             who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
             self._apply(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
         self._apply(Tick(now=self._now()))
-
-    def _check_learner(self) -> None:
-        """Apply that the learner elsewhere is gone, if an actor here left a notice of it: before the end of that actor.
-
-        An actor that had reached the learner learns of the end as well, and ends by itself.
-        """
-        lost, over, refuses = map(os.path.lexists, self._learner_gone)
-        if lost or over or refuses:
-            unheard = not any(map(self._has_reached, self._machine.replicas.values()))
-            self._apply(LearnerOver(now=self._now(), unheard=unheard, lost=not over, refuses=refuses and not over))
-
-    def _has_reached(self, run: ReplicaRun) -> bool:
-        notice = self._directory.ready / ready_name(run.name, self._first_attempt + run.restarts)
-        return run.state not in REPLICA_TERMINAL and run.pid is not None and os.path.lexists(notice)
 
     def _obey(self) -> None:
         """Read the orders at every turn, so that a signal that was lost loses none."""

@@ -15,7 +15,8 @@ from gpusched.linux.oom import OomKills, find_counter, read_counter
 from gpusched.linux.processes import Process, become_subreaper
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JobState
-from gpusched.supervisor.process import AttachedChild, Children, Spawner
+from gpusched.supervisor.attached_child import AttachedChild
+from gpusched.supervisor.process import Children, Spawner
 from gpusched.supervisor.recorder import BootClock
 from gpusched.supervisor.runner import Effects, Runner
 from gpusched.supervisor.wakeup import Wakeup

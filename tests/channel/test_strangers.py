@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from gpusched.channel import Actor, Learner, Limits
-from gpusched.channel.actor_protocol import ActorProtocol, Speaker
+from gpusched.channel.actor_protocol import ActorProtocol
 from gpusched.channel.messages import (
     MAX_FRAMES,
     PROTOCOL,
@@ -24,6 +24,7 @@ from gpusched.channel.messages import (
     encode_header,
 )
 from gpusched.channel.transport import Transport
+from gpusched.channel.values import Speaker
 from gpusched.errors import ProtocolError
 from tests.channel.conftest import Router
 from tests.patience import PATIENCE_S
