@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from gpusched.model.plan import Replica
 from gpusched.settings import DRIVER_PATIENCE, PLACES
-from gpusched.units import FRACTION_ONE
 
 __all__ = [
     "HOOK_DIRECTORY",
@@ -23,13 +22,13 @@ __all__ = [
     "child_environment",
     "identity_environment",
     "modules_to_preload",
+    "not_inherited",
     "outside_environment",
     "resource_environment",
     "skips_hook",
     "threads",
     "users_threads",
     "users_visible_devices",
-    "xla_fraction_variable",
 ]
 
 LONGEST_SOCKET_PATH: Final = 107
@@ -45,70 +44,51 @@ _DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 
 _OUR_DEVICES: Final = "GPUSCHED_VISIBLE_DEVICES"
 
-_THREADS: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+_THREADS: Final = "OMP_NUM_THREADS"
 
 _OUR_THREADS: Final = "GPUSCHED_THREADS"
 
-_OURS: Final = ((_OUR_DEVICES, _DEVICES), (_OUR_THREADS, _THREADS[0]))
+_OURS: Final = ((_OUR_DEVICES, _DEVICES), (_OUR_THREADS, _THREADS))
 
 _PYTHON: Final = re.compile(r"\{python\}|python[\d.]*")
 
 _OPTIONS: Final = re.compile(r"-(?=.)(?P<flags>[^-cmWX]*)(?P<last>[cmWX]?)(?P<value>.*)", re.DOTALL)
 
-_XLA_NEW: Final = "XLA_CLIENT_MEM_FRACTION"
-
-_XLA_OLD: Final = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-
-_XLA_OLD_UNTIL: Final = (0, 10)
-
 _NOT_INHERITED: Final = (
-    _XLA_NEW,
-    _XLA_OLD,
-    "CUPY_GPU_MEMORY_LIMIT",
-    "TF_FORCE_GPU_ALLOW_GROWTH",
-    "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",  # this and the next three take memory past the limit of their framework
-    "TF_GPU_ALLOCATOR",
-    "XLA_PYTHON_CLIENT_ALLOCATOR",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "NOTIFY_SOCKET",  # a replica must not speak to systemd in the supervisor's name (sd_notify(3))
     "WATCHDOG_PID",
     "WATCHDOG_USEC",
 )
 
 
-def xla_fraction_variable(jaxlib: str | None) -> str:
-    """Return the one variable that limits JAX in that version of jaxlib (None: not installed here).
+def not_inherited() -> tuple[str, ...]:
+    """Return the variables that no replica inherits."""
+    from gpusched.frameworks.registry import frameworks
 
-    Never both: jaxlib raises ValueError when both are set (jaxlib/xla_client.py, generate_pjrt_gpu_plugin_options).
-    jaxlib knows the new name from 0.4.33 on, and still takes the older one in 0.10.2, the newest that was checked.
-    So the older name is right for every release up to there, also when the script runs in another environment, whose
-    jaxlib is not the one asked about; a release after those may have dropped what it calls deprecated.
-    """
-    release = re.match(r"(\d+)\.(\d+)", jaxlib or "")
-    return _XLA_NEW if release and (int(release[1]), int(release[2])) > _XLA_OLD_UNTIL else _XLA_OLD
+    return (*(name for framework in frameworks() for name in framework.not_inherited), *_NOT_INHERITED)
 
 
 def resource_environment(replica: Replica, xla_variable: str) -> dict[str, str]:
-    """Return what makes CUDA, TensorFlow, JAX, CuPy and OpenMP keep to the replica's device, limit and CPUs.
+    """Return what makes CUDA, OpenMP and the frameworks keep to the replica's device, limit and CPUs.
 
-    TensorFlow's and PyTorch's limits have no variable: gpusched.frameworks applies them in the process.
+    `xla_variable` is the one that JAX reads where the job was submitted. Limits that have no variable, such as those of
+    TensorFlow and PyTorch, are applied in the process by gpusched.frameworks.
     """
+    from gpusched.frameworks.limit import Limit
+    from gpusched.frameworks.registry import frameworks
+
     threads = str(replica.threads)
     further = (share.device_uuid for share in replica.further)
     env = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         _DEVICES: ",".join(filter(None, (replica.device_uuid, *further))),
-        **dict.fromkeys(_THREADS, threads),
+        **dict.fromkeys(_thread_variables(), threads),
     }
     if replica.device_uuid is not None:
-        fraction = f"{replica.process_fraction / FRACTION_ONE:.4f}"
-        env |= {
-            "GPUSCHED_MEMORY_LIMIT_MIB": str(replica.process_limit_mib),
-            "GPUSCHED_MEMORY_FRACTION": fraction,
-            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            xla_variable: fraction,
-            "CUPY_GPU_MEMORY_LIMIT": str(replica.process_limit_mib << 20),
-        }
+        limit = Limit(replica.process_limit_mib, replica.process_fraction)
+        env |= {"GPUSCHED_MEMORY_LIMIT_MIB": str(limit.mib), "GPUSCHED_MEMORY_FRACTION": f"{limit.ratio:.4f}"}
+        for framework in frameworks():
+            env |= framework.environment(limit, xla_variable)
     return env
 
 
@@ -164,7 +144,8 @@ def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> di
     daemon; who an outer job's replica is, is not. Numbers of threads that a person has set stay. Devices and threads
     that are set here stand there twice, so that a gpusched inside the job does not take them for a person's wish.
     """
-    env = {name: value for name, value in base.items() if name not in _NOT_INHERITED and not _is_of_a_replica(name)}
+    dropped = not_inherited()
+    env = {name: value for name, value in base.items() if name not in dropped and not _is_of_a_replica(name)}
     for layer in layers:
         env |= layer
         if _DEVICES in layer:
@@ -187,10 +168,16 @@ def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
         del env["TMPDIR"]
     if environ.get(_DEVICES) == environ.get(_OUR_DEVICES):
         env.pop(_DEVICES, None)
-    env = {name: value for name, value in env.items() if name not in _THREADS} | users_threads(environ)
+    env = {name: value for name, value in env.items() if name not in _thread_variables()} | users_threads(environ)
     path = _without_hook(env)
     env.pop("PYTHONPATH", None)
     return env | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
+
+
+def _thread_variables() -> tuple[str, ...]:
+    from gpusched.frameworks.registry import frameworks
+
+    return (_THREADS, *(name for framework in frameworks() for name in framework.threads))
 
 
 def _is_of_a_replica(name: str) -> bool:
@@ -211,12 +198,12 @@ def users_visible_devices(environ: Mapping[str, str]) -> str | None:
 def users_threads(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the numbers of threads that a person or a script has set, by variable; not those of a job."""
     ours = environ.get(_OUR_THREADS)
-    return {name: environ[name] for name in _THREADS if environ.get(name) and environ[name] != ours}
+    return {name: environ[name] for name in _thread_variables() if environ.get(name) and environ[name] != ours}
 
 
 def threads(environ: Mapping[str, str]) -> int:
     """Return with how many threads OpenMP computes in this environment, 1 where it sets no number."""
-    first = environ.get(_THREADS[0], "").partition(",")[0].strip()  # further ones are for teams within teams
+    first = environ.get(_THREADS, "").partition(",")[0].strip()  # further ones are for teams within teams
     return max(1, int(first)) if first.isdecimal() else 1
 
 

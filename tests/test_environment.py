@@ -24,9 +24,9 @@ from gpusched.environment import (
     skips_hook,
     threads,
     users_visible_devices,
-    xla_fraction_variable,
 )
 from gpusched.errors import NotLaunched, UsageError
+from gpusched.frameworks.jax import fraction_variable
 from gpusched.model.plan import Replica
 
 XLA = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -72,7 +72,7 @@ def test_what_is_written_is_what_the_replica_reads(
     replica = msgspec.convert({"name": f"{role}.{rank}", "role": role, "rank": rank, **device}, Replica)
     env = child_environment(
         {"PATH": "/bin"},
-        resource_environment(replica, xla_fraction_variable(None)),
+        resource_environment(replica, fraction_variable(None)),
         identity_environment(
             replica, Addresses(endpoint, keys), job=job, role_count=count, run_dir=run_dir, settings=b"{}"
         ),
@@ -131,12 +131,12 @@ def test_never_both_names_of_jaxs_fraction(replica: Replica, chosen: str, inheri
     "version", [None, "", "unknown", "0.4.1", "0.4.30", "0.4.33", "0.5.3", "0.10.2", "0.10.2.dev1+cuda"]
 )
 def test_the_older_name_is_used_for_every_jaxlib_that_is_known_to_take_it(version: str | None) -> None:
-    assert xla_fraction_variable(version) == "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    assert fraction_variable(version) == "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 @pytest.mark.parametrize("version", ["0.11.0", "0.11.0rc1", "1.0", "2.3.4"])
 def test_the_newer_name_is_used_where_the_older_one_may_be_gone(version: str) -> None:
-    assert xla_fraction_variable(version) == "XLA_CLIENT_MEM_FRACTION"
+    assert fraction_variable(version) == "XLA_CLIENT_MEM_FRACTION"
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"errors", "units", "times", "settings", "interpreter"},
-    {"model"},
+    {"model", "frameworks"},
     {"linux"},
     {"runtime", "joining"},
     {"environment"},
-    {"probe", "planner", "control", "channel", "frameworks"},
+    {"probe", "planner", "control", "channel"},
     {"leases"},
     {"execution"},
     {"zygote"},

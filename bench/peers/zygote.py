@@ -10,8 +10,9 @@ from typing import Final, Self
 
 from bench.fresh import ROOT
 from bench.peers.ready import SOCKET
-from gpusched.environment import child_environment, resource_environment, xla_fraction_variable
+from gpusched.environment import child_environment, resource_environment
 from gpusched.execution.spec import Start
+from gpusched.frameworks.jax import fraction_variable
 from gpusched.linux.processes import become_subreaper
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.zygote.client import ZygoteClient, ZygoteState
@@ -59,7 +60,7 @@ class Zygote:
 
     def _start(self, rank: int) -> Start:
         replica = Replica(name=f"actor.{rank}", role="actor", rank=rank, cpus=tuple(os.sched_getaffinity(0)))
-        own = resource_environment(replica, xla_fraction_variable(None)) | {SOCKET: self._path}
+        own = resource_environment(replica, fraction_variable(None)) | {SOCKET: self._path}
         argv = (sys.executable, "-m", "bench.peers.ready")
         spec = ReplicaSpec(replica=replica, argv=argv, env=own, cwd=str(ROOT))
         env = child_environment(os.environ, own)

@@ -15,6 +15,7 @@ from gpusched.doctor.collect_host import host_facts, place_facts
 from gpusched.doctor.facts import DaemonFacts, DeviceFacts, Facts, SoftwareFacts
 from gpusched.environment import users_visible_devices
 from gpusched.errors import GpuschedError, NoDaemon
+from gpusched.frameworks.registry import frameworks
 from gpusched.probe.reading import Reading
 from gpusched.settings import Settings, load_settings
 
@@ -36,13 +37,6 @@ _DISTRIBUTIONS: Final = (
     "typer",
     "nvidia-ml-py",
     "pynvml",
-    "tensorflow",
-    "tensorflow-cpu",
-    "nvidia-cudnn-cu12",
-    "torch",
-    "jax",
-    "jax-cuda12-plugin",
-    "jax-cuda13-plugin",
 )
 _ASK_FOR_HOOK: Final = "import sys; print(*(type(finder).__name__ for finder in sys.meta_path))"
 
@@ -219,7 +213,7 @@ def _software(environ: Mapping[str, str]) -> SoftwareFacts:
     import zmq
 
     installed = {}
-    for name in _DISTRIBUTIONS:
+    for name in (*_DISTRIBUTIONS, *(name for one in frameworks() for name in one.distributions)):
         try:
             installed[name] = version(name)
         except PackageNotFoundError:

@@ -1,14 +1,32 @@
 """Makes findings of facts: every check in the order in which a person reads them, and none is the end of the others."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from gpusched.doctor import check_devices, check_gpusched, check_host, check_software
-from gpusched.doctor.facts import Facts, Finding, error, warning
+from gpusched.doctor.facts import DeviceFacts, Facts, Finding, SoftwareFacts, error, ok, warning
+from gpusched.frameworks.registry import Framework, frameworks
 
-__all__ = ["examine"]
+__all__ = ["examine", "framework_checks"]
 
 Check = Callable[..., Finding | Iterable[Finding]]
+
+
+def framework_checks() -> tuple[Check, ...]:
+    """Return a check for each registered framework: its own, else whether it is installed."""
+    own: dict[str, Check] = {
+        "tensorflow": check_software.check_tensorflow,
+        "torch": check_software.check_torch,
+        "jax": check_software.check_jax,
+    }
+    return tuple(own.get(one.name, partial(_check_installed, one)) for one in frameworks() if one.distributions)
+
+
+def _check_installed(framework: Framework, facts: SoftwareFacts, _: DeviceFacts) -> Finding:
+    found = [f"{name} {facts.installed[name]}" for name in framework.distributions if name in facts.installed]
+    return ok(framework.name, ", ".join(found) or "not installed")
+
 
 _OF_DEVICES: Final[tuple[Check, ...]] = (
     check_devices.check_health,
@@ -46,10 +64,7 @@ _CHECKS: Final[tuple[tuple[tuple[str, ...], tuple[Check, ...]], ...]] = (
     (("places",), (check_gpusched.check_state, check_gpusched.check_runtime, check_gpusched.check_leases)),
     (("daemon",), (check_gpusched.check_daemon, check_gpusched.check_linger)),
     (("software",), (check_software.check_python, check_software.check_zmq, check_software.check_nvml_binding)),
-    (
-        ("software", "devices"),
-        (check_software.check_tensorflow, check_software.check_torch, check_software.check_jax),
-    ),
+    (("software", "devices"), framework_checks()),
     (("hook",), (check_software.check_hook,)),
 )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from gpusched.environment import users_visible_devices, xla_fraction_variable
+from gpusched.environment import users_visible_devices
 from gpusched.errors import NotNow, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission, VisibleDevices
@@ -139,11 +139,13 @@ def xla_variable() -> str:
     """Return the variable that limits the JAX that is installed here."""
     from importlib.util import find_spec
 
+    from gpusched.frameworks.jax import fraction_variable
+
     if find_spec("jaxlib") is None:
-        return xla_fraction_variable(None)
+        return fraction_variable(None)
     from importlib.metadata import PackageNotFoundError, version  # takes 30 ms to import
 
     try:
-        return xla_fraction_variable(version("jaxlib"))
+        return fraction_variable(version("jaxlib"))
     except PackageNotFoundError:  # a folder of that name, perhaps
-        return xla_fraction_variable(None)
+        return fraction_variable(None)

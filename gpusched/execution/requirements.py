@@ -10,6 +10,7 @@ from pathlib import Path
 from gpusched.environment import modules_to_preload, skips_hook
 from gpusched.errors import HostFault, NoProgram, NotExecutable
 from gpusched.execution.active_python import active_python
+from gpusched.frameworks.registry import frameworks
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 
@@ -31,9 +32,8 @@ def require_modules(workload: Workload) -> None:
         return
     for wanted in modules_to_preload(workload.preload, os.environ):
         if not _is_installed(wanted):
-            hint = f"install what provides the module {wanted}"
-            if wanted == "tensorflow":
-                hint = "in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'"
+            hints = {one.name: one.install_hint for one in frameworks() if one.install_hint}
+            hint = hints.get(wanted, f"install what provides the module {wanted}")
             raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
 
 
@@ -75,9 +75,10 @@ def _is_installed(module: str) -> bool:
 
 
 def _without_hook(plan: Plan, workload: Workload) -> list[str]:
+    limited = " and ".join(one.title for one in frameworks() if one.libraries)
     return [
         f"the command of role {role.name} has python's -I, -E or -S, which leave out the import hook that limits "
-        "TensorFlow and PyTorch; let the program call gpusched.frameworks.limit_memory()"
+        f"{limited}; let the program call gpusched.frameworks.limit_memory()"
         for role in workload.roles
         if plan.devices and role.count and (role.memory or role.devices) and skips_hook(role.command)
     ]

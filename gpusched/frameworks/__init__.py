@@ -1,7 +1,4 @@
-"""What makes TensorFlow, PyTorch and JAX keep to this process's limit.
-
-CuPy needs nothing here: it reads CUPY_GPU_MEMORY_LIMIT when it is imported, and only a script that calls set_limit() on
-its memory pool itself goes past it.
+"""What makes frameworks keep to this process's limit; each registers what it takes (registry.py).
 
 It reads the environment of a replica (environment.py) and changes the frameworks that the process has loaded. It never
 imports a framework and never starts CUDA before the script does. Scripts that know nothing of gpusched get all of it by
@@ -15,7 +12,7 @@ import os
 import sys
 
 from gpusched.errors import GpuschedError
-from gpusched.frameworks.hook.gpusched_import_hook import WATCHED, install
+from gpusched.frameworks.hook.gpusched_import_hook import FRAMEWORKS, install
 from gpusched.frameworks.limit import read_limit
 
 __all__ = ["LIMITS_DIRECTORY", "limit_framework", "limit_memory"]
@@ -34,11 +31,11 @@ def limit_memory() -> tuple[str, ...]:
     if read_limit(os.environ) is None:
         return ()
     install()
-    loaded = tuple(module for module in WATCHED if _is_loaded(module))
+    loaded = tuple(module for module in FRAMEWORKS if _is_loaded(module))
     problems: list[GpuschedError] = []
     for module in loaded:  # all of them, also after one that cannot be limited
         try:
-            limit_framework(module)
+            limit_framework(module, FRAMEWORKS[module])
         except GpuschedError as error:
             problems.append(error)
     if problems:
@@ -46,24 +43,17 @@ def limit_memory() -> tuple[str, ...]:
     return loaded
 
 
-def limit_framework(module: str) -> None:
-    """Limit the framework whose `module`, one of WATCHED, has been loaded. Raises as limit_memory does."""
-    limit = read_limit(os.environ)
-    if limit is None:
-        return
-    if module == "tensorflow":
-        from gpusched.frameworks.tensorflow import limit_tensorflow
+def limit_framework(module: str, registration: str) -> None:
+    """Limit the framework whose `module` has been loaded, by what the module `registration` has of it.
 
-        limit_tensorflow(limit)
-    elif module == "torch":
-        from gpusched.frameworks.pytorch import limit_pytorch
+    Raises as limit_memory does.
+    """
+    from gpusched.frameworks.registry import registered
 
-        limit_pytorch(limit)
-    elif module == "jaxlib.xla_client":
-        from gpusched.frameworks.jax import limit_jax
-
-        limit_jax(limit)
-    _report(module)
+    limit, framework = read_limit(os.environ), registered(registration)
+    if limit is not None and framework.limiter is not None:
+        framework.limiter(limit)
+        _report(module)
 
 
 def _report(module: str) -> None:

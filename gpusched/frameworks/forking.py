@@ -12,6 +12,8 @@ import ctypes
 import os
 import sys
 
+from gpusched.frameworks.registry import loaded_frameworks
+
 __all__ = ["obstacle_to_fork", "renew_after_fork"]
 
 _THREAD_SETTERS = {
@@ -33,10 +35,9 @@ def obstacle_to_fork(devices: str = "/dev/nvidia") -> str | None:
 
     `devices` is what the paths of the driver's devices begin with: a process that has one open has called cuInit.
     """
-    if "cupy" in sys.modules:
-        return "cupy reads its memory limit when it is imported, and each replica has its own"
-    if _has_eager_context():
-        return "it has started TensorFlow's context, as the first operation does"
+    for framework in loaded_frameworks():
+        if (obstacle := framework.obstacle_to_fork()) is not None:
+            return obstacle
     opened = [path for path in _open_paths() if path.startswith(devices)]
     if opened:
         return f"it has started CUDA: {opened[0]} is open"
@@ -58,14 +59,6 @@ def renew_after_fork(threads: int) -> None:
         if numexpr is not None:
             with contextlib.suppress(AttributeError, ValueError):  # half imported, or NUMEXPR_MAX_THREADS is less
                 numexpr.set_num_threads(threads)
-
-
-def _has_eager_context() -> bool:
-    module = sys.modules.get("tensorflow.python.eager.context")
-    if module is None:
-        return False
-    context = getattr(module, "_context", None)
-    return getattr(context, "_context_handle", None) is not None
 
 
 def _open_paths() -> list[str]:

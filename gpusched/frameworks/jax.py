@@ -8,15 +8,30 @@ as many do, would either replace the limit or have both names set, which jaxlib 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
 from gpusched.frameworks.limit import Limit, log_message, replace_once
+from gpusched.frameworks.registry import Framework
 
-__all__ = ["limit_jax"]
+__all__ = ["FRAMEWORK", "fraction_variable", "limit_jax"]
 
 _NEW, _OLD = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_OLD_UNTIL = (0, 10)
 _LIMITED_ALLOCATORS = ("default", "bfc")  # the others take what the device has, whatever memory_fraction is
+
+
+def fraction_variable(jaxlib: str | None) -> str:
+    """Return the one variable that limits JAX in that version of jaxlib (None: not installed here).
+
+    Never both: jaxlib raises ValueError when both are set (jaxlib/xla_client.py, generate_pjrt_gpu_plugin_options).
+    jaxlib knows the new name from 0.4.33 on, and still takes the older one in 0.10.2, the newest that was checked.
+    So the older name is right for every release up to there, also when the script runs in another environment, whose
+    jaxlib is not the one asked about; a release after those may have dropped what it calls deprecated.
+    """
+    release = re.match(r"(\d+)\.(\d+)", jaxlib or "")
+    return _NEW if release and (int(release[1]), int(release[2])) > _OLD_UNTIL else _OLD
 
 
 def limit_jax(limit: Limit) -> None:
@@ -50,3 +65,18 @@ def _keep_one_name() -> None:
     if new and old:
         os.environ[_NEW] = min(new, old, key=float)
         del os.environ[_OLD]
+
+
+def _environment(limit: Limit, variable: str) -> dict[str, str]:
+    return {variable: f"{limit.ratio:.4f}"}
+
+
+FRAMEWORK = Framework(
+    name="jax",
+    title="JAX",
+    limiter=limit_jax,
+    environment=_environment,
+    not_inherited=(_NEW, _OLD, "XLA_PYTHON_CLIENT_ALLOCATOR"),  # an allocator may take memory past the limit
+    out_of_memory=rb"RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY",
+    distributions=("jax", "jax-cuda12-plugin", "jax-cuda13-plugin"),
+)

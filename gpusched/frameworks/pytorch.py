@@ -11,8 +11,9 @@ from typing import Any
 
 from gpusched.errors import HostFault
 from gpusched.frameworks.limit import Limit, log_message, replace_once
+from gpusched.frameworks.registry import Framework
 
-__all__ = ["limit_pytorch"]
+__all__ = ["FRAMEWORK", "limit_pytorch"]
 
 
 def limit_pytorch(limit: Limit) -> None:
@@ -52,3 +53,14 @@ def _capped(original: Any, limit: Limit) -> Any:
         return original(fraction, *args, **kwargs)
 
     return set_per_process_memory_fraction
+
+
+FRAMEWORK = Framework(
+    name="torch",
+    title="PyTorch",
+    limiter=limit_pytorch,
+    not_inherited=("PYTORCH_NO_CUDA_MEMORY_CACHING",),  # it takes memory past the limit
+    out_of_memory=rb"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory",
+    libraries=(b"/libtorch_",),
+    distributions=("torch",),
+)

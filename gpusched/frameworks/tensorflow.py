@@ -12,13 +12,14 @@ every reader of its device settings calls Context._initialize_physical_devices f
 
 from __future__ import annotations
 
-import threading
+import sys
 from typing import Any
 
 from gpusched.errors import HostFault, UsageError
 from gpusched.frameworks.limit import Limit, log_message, replace_once
+from gpusched.frameworks.registry import Framework
 
-__all__ = ["limit_tensorflow"]
+__all__ = ["FRAMEWORK", "limit_tensorflow"]
 
 
 class _OurDevices(list[Any]):
@@ -62,6 +63,8 @@ def limit_tensorflow(limit: Limit) -> None:
 
 def _limit_contexts(module: Any, limit: Limit) -> None:
     """Give every GPU of every context logical devices within the limit, the script's own or one of ours."""
+    import threading
+
     lock = threading.RLock()  # TensorFlow calls the first method again from inside of it
 
     def initialize(original: Any) -> Any:
@@ -206,3 +209,35 @@ def _report_lowered(fraction: float, limit: Limit) -> None:
 
 def _report_shrunk(asked_mib: float, mib: int) -> None:
     log_message(f"logical devices of {asked_mib:g} MiB are shrunk to this process's {mib} MiB")
+
+
+def _environment(*_: object) -> dict[str, str]:
+    return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # there is no variable for a limit
+
+
+def _obstacle_to_fork() -> str | None:
+    module = sys.modules.get("tensorflow.python.eager.context")
+    if getattr(getattr(module, "_context", None), "_context_handle", None) is None:
+        return None
+    return "it has started TensorFlow's context, as the first operation does"
+
+
+FRAMEWORK = Framework(
+    name="tensorflow",
+    title="TensorFlow",
+    limiter=limit_tensorflow,
+    environment=_environment,
+    threads=("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
+    not_inherited=(
+        "TF_FORCE_GPU_ALLOW_GROWTH",
+        "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",  # this and the next take memory past the limit
+        "TF_GPU_ALLOCATOR",
+    ),
+    out_of_memory=rb"RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY",
+    libraries=(b"/_pywrap_tensorflow", b"/libtensorflow_"),
+    obstacle_to_fork=_obstacle_to_fork,
+    distributions=("tensorflow", "tensorflow-cpu", "nvidia-cudnn-cu12"),
+    compared=("tensorflow", "keras"),
+    only_cpus="tensorflow-cpu",
+    install_hint="in gpusched's source folder: pip install '.[tensorflow]', with an NVIDIA GPU '.[cuda]'",
+)

@@ -20,6 +20,7 @@ import msgspec
 
 import gpusched
 from gpusched.errors import ChannelError, HostFault, NotFound, ProtocolError, UsageError
+from gpusched.frameworks.registry import frameworks
 from gpusched.joining.keys import JoinKey, secure_client
 from gpusched.linux.files import replace_file, require_descriptors
 from gpusched.linux.regular_files import read_regular
@@ -54,7 +55,6 @@ RANKS_PER_HOST: Final = 1000
 
 _SHARED: Final = "common"
 _MOST_FILES: Final = 400  # so that the answer stays a header
-_COMPARED: Final = ("numpy", "tensorflow", "keras")
 _BROKEN_OFTEN: Final = 3
 _CONNECT_MS: Final = 3000
 _LONGEST_ANSWER: Final = 1 << 20
@@ -109,7 +109,7 @@ def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"gpusched": gpusched.__version__, "python": platform.python_version().rpartition(".")[0]}
-    for package in _COMPARED:
+    for package in ("numpy", *(name for one in frameworks() for name in one.compared)):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -1,24 +1,14 @@
-"""Whether a process ended for want of memory: the host's, by the kernel's counter, or its device's, by a log.
+"""Whether a process was killed for want of the host's memory, by the kernel's counter.
 
 A SIGKILL not sent by gpusched came from the kernel's OOM killer if a counter rose: `oom_kill` of this process's memory
 cgroup, which its children share: memory.events (v2, cgroup-v2.rst) or memory.oom_control (v1, memory.rst). Where there
-is neither, it is that of the whole host, in /proc/vmstat. A framework that finds no memory on its device raises an
-error, by which the process ends with a code; only the error's name in the log distinguishes it.
+is neither, it is that of the whole host, in /proc/vmstat. What ends with a code is in supervisor/memory_errors.py.
 """
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
 
-__all__ = ["OomKills", "find_counter", "memory_that_ran_out", "read_counter"]
-
-_DEVICE: Final = re.compile(
-    rb"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory"  # PyTorch
-    rb"|RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY"  # TensorFlow, JAX
-    rb"|cupy\.cuda\.memory\.OutOfMemoryError"
-)
-_HOST: Final = re.compile(rb"^(?:[\w.]*[._])?(?:Array)?MemoryError\b", re.MULTILINE)  # as a traceback ends; NumPy's too
+__all__ = ["OomKills", "find_counter", "read_counter"]
 
 
 class OomKills:
@@ -43,13 +33,6 @@ class OomKills:
             return False
         self._explained += 1
         return True
-
-
-def memory_that_ran_out(output: bytes) -> Literal["device", "host"] | None:
-    """Return whose memory a process lacked that ended with a code, as the end of its output shows; None if not."""
-    if _DEVICE.search(output):
-        return "device"
-    return "host" if _HOST.search(output) else None
 
 
 def read_counter(path: Path) -> int | None:

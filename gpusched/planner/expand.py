@@ -25,7 +25,7 @@ def replica_specs(
     """Return one spec per replica of `plan`: its role's command with `{python}` filled in, and its environment.
 
     `identity` gives what only the launched job knows (see identity_environment); `env` is a difference to the
-    environment that the processes are started in. `xla_variable`: see xla_fraction_variable.
+    environment that the processes are started in. `xla_variable`: see resource_environment.
     """
     argv = {role.name: tuple(filled_in(word, python) for word in role.command) for role in workload.roles}
     return tuple(

@@ -1,4 +1,4 @@
-"""Which processes have loaded TensorFlow or PyTorch without the import hook, so that no limit is in force in them.
+"""Which processes have loaded a framework without the import hook, so that no limit is in force in them.
 
 A script that replaces PYTHONPATH, `env -i`, and Python's -E, -I and -S leave the hook out. A process is found by three
 things together: its environment or its options leave the hook out, it has a framework's library mapped (proc(5)), and
@@ -14,6 +14,7 @@ from typing import Final
 from gpusched.environment import HOOK_DIRECTORY, skips_hook
 from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
+from gpusched.frameworks.registry import frameworks
 from gpusched.linux.processes import below
 from gpusched.supervisor.events import Overrun
 from gpusched.supervisor.replica_run import ReplicaRun
@@ -22,11 +23,6 @@ __all__ = ["LimitWatch"]
 
 _FIRST_S: Final = 1.0
 _LONGEST_S: Final = 60.0
-_LIBRARIES: Final = (
-    (b"/libtorch_", "torch"),
-    (b"/_pywrap_tensorflow", "tensorflow"),
-    (b"/libtensorflow_", "tensorflow"),
-)
 
 
 class LimitWatch:
@@ -96,7 +92,7 @@ def _unlimited(pid: int) -> str | None:
         maps = Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:  # it has ended, or belongs to another user
         return None
-    return next((framework for library, framework in _LIBRARIES if library in maps), None)
+    return next((one.name for one in frameworks() if any(library in maps for library in one.libraries)), None)
 
 
 def _has_hook(environ: bytes) -> bool:

@@ -20,7 +20,7 @@ from gpusched.execution.orders import OverrunOrder, PassedOnOrder, StopOrder, en
 from gpusched.execution.relatives import outliving
 from gpusched.execution.spec import JobSpec, Start, Streams
 from gpusched.linux.attributes import what_is_not_allowed
-from gpusched.linux.oom import OomKills, memory_that_ran_out
+from gpusched.linux.oom import OomKills
 from gpusched.linux.processes import kill_descendants
 from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
@@ -44,6 +44,7 @@ from gpusched.supervisor.events import (
 from gpusched.supervisor.learner_notices import LearnerNotices
 from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine
+from gpusched.supervisor.memory_errors import memory_that_ran_out
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
 from gpusched.supervisor.process import ProcessExit, Spawner, SpawnError
 from gpusched.supervisor.recorder import Clock, Recorder

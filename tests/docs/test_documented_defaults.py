@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from gpusched import settings
-from gpusched.environment import _NOT_INHERITED
+from gpusched.environment import not_inherited
 from gpusched.model.job import NODE_PATIENCE_S
 from gpusched.settings import load_settings
 
@@ -61,4 +61,4 @@ def test_the_patience_of_a_node_is_the_one_on_the_pages() -> None:
 
 
 def test_the_reference_lists_each_variable_that_no_job_inherits() -> None:
-    assert [name for name in _NOT_INHERITED if f"`{name}`" not in REFERENCE] == []
+    assert [name for name in not_inherited() if f"`{name}`" not in REFERENCE] == []

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpusched.environment import child_environment, resource_environment, xla_fraction_variable
+from gpusched.environment import child_environment, resource_environment
+from gpusched.frameworks.jax import fraction_variable
 from gpusched.model.plan import Replica
 from tests.patience import PATIENCE_S
 
@@ -42,7 +43,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     record = tmp_path / "record.jsonl"
     record.touch()
-    layer = resource_environment(REPLICA, xla_fraction_variable(None))
+    layer = resource_environment(REPLICA, fraction_variable(None))
     extra = {"RECORD": str(record), "PYTHONPATH": str(HERE / "recording"), "TF_CPP_MIN_LOG_LEVEL": "2"}
     return child_environment(base, layer, extra)
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusched import runtime
-from gpusched.environment import resource_environment, xla_fraction_variable
+from gpusched.environment import resource_environment
 from gpusched.errors import UsageError
 from gpusched.frameworks import limit_memory
 from gpusched.frameworks.hook.gpusched_import_hook import LimitingFinder, install
+from gpusched.frameworks.jax import fraction_variable
 from gpusched.frameworks.limit import Limit, log_message, read_limit
 from gpusched.model.plan import Replica
 
@@ -18,7 +19,7 @@ from gpusched.model.plan import Replica
 @given(mib=st.integers(1, 1 << 20), fraction=st.integers(1, 10_000))
 def test_the_limit_that_the_contract_writes_is_the_one_that_is_read_here_and_there(mib: int, fraction: int) -> None:
     replica = Replica(name="a.0", role="a", rank=0, device_uuid="GPU-0", limit_mib=mib, fraction=fraction)
-    env = resource_environment(replica, xla_fraction_variable(None))
+    env = resource_environment(replica, fraction_variable(None))
     assert read_limit(env) == Limit(mib, fraction)
     assert runtime.memory_limit(env) == (mib, fraction)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from gpusched.environment import child_environment, resource_environment, xla_fraction_variable
+from gpusched.environment import child_environment, resource_environment
+from gpusched.frameworks.jax import fraction_variable
 from gpusched.model.plan import Replica
 from gpusched.units import fraction_of, portion
 from tests.gpu.conftest import RealDevice, used_mib
@@ -37,7 +38,7 @@ class Filling:
             limit_mib=LIMIT_MIB,
             fraction=fraction_of(LIMIT_MIB, device.total_mib),
         )
-        layer = resource_environment(replica, xla_fraction_variable(None))
+        layer = resource_environment(replica, fraction_variable(None))
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "scripts" / f"fill_{framework}.py")],
             env=child_environment(os.environ, layer),

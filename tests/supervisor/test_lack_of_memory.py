@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpusched.linux.oom import memory_that_ran_out
 from gpusched.model.status import ExitReason, JobState
+from gpusched.supervisor.memory_errors import memory_that_ran_out
 from tests.supervisor.host import Host
 from tests.supervisor.specs import replica
 

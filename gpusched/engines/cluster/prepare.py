@@ -18,6 +18,7 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.execution.hosts import learner_role
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.execution.workload_options import Configured
+from gpusched.frameworks.registry import frameworks
 from gpusched.interpreter import module_options
 from gpusched.model.group import ClusterJob, Own
 from gpusched.model.job import ClusterJobRef
@@ -85,11 +86,13 @@ def cluster_warnings(job: ClusterJob) -> tuple[str, ...]:
     """
     from importlib.metadata import PackageNotFoundError, version
 
-    with suppress(PackageNotFoundError):
-        if job.gpus and version("tensorflow-cpu"):
-            found = "TensorFlow here, and so on the nodes, is its build for CPUs: with it these processes use no GPU"
-            return (f"{found}\n  hint: make setup FLAVOUR=cuda",)
-    return ()
+    found = []
+    for framework in frameworks() if job.gpus else ():
+        with suppress(PackageNotFoundError):
+            if framework.only_cpus and version(framework.only_cpus):
+                problem = "here, and so on the nodes, is its build for CPUs: with it these processes use no GPU"
+                found.append(f"{framework.title} {problem}\n  hint: make setup FLAVOUR=cuda")
+    return tuple(found)
 
 
 def driver_job(job: ClusterJob) -> Asked:

@@ -14,8 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would take longer than all the rest
     from typing import Any
 
-WATCHED = ("tensorflow", "torch", "jaxlib.xla_client")
-"""The modules after whose loading gpusched.frameworks.limit_framework is called with the module's name."""
+FRAMEWORKS = {
+    "tensorflow": "gpusched.frameworks.tensorflow",
+    "torch": "gpusched.frameworks.pytorch",
+    "jaxlib.xla_client": "gpusched.frameworks.jax",
+    "cupy": "gpusched.frameworks.cupy",
+}
+"""By the module after whose loading a framework can be limited: the module that registers it (registry.py)."""
 
 
 def install() -> None:
@@ -33,7 +38,7 @@ class LimitingFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec that the other finders give for a watched module, None for all others (PEP 451)."""
         asking = (name, get_ident())
-        if name not in WATCHED or asking in self._asking:  # another wrapping finder may ask all finders in its turn
+        if name not in FRAMEWORKS or asking in self._asking:  # another wrapping finder may ask all finders in its turn
             return None
         self._asking.add(asking)
         try:
@@ -65,7 +70,7 @@ def _limit(name: str) -> None:
     if "GPUSCHED_MEMORY_LIMIT_MIB" not in os.environ:
         return
     try:
-        _frameworks().limit_framework(name)
+        _frameworks().limit_framework(name, FRAMEWORKS[name])
     except Exception as error:  # noqa: BLE001 (a script must run on, whatever is wrong with its limit)
         _complain(name, error)
 
