@@ -1,25 +1,31 @@
 """What an engine is: it starts the processes of one job, reports their state, and ends them."""
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
-__all__ = ["Engine", "Seen", "Stage"]
+from gpusched.errors import GpuschedError
+from gpusched.model.status import JOB_TERMINAL, JobState
 
-Stage = Literal["waiting", "running", "succeeded", "failed", "cancelled", "lost"]
+__all__ = ["Engine", "Seen"]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a job's processes as their engine sees it."""
 
-    stage: Stage
+    state: JobState
     message: str = ""
     """What the engine adds, for people."""
 
     @property
     def over(self) -> bool:
         """Whether nothing more will happen."""
-        return self.stage not in ("waiting", "running")
+        return self.state in JOB_TERMINAL
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a process that ends as the job did."""
+        return 0 if self.state is JobState.SUCCEEDED else GpuschedError.exit_code
 
 
 class Engine(Protocol):

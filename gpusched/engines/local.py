@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from gpusched.engines.base import Seen, Stage
+from gpusched.engines.base import Seen
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory, create
 from gpusched.execution.plan_options import PlanOptions, xla_variable
 from gpusched.execution.read_jobs import read_job
 from gpusched.linux.files import remove_tree
 from gpusched.model.job import JobShard, Network, Submission
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, places
 
@@ -30,13 +30,6 @@ if TYPE_CHECKING:  # the planner takes its time, and `launch --help` needs none 
 __all__ = ["Asked", "Local", "plan_and_reserve", "start_reserved"]
 
 _PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
-_STAGES: Final[dict[JobState, Stage]] = {
-    JobState.QUEUED: "waiting",
-    JobState.SUCCEEDED: "succeeded",
-    JobState.FAILED: "failed",
-    JobState.CANCELLED: "cancelled",
-    JobState.LOST: "lost",
-}
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +58,9 @@ class Local:
 
     def poll(self) -> Seen:
         """Return how it is."""
-        return _seen(self.status())
+        status = self.status()
+        message = status.message if status.state in JOB_TERMINAL else status.note
+        return Seen(state=status.state, message=message or "")
 
     def status(self) -> JobStatus:
         """Return what its supervisor says of it."""
@@ -164,8 +159,3 @@ def _submission(asked: Asked) -> Submission:
         network=asked.network,
         launcher=this_process(),
     )
-
-
-def _seen(status: JobStatus) -> Seen:
-    stage = _STAGES.get(status.state, "running")
-    return Seen(stage=stage, message=(status.message or "") if status.state in JOB_TERMINAL else (status.note or ""))

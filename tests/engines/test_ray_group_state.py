@@ -4,9 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gpusched.engines.base import Seen
 from gpusched.engines.ray.group_state import KILL, STOP, RayGroupState
+from gpusched.model.status import JobState
 from tests.patience import PATIENCE_S
 
-OVER = Seen(stage="succeeded")
+OVER = Seen(state=JobState.SUCCEEDED)
 
 
 def test_with_the_end_all_parts_are_told_to_end_once_and_the_first_end_counts() -> None:
@@ -18,7 +19,7 @@ def test_with_the_end_all_parts_are_told_to_end_once_and_the_first_end_counts() 
     ):
         assert course.runs
         course.end(OVER)
-        course.end(Seen(stage="cancelled"))
+        course.end(Seen(state=JobState.CANCELLED))
     assert said == [(0, STOP), (1, STOP)]
     assert course.ended == OVER
     assert not course.runs
@@ -77,7 +78,7 @@ def test_the_group_fails_where_nobody_is_left_whom_the_learner_could_hear() -> N
     assert course.ended is None, "that was said of the learner before"
     course.give_up(1, 2, "actor.1 crashed with code 3")
     told = "no actor is left for the learner: actor.1 crashed with code 3"
-    assert course.ended == Seen(stage="failed", message=told)
+    assert course.ended == Seen(state=JobState.FAILED, message=told)
 
 
 def test_a_part_whose_learner_is_over_waits_for_another_one_or_the_end() -> None:

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 import gpusched
-from gpusched.engines.base import Stage
 from gpusched.engines.cluster.node_tasks import steps_workload
 from gpusched.engines.slurm.script import (
     HeadOrder,
@@ -27,9 +26,9 @@ from tests.engines.groups import a_group
 
 
 @pytest.mark.parametrize(
-    ("line", "stage", "words"),
+    ("line", "state", "words"),
     [
-        ("12|PENDING|Resources||", "waiting", "Slurm job 12 is PENDING (Resources)"),
+        ("12|PENDING|Resources||", "queued", "Slurm job 12 is PENDING (Resources)"),
         ("12|RUNNING|None|n[1-3]|n1", "running", "Slurm job 12 is RUNNING on n[1-3]"),
         ("12|COMPLETING|None|n1|n1", "running", "Slurm job 12 is COMPLETING on n1"),
         ("12|CANCELLED|None|n1|n1", "cancelled", "Slurm job 12 is CANCELLED"),
@@ -38,9 +37,9 @@ from tests.engines.groups import a_group
         ("12|A_NEW_ONE|None|n1|n1", "running", "Slurm job 12 is A_NEW_ONE on n1"),
     ],
 )
-def test_a_job_is_what_squeue_says(line: str, stage: Stage, words: str) -> None:
+def test_a_job_is_what_squeue_says(line: str, state: str, words: str) -> None:
     told = seen(line)
-    assert (told.stage, told.message) == (stage, words)
+    assert (told.state, told.message) == (state, words)
 
 
 def test_where_a_job_runs_is_told_while_it_runs() -> None:

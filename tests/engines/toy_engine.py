@@ -16,9 +16,10 @@ from gpusched.engines.cluster.node_environment import submitters
 from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
 from gpusched.engines.cluster.wait import Requests, report_end, telling, wait_for_engine
 from gpusched.engines.registry import ClusterEngine, EngineOption
-from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory
 from gpusched.model.group import ClusterJob, NodeOrder, Own
+from gpusched.model.status import JobState
 from gpusched.settings import places
 
 
@@ -66,8 +67,10 @@ class Toy:
 
     def poll(self) -> Seen:
         if any(node.poll() is None for node in self._nodes) or any(one.is_alive() for one in self._recorders):
-            return Seen(stage="running", message=f"rack {self._job.own['rack'][0]} hums")
-        return Seen(stage="failed" if self._nodes[0].returncode else "succeeded", message="the rack is empty")
+            return Seen(state=JobState.RUNNING, message=f"rack {self._job.own['rack'][0]} hums")
+        return Seen(
+            state=JobState.FAILED if self._nodes[0].returncode else JobState.SUCCEEDED, message="the rack is empty"
+        )
 
     def cancel(self, *, kill: bool) -> bool:
         for number in range(len(self._nodes)):
@@ -93,7 +96,7 @@ def main() -> int:
     engine.submit()
     ended = wait_for_engine(engine, requests, telling(directory.path))
     report_end(directory.path, ended.message)
-    return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
+    return ended.exit_code
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "Messa
         remove_former_keys(directory.path, order.incarnation - 1)
         seen = wait_for_engine(engine, requests, lambda _: mouth.write(news.since(engine.status())))
         mouth.write(news.since(engine.status(), last=True))
-        return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
+        return seen.exit_code
     finally:
         remove_tree(keys if order.number == 0 else directory.path.parent)
 

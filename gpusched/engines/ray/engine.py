@@ -27,6 +27,7 @@ from gpusched.engines.ray.requirements import needs_of, needs_text, require_node
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.execution.directory import JobDirectory
 from gpusched.model.group import ClusterJob, NodeOrder
+from gpusched.model.status import JobState
 
 __all__ = ["Ray", "main", "require_answer"]
 
@@ -75,22 +76,22 @@ class Ray:
     def poll(self) -> Seen:
         """Return how the nodes are. What has ended is over once all of them are, or have been killed."""
         if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by an internal error
-            self._course.end(Seen(stage="lost", message="the thread of the first node has failed: see the log"))
+            self._course.end(Seen(state=JobState.LOST, message="the thread of the first node has failed: see the log"))
         ended = self._course.ended
         if ended is None:
             if self._course.runs:
-                return Seen(stage="running")
-            return Seen(stage="waiting", message=f"waits for room on Ray: {needs_text(self._group)}")
+                return Seen(state=JobState.RUNNING)
+            return Seen(state=JobState.QUEUED, message=f"waits for room on Ray: {needs_text(self._group)}")
         late = self._course.ends_for_s() - self._group.workload.stop_grace_s - _KILLED_AFTER_S
         alive = [node for node in self._nodes if node.is_alive()]
         if late > 0:
             for node in alive:
                 node.kill()
-        return ended if not alive or late > _GONE_WITHIN_S else Seen(stage="running", message="its nodes end")
+        return ended if not alive or late > _GONE_WITHIN_S else Seen(state=JobState.RUNNING, message="its nodes end")
 
     def cancel(self, *, kill: bool) -> bool:
         """Have the nodes end their parts, in order or at once."""
-        self._course.end(Seen(stage="cancelled", message="cancelled"))
+        self._course.end(Seen(state=JobState.CANCELLED, message="cancelled"))
         if kill:
             self._course.hurry()
         return True
@@ -173,7 +174,7 @@ def main() -> int:
         report_end(directory.path, str(error))
         return exit_code_of(error)
     report_end(directory.path, ended.message)
-    return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
+    return ended.exit_code
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpusched.engines.base import Seen
+from gpusched.model.status import JobState
 
 __all__ = ["RayGroupState"]
 
@@ -90,7 +91,7 @@ class RayGroupState:
                 return
             self._without.add(number)
             if any(nodes <= self._without for nodes in self._needed):
-                self.end(Seen(stage="failed", message=f"no actor is left for the learner: {message}"))
+                self.end(Seen(state=JobState.FAILED, message=f"no actor is left for the learner: {message}"))
 
     def other_learner(self, known: int) -> bool:
         """Wait until there is a later learner than number `known` (of `learners`); False if the group ends."""

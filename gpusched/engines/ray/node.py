@@ -76,7 +76,9 @@ class RayNode(threading.Thread):
             if self._course.ended is None:
                 self._log(f"{ending}{f': {message}' if message else ''}")
             if self._order.number == 0 and ending != "lost":
-                self._course.end(Seen(stage="succeeded" if ending == "succeeded" else "failed", message=message))
+                self._course.end(
+                    Seen(state=JobState.SUCCEEDED if ending == "succeeded" else JobState.FAILED, message=message)
+                )
             if ending == "lost":
                 row = row_after(Backoff(), row, time.monotonic() - began)
                 self._course.pause(delay_s(Backoff(), row))
@@ -92,7 +94,7 @@ class RayNode(threading.Thread):
             return self._once()
         except GpuschedError as error:
             if not self._course.has_run:
-                self._course.end(Seen(stage="failed", message=str(error)))
+                self._course.end(Seen(state=JobState.FAILED, message=str(error)))
             return ("failed" if self._order.number == 0 else "lost"), str(error)
         except GetTimeoutError:
             return "lost", "it was silent for too long"

@@ -99,7 +99,7 @@ def _run(head_order: HeadOrder, settings: Settings, requests: Requests) -> int:
     print(_result_line(order.job, head, seen), flush=True)
     if not (job.path / STOP_ASKED).exists() and (requests.count or _was_cancelled(job)):
         _make_room(job_id, beat_file(job.path))
-    return 0 if seen.stage == "succeeded" else GpuschedError.exit_code
+    return seen.exit_code
 
 
 def _job(head_order: HeadOrder, settings: Settings) -> JobDirectory:
@@ -116,9 +116,9 @@ def _job(head_order: HeadOrder, settings: Settings) -> JobDirectory:
 
 
 def _result_line(job: str, head: JobDirectory, seen: Seen) -> str:
-    lines = last_lines(head.log("first.0"), 1) if seen.stage == "failed" else []
+    lines = last_lines(head.log("first.0"), 1) if seen.state is JobState.FAILED else []
     why = [line for line in lines if not line.startswith(("srun: ", "--- "))] or [seen.message]
-    return f"{job}: {seen.stage}{''.join(f', {line}' for line in why if line)}"
+    return f"{job}: {seen.state}{''.join(f', {line}' for line in why if line)}"
 
 
 def _attend(

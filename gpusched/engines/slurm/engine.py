@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from gpusched import runtime
-from gpusched.engines.base import Seen, Stage
+from gpusched.engines.base import Seen
 from gpusched.engines.cluster.node_environment import submitters
 from gpusched.engines.cluster.node_recorder import announce
 from gpusched.engines.cluster.wait import Requests, report_end, telling, wait_for_engine
@@ -42,7 +42,7 @@ from gpusched.execution.read_jobs import read_job
 from gpusched.linux.files import replace_file
 from gpusched.linux.regular_files import last_lines, read_regular
 from gpusched.model.group import ClusterJob
-from gpusched.model.status import JobState
+from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Slurm", "main"]
 
@@ -51,11 +51,6 @@ _OBEYED_WITHIN_S: Final = 60.0
 _ENDS_WITHIN_S: Final = 30.0
 _RUNNING_S: Final = 3.0
 _MOST_KNOWN: Final = 1 << 16
-_STAGES: Final[dict[JobState, Stage]] = {
-    JobState.SUCCEEDED: "succeeded",
-    JobState.FAILED: "failed",
-    JobState.CANCELLED: "cancelled",
-}
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +70,7 @@ class Slurm:
         self._file = directory.path / "slurm.json"
         self._known = _read_or_draw(self._file)
         self._places = ("", "")
-        self._last = Seen(stage="waiting")
+        self._last = Seen(state=JobState.QUEUED)
         self._next_poll = 0.0
         self._asked_at = math.inf
         self._beat, self._beat_at = 0.0, time.monotonic()
@@ -110,20 +105,20 @@ class Slurm:
         """Return its state in Slurm, which is not asked too often; while Slurm does not answer, the last one."""
         if time.monotonic() < self._next_poll:
             return self._last
-        self._next_poll = time.monotonic() + (_RUNNING_S if self._last.stage == "running" else 0.0)
+        self._next_poll = time.monotonic() + (_RUNNING_S if self._last.state is JobState.RUNNING else 0.0)
         try:
             lines = squeue([f"--jobs={self._known.id}"], FORMAT)
             is_headless = bool(lines) and self._has_lost_its_script(*places(lines[-1]))
         except HostFault as error:
             return msgspec.structs.replace(self._last, message=f"{self._last.message}; {error.message}")
-        before, self._last = self._last.stage, seen(lines[-1]) if lines else self._as_its_nodes_left_it()
-        if (before, self._last.stage) == ("running", "waiting"):  # Slurm has queued it again
+        before, self._last = self._last.state, seen(lines[-1]) if lines else self._as_its_nodes_left_it()
+        if (before, self._last.state) == (JobState.RUNNING, JobState.QUEUED):  # Slurm has queued it again
             self._announce()
         if is_headless and not (self._directory.path / STOP_ASKED).exists():
             self._last = self._queue_again()
         elif is_headless or time.monotonic() - self._asked_at > self._group.workload.stop_grace_s + _ENDS_WITHIN_S:
             self._end_orphan()
-        elif self._last.stage == "running":
+        elif self._last.state is JobState.RUNNING:
             self._notice_silence()
         else:
             self._beat_at = time.monotonic()
@@ -131,7 +126,7 @@ class Slurm:
 
     def cancel(self, *, kill: bool) -> bool:
         """Have its batch script end it in order, or Slurm at once if `kill` or if it has not begun."""
-        gently = self._last.stage == "running" and not kill
+        gently = self._last.state is JobState.RUNNING and not kill
         self._next_poll = 0.0
         try:
             if gently:
@@ -157,8 +152,9 @@ class Slurm:
         message = f"Slurm knows no job {self._known.id} any more"
         with suppress(OSError, msgspec.MsgspecError):
             status = read_node(self._directory.path, 0).status
-            return Seen(stage=_STAGES.get(status.state, "lost"), message=message)
-        return Seen(stage="lost", message=message)
+            state = status.state if status.state in JOB_TERMINAL else JobState.LOST
+            return Seen(state=state, message=message)
+        return Seen(state=JobState.LOST, message=message)
 
     def _has_lost_its_script(self, nodes: str, batch: str) -> bool:
         """Return whether the job goes on without its first node: `--no-kill` lets it, and then nothing ends it."""
@@ -203,7 +199,9 @@ class Slurm:
             return msgspec.structs.replace(self._last, message=f"its first node is lost; {error.message}")
         print("its first node is lost: it is queued again", flush=True)
         self._announce()
-        return Seen(stage="waiting", message=f"Slurm job {self._known.id} has lost its first node and is queued again")
+        return Seen(
+            state=JobState.QUEUED, message=f"Slurm job {self._known.id} has lost its first node and is queued again"
+        )
 
 
 def main() -> int:
@@ -218,11 +216,11 @@ def main() -> int:
     except (GpuschedError, OSError) as error:
         report_end(directory.path, str(error))
         return exit_code_of(error)
-    if ended.stage == "cancelled" and not requests.count:
+    if ended.state is JobState.CANCELLED and not requests.count:
         _cancel_job(directory, requests)
-    why = last_lines(directory.log("slurm"), 1) if ended.stage == "failed" else []
+    why = last_lines(directory.log("slurm"), 1) if ended.state is JobState.FAILED else []
     report_end(directory.path, "; ".join([ended.message, *why]))
-    return 0 if ended.stage == "succeeded" else GpuschedError.exit_code
+    return ended.exit_code
 
 
 def _cancel_job(directory: JobDirectory, requests: Requests) -> None:

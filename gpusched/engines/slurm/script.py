@@ -11,10 +11,11 @@ from typing import Final
 
 import msgspec
 
-from gpusched.engines.base import Seen, Stage
+from gpusched.engines.base import Seen
 from gpusched.interpreter import module_options
 from gpusched.model.group import ClusterJob
 from gpusched.model.job import Text
+from gpusched.model.status import JobState
 
 __all__ = [
     "FORMAT",
@@ -42,24 +43,24 @@ STOP_ASKED: Final = "stop-asked"
 
 _GRACE_S: Final = 60
 _END: Final = "GPUSCHED_ORDER"
-_STAGES: Final[dict[str, Stage]] = {
-    "PENDING": "waiting",
-    "CONFIGURING": "waiting",
-    "REQUEUED": "waiting",
-    "REQUEUE_FED": "waiting",
-    "REQUEUE_HOLD": "waiting",
-    "SPECIAL_EXIT": "waiting",
-    "RESV_DEL_HOLD": "waiting",
-    "COMPLETED": "succeeded",
-    "CANCELLED": "cancelled",
-    "REVOKED": "cancelled",
-    "BOOT_FAIL": "failed",
-    "DEADLINE": "failed",
-    "FAILED": "failed",
-    "NODE_FAIL": "failed",
-    "OUT_OF_MEMORY": "failed",
-    "PREEMPTED": "failed",
-    "TIMEOUT": "failed",
+_STATES: Final[dict[str, JobState]] = {
+    "PENDING": JobState.QUEUED,
+    "CONFIGURING": JobState.QUEUED,
+    "REQUEUED": JobState.QUEUED,
+    "REQUEUE_FED": JobState.QUEUED,
+    "REQUEUE_HOLD": JobState.QUEUED,
+    "SPECIAL_EXIT": JobState.QUEUED,
+    "RESV_DEL_HOLD": JobState.QUEUED,
+    "COMPLETED": JobState.SUCCEEDED,
+    "CANCELLED": JobState.CANCELLED,
+    "REVOKED": JobState.CANCELLED,
+    "BOOT_FAIL": JobState.FAILED,
+    "DEADLINE": JobState.FAILED,
+    "FAILED": JobState.FAILED,
+    "NODE_FAIL": JobState.FAILED,
+    "OUT_OF_MEMORY": JobState.FAILED,
+    "PREEMPTED": JobState.FAILED,
+    "TIMEOUT": JobState.FAILED,
 }
 """The states of squeue(1), "JOB STATE CODES"; all others are of a job that runs."""
 
@@ -151,10 +152,10 @@ def partition_of(site: Sequence[str]) -> list[str]:
 def seen(line: str) -> Seen:
     """Return a job's state from a line of squeue in FORMAT."""
     job, state, reason, nodes, _ = _fields(line)
-    stage = _STAGES.get(state, "running")
-    where = f" on {nodes}" if nodes and stage == "running" else ""
+    ours = _STATES.get(state, JobState.RUNNING)
+    where = f" on {nodes}" if nodes and ours is JobState.RUNNING else ""
     why = f" ({reason})" if reason not in ("", "None") else ""
-    return Seen(stage=stage, message=f"Slurm job {job} is {state}{where}{why}")
+    return Seen(state=ours, message=f"Slurm job {job} is {state}{where}{why}")
 
 
 def is_there(line: str) -> bool:
