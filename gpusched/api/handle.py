@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -16,13 +16,12 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
-    from gpusched.execution.log_lines import LogLines
+    from gpusched.execution.log_tail import Sink
     from gpusched.execution.reports import Report
 
 __all__ = ["Job", "Moment"]
 
 _POLL_S: Final = 0.1
-_DAEMON_POLL_S: Final = 0.3
 
 
 class Moment(NamedTuple):
@@ -95,13 +94,26 @@ class Job:
         Each start of a process begins with a line such as "--- actor.3, attempt 0, 2026-11-23 12:05:57 UTC ---".
         `follow`: wait for its start, and go on until it has ended. Raises NotFound for a replica that there is not.
         """
-        from gpusched.execution.log_lines import LogLines
+        from gpusched.api.logs import log_lines
 
-        require_type(replica, str | None, "replica")
-        require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
-        reader, status = LogLines(replica, lines), self.status()
-        reader.add(status, waits=follow)
-        return self._lines(reader) if follow else reader.read(last=True)
+        return log_lines(self, replica, lines, follow=follow)
+
+    def copy_logs(
+        self,
+        sink_of: "Callable[[str, int], Sink]",
+        replica: str | None = None,
+        *,
+        follow: bool = False,
+        lines: int | None = None,
+    ) -> JobStatus:
+        """Write the bytes that its processes wrote into one file each, and return its status then.
+
+        `sink_of` opens a file, of the name of a replica and of the width of all names, 0 where there is one only. The
+        other arguments are those of `logs`. Raises NotFound for a job that has no log, too.
+        """
+        from gpusched.api.logs import copy_logs
+
+        return copy_logs(self, sink_of, replica, lines, follow=follow)
 
     def watch(self, every: float = 1.0) -> Iterator[JobStatus]:
         """Yield its status now and every `every` seconds; the last is that of the ended job."""
@@ -159,12 +171,6 @@ class Job:
         new = NewReports(self.run_dir / "progress.jsonl")
         for status in self._statuses(every):
             yield Moment(status, new.read(), read_frame(self.run_dir))
-
-    def _lines(self, reader: "LogLines") -> Iterator[str]:
-        for status in self._statuses(_POLL_S if self._launched else _DAEMON_POLL_S):
-            over = status.state in JOB_TERMINAL
-            reader.add(status, waits=not over)
-            yield from reader.read(last=over)
 
     def _wait_here(self, deadline: float | None) -> JobStatus:
         for status in self._statuses(_POLL_S):

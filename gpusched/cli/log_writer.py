@@ -15,7 +15,7 @@ class Writer:
     With `final`, what a carriage return overwrote in its line is left out, as all but the last state of a progress bar.
     """
 
-    def __init__(self, name: str, *, width: int, as_json: bool, final: bool = False) -> None:
+    def __init__(self, name: str, width: int, *, as_json: bool, final: bool = False) -> None:
         self._name, self._as_json = name, as_json
         self._head = f"{name:<{width}} | ".encode() if width else b""
         self._rest = b""

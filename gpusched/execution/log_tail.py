@@ -14,12 +14,12 @@ _LONGEST_SEARCH: Final = 1 << 28
 
 
 class Sink(Protocol):
-    """Takes the bytes of a log, as pieces that may end within a line."""
+    """Takes the bytes of a log, as pieces that may end within a line; a binary file is one."""
 
-    def write(self, piece: bytes, /) -> None:
+    def write(self, piece: bytes, /) -> object:
         """Take the next piece."""
 
-    def flush(self) -> None:
+    def flush(self) -> object:
         """Take a last line that has no end as it is."""
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from html import escape
+from typing import BinaryIO
 
 import pytest
 
@@ -58,6 +59,25 @@ def test_following_a_job_that_waits_yields_what_it_writes_once_it_runs() -> None
     assert list(job.logs(lines=2)) == ["two", "three"]
     with pytest.raises(NotFound):
         job.logs("actor.0")
+
+
+def test_the_logs_of_a_job_are_copied_into_files_as_they_are_to_its_end(command: Command) -> None:
+    job = gpusched.run(["sh", "-c", "printf 'one\\r\\n\\377'"], num_gpus=0, hold=True)
+    copies = []
+
+    def copy(name: str, _: int) -> BinaryIO:
+        copies.append((command.home / name).open("wb"))
+        return copies[-1]
+
+    with pytest.raises(NotFound):
+        job.copy_logs(copy)
+    job.release()
+    ended = job.copy_logs(copy, follow=True)
+    copies[0].close()
+
+    assert ended.state == "succeeded"
+    assert (command.home / "command.0").read_bytes().endswith(b" ---\none\r\n\xff")
+    assert len(copies) == 1
 
 
 @pytest.mark.usefixtures("command")

@@ -95,11 +95,6 @@ LEFT: Final[dict[str, set[str]]] = {
     "cluster": {
         "engines.cluster.options",
     },
-    "logs": {
-        "execution.daemon_link",
-        "execution.log_tail",
-        "execution.read_jobs",
-    },
     "submitted": {
         "execution.daemon_link",
         "execution.submission",
