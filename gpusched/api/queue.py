@@ -1,4 +1,4 @@
-"""Several jobs at once, by their ids: list, hold, release and stop them, and wait for their ends. For one there is Job.
+"""The queue: submit a job; list, hold, release and stop several by their ids, and wait for their ends. For one: Job.
 
 `ids` are several or one. `settings` are those of the environment where none are given. All functions raise NotFound for
 a job that there is not, NoDaemon and HostFault.
@@ -17,9 +17,21 @@ from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.messages import Hold, Release
+    from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
 
-__all__ = ["Change", "FoundJobs", "as_completed", "find_jobs", "hold", "job_ids", "release", "stop"]
+__all__ = [
+    "Change",
+    "FoundJobs",
+    "Submitted",
+    "as_completed",
+    "find_jobs",
+    "hold",
+    "job_ids",
+    "release",
+    "stop",
+    "submit",
+]
 
 _COMPLETION_S: Final = 0.4
 _ANSWER_S: Final = 2.0
@@ -39,6 +51,13 @@ class Change(NamedTuple):
     jobs: "tuple[JobStatus, ...]" = ()
 
 
+class Submitted(NamedTuple):
+    """A job that is in the queue now, and the variables that it does not get, as they are no UTF-8."""
+
+    job: "JobStatus"
+    left_out: tuple[str, ...]
+
+
 def find_jobs(ids: str | Sequence[str] = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
     """Return these jobs, or all that run or wait, and the `ended` latest of the others, latest first.
 
@@ -51,6 +70,17 @@ def find_jobs(ids: str | Sequence[str] = (), ended: int = 0, *, settings: Settin
     except NoDaemon as error:
         found = jobs_on_disk(settings, names, ended)
         return FoundJobs(found, error if has_queue(settings) else None)
+
+
+def submit(submission: "Submission", *, settings: Settings | None = None) -> Submitted:
+    """Put a job into the queue of the daemon, which is started if there is none. Raises what the daemon refuses it for.
+
+    gpusched.submit and gpusched.run make a submission of their arguments.
+    """
+    from gpusched.execution.submission import unencodable
+
+    with Link(settings or load_settings(os.environ), starts=True) as link:
+        return Submitted(link.submit(submission), tuple(unencodable(os.environ)))
 
 
 def hold(ids: str | Sequence[str], *, settings: Settings | None = None) -> Change:

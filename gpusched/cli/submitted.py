@@ -1,11 +1,9 @@
 """What is printed of a job that was put into the queue."""
 
-import os
 import sys
 
+from gpusched.api.queue import submit
 from gpusched.errors import HostFault
-from gpusched.execution.daemon_link import Link
-from gpusched.execution.submission import unencodable
 from gpusched.model.job import Submission
 from gpusched.settings import Settings
 
@@ -17,10 +15,9 @@ def submit_detached(submission: Submission, settings: Settings, *, as_json: bool
 
     Return the id.
     """
-    for name in unencodable(os.environ):
-        print(f"gpusched: warning: the variable {name!a} is no UTF-8 and is left out", file=sys.stderr)
-    with Link(settings, starts=True) as link:
-        job = link.submit(submission)
+    job, left_out = submit(submission, settings=settings)
+    for variable in left_out:
+        print(f"gpusched: warning: the variable {variable!a} is no UTF-8 and is left out", file=sys.stderr)
     name = job.id
     if as_json:
         import msgspec

@@ -1,10 +1,15 @@
 """gpusched.api.queue: several jobs at once, by their ids."""
 
+import os
+
 import pytest
 
 import gpusched
 from gpusched.api import queue
+from gpusched.api.arguments import command_submission
 from gpusched.errors import NotFound, TimedOut, UsageError
+from gpusched.settings import load_settings
+from tests.cli.command import Command
 
 
 def sleeping(number: int, *, hold: bool = False) -> list[str]:
@@ -47,6 +52,19 @@ def test_ids_are_found_by_how_they_begin_and_one_id_needs_no_list() -> None:
     assert queue.find_jobs(job) == queue.find_jobs([job])
     assert queue.find_jobs().problem is None
     queue.stop(job)
+
+
+def test_a_variable_that_is_no_utf_8_is_left_out_and_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD", "\udcff")
+    command.env["ODD"] = "\udcff"
+
+    submitted = queue.submit(command_submission(["true"], {"num_gpus": 0}, load_settings(os.environ)))
+    typed = command.run("run", "-d", "--num-gpus", "0", "--", "true")
+
+    assert submitted.left_out == ("ODD",)
+    assert typed.stderr.startswith("gpusched: warning: the variable 'ODD' is no UTF-8 and is left out\n")
+    ids = [submitted.job.id, typed.stdout.strip()]
+    assert {job.state for job in queue.as_completed(ids)} == {"succeeded"}
 
 
 @pytest.mark.usefixtures("command")

@@ -95,10 +95,6 @@ LEFT: Final[dict[str, set[str]]] = {
     "cluster": {
         "engines.cluster.options",
     },
-    "submitted": {
-        "execution.daemon_link",
-        "execution.submission",
-    },
     "workload_arguments": {
         "execution.workload_options",
     },
