@@ -31,32 +31,35 @@ def limit_memory() -> tuple[str, ...]:
     if read_limit(os.environ) is None:
         return ()
     install()
-    loaded = tuple(module for module in FRAMEWORKS if _is_loaded(module))
+    limited: list[str] = []
     problems: list[GpuschedError] = []
-    for module in loaded:  # all of them, also after one that cannot be limited
+    for module in filter(_is_loaded, FRAMEWORKS):  # all of them, also after one that cannot be limited
         try:
-            limit_framework(module, FRAMEWORKS[module])
+            if limit_framework(FRAMEWORKS[module]):
+                limited.append(module)
         except GpuschedError as error:
             problems.append(error)
     if problems:
         raise problems[0]
-    return loaded
+    return tuple(limited)
 
 
-def limit_framework(module: str, registration: str) -> None:
-    """Limit the framework whose `module` has been loaded, by what the module `registration` has of it.
+def limit_framework(registration: str) -> bool:
+    """Limit the framework that the module `registration` registers and that has been loaded.
 
-    Raises as limit_memory does.
+    Returns False where there is no limit, or nothing to do in the process. Raises as limit_memory does.
     """
     from gpusched.frameworks.registry import registered
 
     limit, framework = read_limit(os.environ), registered(registration)
-    if limit is not None and framework.limiter is not None:
-        framework.limiter(limit)
-        _report(module)
+    if limit is None or framework.limiter is None:
+        return False
+    framework.limiter(limit)
+    _report(framework.name)
+    return True
 
 
-def _report(module: str) -> None:
+def _report(framework: str) -> None:
     """Leave a file for the supervisor, which warns of processes that have no limit in force."""
     run_dir = os.environ.get("GPUSCHED_RUN_DIR")
     if run_dir:
@@ -64,7 +67,7 @@ def _report(module: str) -> None:
         with contextlib.suppress(FileExistsError, FileNotFoundError, PermissionError):
             os.mkdir(directory, 0o700)  # noqa: PTH102
         with contextlib.suppress(OSError, ValueError):
-            path = os.path.join(directory, f"{os.getpid()}.{module.partition('.')[0]}")  # noqa: PTH118
+            path = os.path.join(directory, f"{os.getpid()}.{framework}")  # noqa: PTH118
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 

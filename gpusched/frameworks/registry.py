@@ -68,7 +68,7 @@ def loaded_frameworks() -> tuple[Framework, ...]:
     return tuple(registered(module) for name, module in FRAMEWORKS.items() if name in sys.modules)
 
 
-@cache
+@cache  # cache is younger than some Pythons that replicas have
 def registered(module: str) -> Framework:
     """Return what is registered in `module`, one of those that FRAMEWORKS names."""
     found: Framework = import_module(module).FRAMEWORK

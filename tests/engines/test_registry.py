@@ -75,6 +75,7 @@ def test_the_workload_file_and_the_configuration_may_name_a_registered_engine(to
         ({"engine": "slurm", "engine_options": {"rack": "a"}}, "--rack is in the room of toy"),
         ({"engine": "toy", "engine_options": {"site": ["-p"]}}, "--site is for sbatch, and toy has none"),
         ({"engine": "toy", "engine_options": {"shelf": "1"}}, "no engine has an option 'shelf'"),
+        ({"engine": "toy", "engine_options": {"rack": ["a", "b"]}}, "--rack is given 2 times"),
         ({"engine_options": {"rack": "a"}}, "--rack belongs to a cluster"),
         ({"engine": "toys"}, "there is no engine 'toys'"),
         ({"engine": "toy", "nodes": 0}, "nodes"),

@@ -92,3 +92,19 @@ def test_a_registration_imports_neither_a_framework_nor_what_gpusched_itself_nee
     imported = set(done.stdout.split())
     assert {"gpusched.frameworks.tensorflow", "gpusched.frameworks.cupy"} <= imported
     assert not imported & {*(one.name for one in frameworks()), "msgspec", "numpy", "threading", "pathlib"}
+
+
+def test_a_framework_that_its_variables_limit_is_none_that_was_limited_in_the_process(
+    run_script: RunScript, environment: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("cupy", "toyframe"):
+        (tmp_path / f"{name}.py").touch()
+    lines = (
+        "import sys",
+        f"sys.path += [{str(ROOT)!r}, {str(tmp_path)!r}]",
+        "from gpusched.frameworks import FRAMEWORKS, limit_memory",
+        f"FRAMEWORKS['toyframe'] = {TOY!r}",
+        "import cupy, toyframe",
+        "print(limit_memory(), toyframe.most_mib)",
+    )
+    assert run_script("-c", "\n".join(lines), env=environment).out == "('toyframe',) 1133\n"

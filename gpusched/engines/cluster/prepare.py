@@ -124,11 +124,13 @@ def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterOptions) -
     if wish.procs == "max":
         raise UsageError(f"--procs max: how many fit, only the nodes of {engine} know", "give a number")
     known = engine_options()
-    for name in cluster.own:
+    for name, values in cluster.own.items():
         if name not in known:
             raise UsageError(f"no engine has an option {name!r}", f"there are: {', '.join(known)}")
         if name not in cluster_engine(engine).options:
             raise UsageError(f"--{name} {known[name].elsewhere.format(engine=engine)}", "leave it out")
+        if len(values) > 1 and not known[name].repeats:
+            raise UsageError(f"--{name} is given {len(values)} times", "give it once")
 
 
 def _gpus(engine: str, own: Own, cluster: ClusterOptions, workload: Workload) -> int:

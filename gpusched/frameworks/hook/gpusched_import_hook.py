@@ -70,7 +70,7 @@ def _limit(name: str) -> None:
     if "GPUSCHED_MEMORY_LIMIT_MIB" not in os.environ:
         return
     try:
-        _frameworks().limit_framework(name, FRAMEWORKS[name])
+        _frameworks().limit_framework(FRAMEWORKS[name])
     except Exception as error:  # noqa: BLE001 (a script must run on, whatever is wrong with its limit)
         _complain(name, error)
 
