@@ -101,10 +101,6 @@ class Link:
             skip += MOST_ENDED
         return tuple(by_id.values())
 
-    def job(self, name: str) -> "JobStatus":
-        """Return one job."""
-        return self.jobs([name])[0]
-
     def turn(self, job: str, wait_s: float) -> "TurnIs":
         """Return whether the turn of an attached job has come, after `wait_s` at the latest."""
         from gpusched.control.messages import Turn, TurnIs
