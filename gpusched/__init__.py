@@ -6,10 +6,10 @@ Importing the package imports nothing else: no NVML, no NumPy, no framework. The
 
 TYPE_CHECKING = False  # typing itself is an import
 if TYPE_CHECKING:
-    from gpusched.api import Job, Plan, Status, job, jobs, launch, plan, run, status, submit
+    from gpusched.api import Job, Plan, Status, dry_run, job, jobs, join, launch, plan, run, status, submit
 
 __version__ = "0.1.0"
-__all__ = ["Job", "Plan", "Status", "job", "jobs", "launch", "plan", "run", "status", "submit"]
+__all__ = ["Job", "Plan", "Status", "dry_run", "job", "jobs", "join", "launch", "plan", "run", "status", "submit"]
 
 
 def __getattr__(name: str) -> object:

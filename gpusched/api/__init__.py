@@ -7,17 +7,39 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # typing itself is an import
 if TYPE_CHECKING:
-    from gpusched.api.functions import job, jobs, launch, plan, run, submit
+    from gpusched.api.functions import job, jobs, join, launch, run, submit
     from gpusched.api.handle import Job
     from gpusched.api.host import Status, status
+    from gpusched.api.planning import dry_run, plan
     from gpusched.api.values import Plan
 
-__all__ = ["Job", "Plan", "Status", "job", "jobs", "launch", "plan", "run", "status", "submit"]
+__all__ = [
+    "Job",
+    "Plan",
+    "Status",
+    "dry_run",
+    "job",
+    "jobs",
+    "join",
+    "launch",
+    "plan",
+    "run",
+    "status",
+    "submit",
+]
 
-_NOT_OF_FUNCTIONS = {"Job": "handle", "Plan": "values", "Status": "host", "status": "host"}
+_MODULES = {
+    "Job": "handle",
+    "Plan": "values",
+    "Status": "host",
+    "status": "host",
+    "dry_run": "planning",
+    "plan": "planning",
+}
+"""Where the others than those of `functions` are."""
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'gpusched.api' has no attribute {name!r}")
-    return getattr(import_module(f"gpusched.api.{_NOT_OF_FUNCTIONS.get(name, 'functions')}"), name)
+    return getattr(import_module(f"gpusched.api.{_MODULES.get(name, 'functions')}"), name)

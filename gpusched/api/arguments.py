@@ -9,7 +9,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Annotated, Any, Final, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, get_type_hints
 
 import msgspec
 
@@ -25,7 +25,11 @@ from gpusched.settings import Settings, machine_typed
 __all__ = [
     "ClusterArguments",
     "CommandArguments",
+    "ExportArguments",
+    "JoinArguments",
+    "JoiningArguments",
     "LaunchArguments",
+    "ListenArguments",
     "PlanArguments",
     "QueueArguments",
     "RunArguments",
@@ -35,6 +39,7 @@ __all__ = [
     "plan_options",
     "queue_options",
     "require_known",
+    "span_text",
     "with_arguments",
 ]
 
@@ -121,12 +126,59 @@ class ClusterArguments(TypedDict, total=False):
     """The engine's own options: {"site": ["--partition=gpu"]} of Slurm, {"address": "head:6379"} of Ray."""
 
 
-class LaunchArguments(PlanArguments, ClusterArguments):
+class ListenArguments(TypedDict, total=False):
+    """Whether actors of other hosts may join."""
+
+    listen: str | None
+    """Where the learner takes actors of other hosts, with a key: "tcp://0.0.0.0:5555"."""
+    insecure: bool
+    """Without keys, in plain text; on loopback only."""
+
+
+class JoiningArguments(TypedDict, total=False):
+    """How this host joins a learner on another one."""
+
+    key: str | os.PathLike[str] | None
+    """The file of a key of that job, which only you may read."""
+    workload: str | os.PathLike[str] | None
+    """The workload on this host, if it is not found by its name."""
+    different: bool
+    """Go on though code or versions are not the learner's."""
+    patience: float | str
+    """End when the learner sends nothing for so long; "15m" where none is given."""
+    insecure: bool
+    """Of a learner without keys, on loopback only."""
+
+
+class ManifestArguments(TypedDict, total=False):
+    """What is written down of a plan."""
+
+    image: str | None
+    """The image in which the workload is installed; a placeholder where none is given."""
+    name: str | None
+    """What the job is called there; as the workload where none is given."""
+    share_resource: Literal["none", "nvidia", "hami"] | None
+    """Of kubernetes: by what the site gives out GPUs; "nvidia" where none is given."""
+    keys: str | None
+    """Of kubernetes: the directory of the key files for the Secret; those that are missing are made."""
+    json: bool
+    """JSON instead of YAML."""
+
+
+class LaunchArguments(PlanArguments, ListenArguments, ClusterArguments):
     """All arguments of launch."""
 
 
-class SubmitArguments(PlanArguments, QueueArguments, ClusterArguments):
+class SubmitArguments(PlanArguments, ListenArguments, QueueArguments, ClusterArguments):
     """All arguments of submit."""
+
+
+class ExportArguments(PlanArguments, ManifestArguments, ClusterArguments):
+    """All arguments of export, of a cluster those of Slurm."""
+
+
+class JoinArguments(PlanArguments, JoiningArguments, QueueArguments):
+    """All arguments of join."""
 
 
 class RunArguments(CommandArguments, QueueArguments):
@@ -151,7 +203,7 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     if isinstance(chosen.get("at"), dt.datetime):
         chosen["at"] = chosen["at"].isoformat()
     if "time_limit" in chosen:
-        chosen["time_limit"] = _span_text(chosen["time_limit"], "time_limit")
+        chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
     kinds = get_type_hints(Submission, include_extras=True) | {"name": str}  # with bounds; QueueOptions has the name's
     for name, value in chosen.items():
         require_type(value, str if name == "at" else kinds.get(name, str), name)
@@ -164,7 +216,7 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
     if "device_memory" in chosen:
         chosen["device_memory"] = _amount(chosen["device_memory"])
     if "patience" in chosen:
-        chosen["patience"] = _span_text(chosen["patience"], "patience")
+        chosen["patience"] = span_text(chosen["patience"], "patience")
     for name, value in chosen.items():
         require_type(value, _CLUSTER[name], name)
     own = chosen.pop("engine_options", {})
@@ -190,7 +242,7 @@ def command_submission(
     queue, wish = queue_options(given), _command_options(given)
     needs_none = wish.need().devices == 0
     wish = wish._replace(machine=machine_typed(wish.machine) if needs_none else machine_meant(wish.machine, settings))
-    grace_s = parse_grace(_span_text(given.get("grace"), "grace"))
+    grace_s = parse_grace(span_text(given.get("grace"), "grace"))
     found = submission(argv, wish, queue, launcher, grace_s)
     if not queue.follows:  # what goes before may still make the program
         require_program(argv[0])
@@ -230,7 +282,11 @@ _CLUSTER: Final[Mapping[str, Any]] = {
     "patience": str,
     "engine_options": dict[str, str | list[str]],
 }
-_DEFAULTS: Final[Mapping[str, Any]] = {**PlanOptions._field_defaults, **QueueOptions._field_defaults}
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    **PlanOptions._field_defaults,
+    **QueueOptions._field_defaults,
+    **dict.fromkeys(("insecure", "different", "json"), False),
+}
 
 
 def _command_options(given: Mapping[str, Any]) -> CommandOptions:
@@ -253,7 +309,7 @@ def _command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     return found
 
 
-def _span_text(span: Any, name: str) -> str | None:
+def span_text(span: Any, name: str) -> str | None:
     """Return a span as text; a number is seconds. Raises UsageError for what is neither."""
     text: str | None = f"{float(span):.3f}s" if isinstance(span, Real) else span
     require_type(text, str | None, name)

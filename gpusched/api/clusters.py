@@ -37,6 +37,11 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         engine = cluster_engine(job.engine)
         return cls(job=job, script=engine.script(job, name), needs=engine.needs(job), warnings=cluster_warnings(job))
 
+    def json(self) -> str:
+        """Return what would be submitted as JSON."""
+        report = {"engine": self.job.engine, "nodes": msgspec.to_builtins(self.job.nodes), "script": self.script}
+        return msgspec.json.format(msgspec.json.encode(report)).decode() + "\n"
+
     def __repr__(self) -> str:
         from gpusched.render.cluster import layout_text
 

@@ -38,10 +38,14 @@ class Job:
     Methods raise NotFound for a job that there is no more, NoDaemon and HostFault.
     """
 
-    def __init__(self, job_id: str, run_dir: Path, *, launched: bool = False) -> None:
+    def __init__(
+        self, job_id: str, run_dir: Path, *, launched: bool = False, how_to_join: tuple[str, ...] = ()
+    ) -> None:
         self.id: Final = job_id
         self.run_dir: Final = run_dir
         """Its directory: results, logs, and what the learner reports."""
+        self.how_to_join: Final = how_to_join
+        """The lines to run on another host to join it, where it was launched or submitted here with `listen`."""
         self._launched = launched
         self._settings = load_settings(os.environ)
 
@@ -58,6 +62,15 @@ class Job:
     def why(self) -> str | None:
         """Why it waits, in numbers; None if it does not wait."""
         return self.status().why
+
+    @property
+    def results(self) -> Path:
+        """Where its results are: its directory, on a cluster that of the node with the learner."""
+        if self.status().engine is None:
+            return self.run_dir
+        from gpusched.execution.nodes import learner_directory
+
+        return learner_directory(self.run_dir)
 
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Return its status once it has ended, in whatever way. Raises TimedOut after `timeout` seconds."""

@@ -17,6 +17,13 @@ class Plan(model.Plan, frozen=True, kw_only=True):
         """Return the same plan as a value that prints."""
         return cls(**structs.asdict(plan))
 
+    def document(self) -> dict[str, object]:
+        """Return it as values for JSON: what `gpusched plan --json` prints."""
+        from gpusched.execution.plan_options import xla_variable
+        from gpusched.planner import document
+
+        return document(self, xla_variable())
+
     def __repr__(self) -> str:
         from gpusched.render.plan import plan_text
 

@@ -4,13 +4,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gpusched.api.validation import require_type
 from gpusched.execution.active_python import with_active_python
-from gpusched.execution.workload_options import Configured, configured_by
+from gpusched.execution.workload_options import Configured, configured_by, settings_class
 from gpusched.execution.workloads import load_workload
 from gpusched.model.workload import Workload
 
-__all__ = ["Options", "WorkloadName", "chosen_workload", "named_workload", "own_options"]
+__all__ = ["Options", "WorkloadName", "chosen_workload", "named_workload", "own_options", "settings_of"]
 
 Options = Mapping[str, object]
 """A workload's own options by name, such as {"network": "small"}."""
@@ -30,6 +32,11 @@ def own_options(options: Options | None) -> Options:
     """Return the options that are given. Raises UsageError for what is no mapping by names."""
     require_type(options, dict[str, Any] | None, "options")
     return options or {}
+
+
+def settings_of(workload: Workload) -> type[msgspec.Struct] | None:
+    """Return the class of a workload's own options; None if it has none. Raises WorkloadError."""
+    return None if workload.settings is None else settings_class(workload, workload.settings)
 
 
 def chosen_workload(workload: WorkloadName, options: Options | None) -> Configured:

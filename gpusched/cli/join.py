@@ -1,38 +1,16 @@
 """`gpusched join`: actors on this host for a learner on another one, planned, started and followed like any job."""
 
-import os
-import re
-import socket
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import Any, Final
 
-from gpusched.api.arguments import plan_options, queue_options
 from gpusched.cli.foreground import require_no_queue, run_here
 from gpusched.cli.options import Option, Options, argument, flag, with_options
-from gpusched.cli.planning import PLAN
+from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.queue_options import DETACH, QUEUE
-from gpusched.engines.local import Asked
-from gpusched.errors import UsageError
-from gpusched.execution.plan_options import PlanOptions, visible_here
-from gpusched.execution.queue_options import QueueOptions
-from gpusched.execution.requirements import require_modules, require_programs
-from gpusched.execution.workloads import complete_workload
 from gpusched.model.job import Joining
 from gpusched.render.text import printable
-from gpusched.settings import Settings, load_settings, machine_typed
-
-if TYPE_CHECKING:
-    from gpusched.execution.directory import JobDirectory
-    from gpusched.joining.invitation import Invited
-    from gpusched.joining.keys import JoinKey
-    from gpusched.model.plan import Plan
 
 __all__ = ["join"]
-
-_ANSWER_S: Final = 10.0
-_LONGEST_HOST: Final = 32
-
 
 _OPTIONS: Final[Options] = {
     "endpoint": argument("Where the learner listens, as its launch printed it.", "tcp://HOST:PORT"),
@@ -43,7 +21,7 @@ _OPTIONS: Final[Options] = {
     "workload": Option(
         "The workload's file on this host, if it is not found by its name.",
         metavar="NAME|PATH",
-        complete=complete_workload,
+        complete=WORKLOAD.complete,
     ),
     "different": flag("Go on though code or versions are not the learner's."),
     "patience": Option(
@@ -57,17 +35,7 @@ _OPTIONS: Final[Options] = {
 
 
 @with_options(_OPTIONS)
-def join(
-    *,
-    endpoint: str,
-    key: str | None,
-    workload: str | None,
-    different: bool,
-    insecure: bool,
-    detach: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def join(*, endpoint: str, detach: bool, as_json: bool, **given: Any) -> None:
     """Run actors on this host for a learner on another one, until it ends; Ctrl-C takes them away again.
 
     The workload is this host's own, the settings are the learner's. `gpusched launch WORKLOAD --listen tcp://...` on
@@ -75,99 +43,19 @@ def join(
 
     Example: gpusched join tcp://10.0.0.1:5555 --key join.key --procs 16
     """
-    queue = queue_options(given)
+    from gpusched.api.joining import prepare_join
+
     if not detach:
-        require_no_queue(queue, "a join")
-    patience_s = _whole_seconds(given["patience"])
-    wish = plan_options(given)
-    machine = machine_typed(wish.machine)
-    wish = wish._replace(procs=wish.procs or "max", machine=machine, visible=visible_here(os.environ, machine))
-    settings = load_settings(os.environ)
-    ours = _key(endpoint, key, insecure=insecure)
-    invited = _invited(endpoint, ours)
-    asked = _asked(invited, workload, wish, different=different)
-    network = Joining(
-        endpoint=endpoint,
-        job=invited.invitation.job,
-        host=invited.joined,
-        first_rank=invited.first_rank,
-        key=None if key is None else str(Path(key).absolute()),
-        patience_s=patience_s,
-    )
-    if detach:
-        _queue(asked, network, ours, queue, settings, as_json=as_json)
-    else:
-        _run(asked, network, settings, as_json=as_json)
-
-
-def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":
-    """Return the key to ask with, None to ask without one. Raises UsageError, NotFound, HostFault."""
-    from gpusched.execution.network import require_keys_or_loopback
-    from gpusched.joining.keys import read_join_key
-    from gpusched.joining.tcp import Tcp
-
-    to = Tcp.parse(endpoint, "join")
-    if (file is None) != insecure:
-        message = "--key and --insecure exclude each other" if insecure else f"{endpoint}: with which key?"
-        raise UsageError(message, "give the key file of that job: --key FILE")
-    require_keys_or_loopback(to, insecure=insecure)
-    return None if file is None else read_join_key(Path(file), any_file=True)
-
-
-def _invited(endpoint: str, key: "JoinKey | None") -> "Invited":
-    """Ask the learner. Raises NotFound if none answers, UsageError for a key that is not let in, ChannelError."""
-    from gpusched.joining.invitation import request_join
-
-    return request_join(endpoint, key, _host_name(), _ANSWER_S)
-
-
-def _asked(invited: "Invited", workload: str | None, wish: PlanOptions, *, different: bool) -> Asked:
-    from gpusched.cli.invited import workload_for
-
-    found, options = workload_for(invited.invitation, workload, different=different)
-    require_modules(found)
-    require_programs(found)
-    return Asked(workload=found, options=options, wish=wish)
-
-
-def _run(asked: Asked, network: Joining, settings: Settings, *, as_json: bool) -> None:
-    from msgspec.structs import replace
-
-    def lines(_: "JobDirectory", plan: "Plan") -> Sequence[str]:
-        actors = f"{len(plan.replicas)} actors" if len(plan.replicas) > 1 else "1 actor"
-        return [printable(f"joined {network.job} at {network.endpoint}: {actors} as {network.host}")]
-
-    run_here(replace(asked, network=network), settings, watch=False, as_json=as_json, lines=lines)
-
-
-def _queue(
-    asked: Asked, network: Joining, key: "JoinKey | None", queue: QueueOptions, settings: Settings, *, as_json: bool
-) -> None:
-    """Put the actors into the queue, with a key of which the daemon will find a copy whenever their turn comes."""
-    import sys
-
-    from msgspec.structs import replace
-
+        require_no_queue(given, "a join")
+    found = prepare_join(endpoint, begins="later" if detach else "now", **given)
+    for notice in found.notices:
+        print(f"gpusched: {printable(notice)}", file=sys.stderr)
+    if not detach:
+        run_here(found, watch=False, as_json=as_json)
+        return
     from gpusched.cli.submitted import submit_detached
-    from gpusched.execution.network import keep_key
-    from gpusched.execution.submission import workload_submission
 
-    if key is not None:
-        network = replace(network, key=str(keep_key(settings.state_dir, key)))
-    submit_detached(
-        workload_submission(asked.workload, asked.options, asked.wish, queue, network), settings, as_json=as_json
-    )
-    if not as_json:
+    submit_detached(found.submission(), found.settings, as_json=as_json)
+    if not as_json and isinstance(found.network, Joining):
+        network = found.network
         print(printable(f"  it joins {network.job} at {network.endpoint} as {network.host}"), file=sys.stderr)
-
-
-def _host_name() -> str:
-    """Return what this host calls itself, in the letters that a learner takes."""
-    short = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0]).lstrip("_-")
-    return short[:_LONGEST_HOST] or "host"
-
-
-def _whole_seconds(patience: str) -> int:
-    from gpusched.times import parse_seconds
-
-    return max(1, round(parse_seconds(patience, "--patience")))

@@ -2,19 +2,19 @@
 
 from typing import Final
 
+from gpusched.api.catalog import workload_names
 from gpusched.cli.options import Option, Options, argument, flag
-from gpusched.execution.workloads import complete_workload
 
 __all__ = ["LISTEN", "PLAN", "WORKLOAD"]
 
 
 def _complete_policy(incomplete: str) -> list[str]:
-    from gpusched.planner.policies import POLICIES
+    from gpusched.api.planning import policies
 
-    return [name for name in POLICIES if name.startswith(incomplete)]
+    return [name for name in policies() if name.startswith(incomplete)]
 
 
-WORKLOAD: Final = argument("A workload's name, or the path of its workload.toml.", complete=complete_workload)
+WORKLOAD: Final = argument("A workload's name, or the path of its workload.toml.", complete=workload_names)
 PLAN: Final[Options] = {
     "procs": Option("How many actors; the learner comes on top. max: as many as fit.", metavar="N|max"),
     "machine": Option(

@@ -1,41 +1,35 @@
 """A workload's own options on the command line: the arguments behind its name become its settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, Never
 
 import msgspec
 
 from gpusched.errors import UsageError
-from gpusched.execution.workload_options import Configured, chosen_under, settings_class
-from gpusched.model.workload import Workload
 
-__all__ = ["configured", "configured_to_plan"]
+__all__ = ["own_options"]
 
 
-def configured(workload: Workload, arguments: Sequence[str], command: str) -> Configured:
-    """Return the workload under `arguments`, such as `--network small`, over the defaults of its settings class.
+def own_options(workload: str, arguments: Sequence[str], command: str) -> dict[str, Any]:
+    """Return the options of a workload in `arguments`, such as `--network small`: their values as text, by name.
 
-    `command` is what the person typed, as in `gpusched launch snake`, for messages. Raises UsageError for an
-    unknown option or a value out of range, WorkloadError for a condition that no settings can meet, and SystemExit(0)
-    after `--help`.
+    `command` is what the person typed, with {} for the workload's name, as in `gpusched launch {}`, for messages.
+    Raises UsageError for an unknown option, WorkloadError, and SystemExit(0) after `--help`.
     """
-    if workload.settings is None:
-        if arguments:
-            message = f"{_unknown(arguments[0], command, ())}: the workload {workload.name} has none"
-            raise UsageError(message, f"see {command} --help")
-        return Configured(workload, b"{}")
-    of = settings_class(workload, workload.settings)
-    given = _given(workload.name, of, arguments, command) if arguments else {}
-    return chosen_under(workload, of, given, f"see {command} -- --help")
+    if not arguments:
+        return {}
+    from gpusched.api.workloads import named_workload, settings_of
+
+    named = named_workload(workload)
+    command, of = command.format(named.name), settings_of(named)
+    if of is None:
+        message = f"{_unknown(arguments[0], command, ())}: the workload {named.name} has none"
+        raise UsageError(message, f"see {command} --help")
+    return _given(named.name, of, arguments, command)
 
 
-def configured_to_plan(workload: Workload, arguments: Sequence[str], command: str) -> Workload:
-    """Return what `configured` does, for a plan only: settings that no role depends on are not read."""
-    return configured(workload, arguments, command).workload if arguments or workload.conditional else workload
-
-
-def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], command: str) -> Mapping[str, Any]:
+def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], command: str) -> dict[str, Any]:
     """Return the values in `arguments` for the workload of that name, as text, by the name of the setting."""
     import argparse  # as long as all of a plan without options takes beside it
 

@@ -19,15 +19,19 @@ from gpusched.execution.directory import JobDirectory, create
 from gpusched.execution.plan_options import PlanOptions, xla_variable
 from gpusched.execution.read_jobs import read_job
 from gpusched.linux.files import remove_tree
+from gpusched.model.device import Inventory
 from gpusched.model.job import JobShard, Network, Submission
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.settings import Settings, places
 
 if TYPE_CHECKING:  # the planner takes its time, and `launch --help` needs none of it
     from gpusched.execution.prepare import Reservation
+    from gpusched.leases.directory import LeaseDirectory
 
-__all__ = ["Asked", "Local", "plan_and_reserve", "start_reserved"]
+__all__ = ["Asked", "Local", "commands", "plan_and_reserve", "plan_now", "start_reserved"]
 
 _PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
 
@@ -86,18 +90,15 @@ def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDir
     and HostFault. The devices are read before the lock is taken: a driver that hangs holds up no other launch.
     """
     from gpusched.control.place import private_directory
-    from gpusched.execution.known_leases import running_leases
-    from gpusched.execution.lease_usage import current_leases
     from gpusched.execution.prepare import reserve
     from gpusched.leases.directory import lease_directory
     from gpusched.planner import numbered_from
 
     private_directory(settings.runtime_dir)  # where the job's sockets will lie: before each replica finds it out
-    inventory, saved = asked.wish.read_machine(settings)
-    leases = lease_directory(settings, simulated=inventory.simulated)
+    machine = asked.wish.read_machine(settings)
+    leases = lease_directory(settings, simulated=machine[0].simulated)
     with leases.locked(_PLANNING_PATIENCE_S):
-        held = (*saved, *current_leases(leases, inventory, partial(running_leases, settings.state_dir)))
-        plan = asked.wish.plan_now(held, asked.workload, inventory, settings)
+        plan = _plan_beside(leases, machine, asked, settings)
         if asked.part is not None:
             plan = numbered_from(plan, asked.part.first)
         directory = create(settings.state_dir, asked.workload.name) if make is None else make()
@@ -107,6 +108,29 @@ def plan_and_reserve(asked: Asked, settings: Settings, make: Callable[[], JobDir
             if make is None:
                 remove_tree(directory.path)
             raise
+
+
+def plan_now(asked: Asked, settings: Settings) -> Plan:
+    """Return the plan that plan_and_reserve would follow at this moment: also of a machine that is not here.
+
+    Raises what planning raises, and HostFault.
+    """
+    from gpusched.leases.directory import lease_directory
+
+    machine = asked.wish.read_machine(settings)
+    return _plan_beside(lease_directory(settings, simulated=machine[0].simulated), machine, asked, settings)
+
+
+def commands(plan: Plan, asked: Asked) -> dict[str, tuple[str, ...]]:
+    """Return the program and the arguments of each replica that a start of `plan` would have, by its name."""
+    from gpusched.planner import replica_specs
+
+    cwd = os.getcwd()  # noqa: PTH109 (a text is wanted)
+    variable = xla_variable()
+    specs = replica_specs(
+        plan, asked.workload, python=sys.executable, cwd=cwd, xla_variable=variable, identity=lambda _: {}
+    )
+    return {spec.replica.name: spec.argv for spec in specs}
 
 
 def start_reserved(
@@ -134,6 +158,18 @@ def start_reserved(
         raise
     finally:
         job.release()
+
+
+def _plan_beside(
+    leases: "LeaseDirectory", machine: tuple[Inventory, tuple[Lease, ...]], asked: Asked, settings: Settings
+) -> Plan:
+    """Return the plan beside the `leases` and those that were saved with the machine."""
+    from gpusched.execution.known_leases import running_leases
+    from gpusched.execution.lease_usage import current_leases
+
+    inventory, saved = machine
+    held = (*saved, *current_leases(leases, inventory, partial(running_leases, settings.state_dir)))
+    return asked.wish.plan_now(held, asked.workload, inventory, settings)
 
 
 def _is_cancelled(directory: JobDirectory) -> bool:

@@ -1,8 +1,9 @@
 """What a person typed of a plan, and the way from it to a plan for this host or for another."""
 
+import os
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from gpusched.environment import users_visible_devices
 from gpusched.errors import NotNow, UsageError
@@ -32,6 +33,11 @@ class PlanOptions(NamedTuple):
     least_procs: int = 1
     visible: VisibleDevices | None = None
     fixed: bool = False
+
+    def here(self, settings: Settings) -> Self:
+        """Return it for the machine that is meant, and what is visible there. Raises UsageError and HostFault."""
+        machine = machine_meant(self.machine, settings)
+        return self._replace(machine=machine, visible=visible_here(os.environ, machine))
 
     def plan(self, workload: Workload, settings: Settings) -> Plan:
         """Return the plan for `workload`, beside what is leased on this host if it is for this host.

@@ -12,7 +12,7 @@ from gpusched.model.workload import Workload
 from gpusched.model.workload_file import parse_workload
 from gpusched.settings import toml_message
 
-__all__ = ["complete_workload", "known_workloads", "load_named_workload", "load_workload"]
+__all__ = ["known_workloads", "load_named_workload", "load_workload"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -37,11 +37,6 @@ def load_named_workload(name: str) -> Workload:
             return _read(folder / name / "workload.toml")
     hint = f"copy its folder into ./workloads, or name its file here: --workload PATH; known: {_names(_folders())}"
     raise UsageError(f"the workload {name} is not on this host", hint)
-
-
-def complete_workload(incomplete: str) -> list[str]:
-    """Return the names of workloads that begin so, for the shell's completion."""
-    return [name for name in known_workloads() if name.startswith(incomplete)]
 
 
 def known_workloads() -> list[str]:

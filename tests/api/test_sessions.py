@@ -95,12 +95,12 @@ def test_no_module_takes_the_place_of_a_name_of_the_api(session: Session) -> Non
         print(len(gpusched.jobs()), len(gpusched.__all__))
     """
 
-    assert session.run(code) == "0 10\n"
+    assert session.run(code) == "0 12\n"
 
 
 def test_the_types_of_the_arguments_are_those_that_help_shows(session: Session) -> None:
     printed = session.run("import inspect; print(inspect.signature(gpusched.run)); print(gpusched.plan.__doc__)")
 
-    assert "fraction: float | None" in printed
+    assert "fraction: float | str | None" in printed
     assert "priority: int = 0" in printed
     assert "Raises UsageError" in printed

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import signature
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import pytest
 import typer
@@ -12,19 +12,26 @@ from hypothesis import strategies as st
 
 from gpusched.api import arguments
 from gpusched.cli.application import application
+from gpusched.cli.cluster_options import OWN
 from gpusched.cli.command_options import COMMAND
+from gpusched.cli.export import export
+from gpusched.cli.join import join
+from gpusched.cli.launch import launch
 from gpusched.cli.main import COMMANDS
 from gpusched.cli.options import Context, Option, Options, flag, read_plainly, with_options
 from gpusched.cli.plan import plan
-from gpusched.cli.planning import PLAN
+from gpusched.cli.planning import LISTEN, PLAN
 from gpusched.cli.ps import ps
 from gpusched.cli.queue_options import QUEUE
+from gpusched.cli.run import run
 from gpusched.cli.status import status
 
 read: dict[str, Any] = {}
 
 
-@pytest.mark.parametrize(("table", "group"), [("Plan", PLAN), ("Queue", QUEUE), ("Command", COMMAND)])
+@pytest.mark.parametrize(
+    ("table", "group"), [("Plan", PLAN), ("Queue", QUEUE), ("Command", COMMAND), ("Listen", LISTEN)]
+)
 def test_the_options_of_a_group_are_the_arguments_of_the_api_with_its_defaults(table: str, group: Options) -> None:
     @arguments.with_arguments(getattr(arguments, f"{table}Arguments"))
     def function(**_: Any) -> None: ...
@@ -34,6 +41,29 @@ def test_the_options_of_a_group_are_the_arguments_of_the_api_with_its_defaults(t
     assert {name: option.default for name, option in group.items()} == {
         name: None if default == () else default for name, default in defaults.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "own", "table"),
+    [
+        (plan, {"workload", "as_json"}, arguments.PlanArguments),
+        (launch, {"workload", "watch", "detach", "dry_run", "as_json"}, arguments.SubmitArguments),
+        (join, {"endpoint", "detach", "as_json"}, arguments.JoinArguments),
+        (export, {"kind", "workload", "output", "as_json"}, arguments.ExportArguments),
+        (run, {"command", "detach", "as_json"}, arguments.RunArguments),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_command_passes_on_are_arguments_of_the_api(command: Any, own: set[str], table: Any) -> None:
+    passed_on, known = set(command.defaults) - own - set(OWN), set(get_type_hints(table))
+
+    assert passed_on <= known
+    left_out = {
+        join: {"learner_memory"},
+        launch: {"engine_options"},
+        export: {"json", "engine", "engine_options", "patience"},
+    }
+    assert known - passed_on == left_out.get(command, set())
 
 
 def test_options_of_a_table_come_by_name_plainly_read_or_not() -> None:

@@ -67,7 +67,18 @@ def test_the_page_has_examples() -> None:
     assert PAGE.count("```python") == len(BLOCK.findall(PAGE))
 
 
-@pytest.mark.parametrize("table", ["PlanArguments", "QueueArguments", "ClusterArguments", "CommandArguments"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        "PlanArguments",
+        "ListenArguments",
+        "JoiningArguments",
+        "ManifestArguments",
+        "QueueArguments",
+        "ClusterArguments",
+        "CommandArguments",
+    ],
+)
 def test_the_tables_of_arguments_are_those_of_the_code(table: str) -> None:
     (found,) = ast.parse(inspect.getsource(getattr(arguments, table))).body
     assert isinstance(found, ast.ClassDef)

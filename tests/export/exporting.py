@@ -8,8 +8,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from gpusched.cli.workload_arguments import configured
+from gpusched.cli.workload_arguments import own_options
 from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.workload_options import configured_by
 from gpusched.execution.workloads import load_workload
 from gpusched.export import Exported
 from gpusched.settings import load_settings
@@ -26,7 +27,8 @@ def exported(
     workload: str = "snake", words: Sequence[str] = (), *, machine: str, image: str = "lab/snake:1", **wish: Any
 ) -> Exported:
     """What the command line would hand over; `wish` as in Wish."""
-    loaded, options = configured(load_workload(workload), words, "gpusched export")
+    given = own_options(workload, words, "gpusched export")
+    loaded, options = configured_by(load_workload(workload), given)
     plan = PlanOptions(machine=machine, **wish).plan(loaded, load_settings({}))
     return Exported(plan, loaded, loaded.name, image, options, "XLA_PYTHON_CLIENT_MEM_FRACTION")
 

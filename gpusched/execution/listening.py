@@ -1,23 +1,20 @@
-"""`launch --listen`: the checks before anything starts, and the line that lets another host join."""
+"""A launch that takes actors of other hosts: the checks before anything starts, and the line that lets one join."""
 
 import errno
 import shlex
 import socket
-import sys
 from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault, UsageError
-from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import join_key, learner_role
 from gpusched.execution.network import require_keys_or_loopback, require_open
 from gpusched.joining.tcp import Tcp, reachable
 from gpusched.model.job import Listening
-from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
 
-__all__ = ["how_to_join", "how_to_join_it", "listening", "print_how_to_join"]
+__all__ = ["how_to_join", "listening"]
 
 _OPTION: Final = "--listen"
 
@@ -44,12 +41,6 @@ def listening(workload: Workload, text: str, *, insecure: bool, at_once: bool) -
     )
 
 
-def how_to_join_it(network: Listening, workload: Workload, directory: JobDirectory, plan: Plan) -> list[str]:
-    """Return what to run elsewhere to join the job in `directory`."""
-    role = counted_role(workload)
-    return how_to_join(network, directory.path, str(sum(one.role == role for one in plan.replicas)))
-
-
 def how_to_join(network: Listening, job: Path, procs: str) -> list[str]:
     """Return the line to run elsewhere, whole, so that it can be copied; and below it what that host needs for it.
 
@@ -65,12 +56,6 @@ def how_to_join(network: Listening, job: Path, procs: str) -> list[str]:
         return [line]
     host = f"[{to.host}]" if ":" in to.host else to.host
     return [line, f"  run it on another host, with a copy there of the key, 0600 as it is here: scp -p {host}:{key} ."]
-
-
-def print_how_to_join(network: Listening, workload: Workload, job: Path, procs: str | None) -> None:
-    """Print on stderr how others will join a job that waits in the queue, in the directory `job`."""
-    lines = how_to_join(network, job, procs or str(workload.role(counted_role(workload)).count))
-    print("  once it runs, others join it:", *lines, sep="\n  ", file=sys.stderr)
 
 
 def _require_free(to: Tcp, *, at_once: bool) -> None:

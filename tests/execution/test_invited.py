@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpusched.cli.invited import workload_for
 from gpusched.errors import HostFault, UsageError
+from gpusched.execution.invited import workload_for
 from gpusched.joining.invitation import Invitation, invitation
 from gpusched.model.workload import Workload
 
@@ -43,7 +43,7 @@ def test_of_the_same_workload_only_the_actors_are_run_and_they_end_by_themselves
     from gpusched.execution.workloads import load_workload
 
     snake = load_workload("snake")
-    found, options = workload_for(
+    (found, options), _ = workload_for(
         invitation(
             "snake-4", "snake", snake.path, b'{"network":"small","inference":"learner","weights":"/lab1/w.npz"}'
         ),

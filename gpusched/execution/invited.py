@@ -4,8 +4,8 @@ What comes over the network is the name, the settings and what to compare; never
 """
 
 import os
-import sys
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,37 +17,41 @@ from gpusched.execution.workloads import load_named_workload, load_workload
 from gpusched.joining.invitation import Invitation, differences, invitation
 from gpusched.model.workload import Workload
 from gpusched.planner import counted_role
-from gpusched.render.text import printable
 
-__all__ = ["workload_for"]
+__all__ = ["InvitedWorkload", "workload_for"]
 
 _MOST_LISTED: Final = 5
 
 
-def workload_for(invited: Invitation, named: str | None, *, different: bool) -> Configured:
+class InvitedWorkload(NamedTuple):
+    """What this host runs for a learner; `differences`: what is not as the learner has it, up to some of it."""
+
+    configured: Configured
+    differences: tuple[str, ...]
+
+
+def workload_for(invited: Invitation, named: str | None, *, different: bool) -> InvitedWorkload:
     """Return the actors of this host's own workload of that name, or of the one `named`, under the learner's settings.
 
     Raises UsageError if it is not here or does not understand the settings, WorkloadError, and HostFault if code or
-    versions are not the learner's; `different` only warns of that.
+    versions are not the learner's, unless they may be `different`.
     """
     workload = load_workload(named) if named is not None else load_named_workload(invited.workload)
-    found = differences(invited, invitation(invited.job, workload.name, workload.path, invited.options.encode()))
-    if found:
-        _report(found, different=different)
+    ours = invitation(invited.job, workload.name, workload.path, invited.options.encode())
+    found = _listed(differences(invited, ours))
+    if found and not different:
+        hint = "bring both hosts to the same code and versions, or go on at your own risk with --different"
+        raise HostFault(f"this host does not have what the learner has: {'; '.join(found)}", hint)
     workload, options = configured_as(with_active_python(workload, os.environ).workload, invited.options)
     require_open(workload)
-    return Configured(_actors_of(workload), options)
+    return InvitedWorkload(Configured(_actors_of(workload), options), found)
 
 
-def _report(found: list[str], *, different: bool) -> None:
-    listed = [printable(one) for one in found[:_MOST_LISTED]]
-    if len(found) > _MOST_LISTED:
-        listed.append(f"and {len(found) - _MOST_LISTED} more")
-    if not different:
-        hint = "bring both hosts to the same code and versions, or go on at your own risk with --different"
-        raise HostFault(f"this host does not have what the learner has: {'; '.join(listed)}", hint)
-    for one in listed:
-        print(f"gpusched: warning: not as the learner has it: {one}", file=sys.stderr)
+def _listed(found: Sequence[str]) -> tuple[str, ...]:
+    """Return what can be shown to a person; the names in it came over the network."""
+    listed = ["".join(sign if sign.isprintable() else "?" for sign in one) for one in found[:_MOST_LISTED]]
+    more = len(found) - _MOST_LISTED
+    return (*listed, f"and {more} more") if more > 0 else tuple(listed)
 
 
 def _actors_of(workload: Workload) -> Workload:

@@ -1,0 +1,111 @@
+"""Join a learner on another host: this host's own workload, under the learner's settings."""
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from gpusched.api.arguments import (
+    JoinArguments,
+    plan_options,
+    queue_options,
+    require_known,
+    span_text,
+    with_arguments,
+)
+from gpusched.api.launching import Begins, Launch
+from gpusched.api.validation import require_type
+from gpusched.errors import UsageError
+from gpusched.execution.plan_options import visible_here
+from gpusched.model.job import Joining
+from gpusched.settings import Settings, load_settings, machine_typed
+
+if TYPE_CHECKING:
+    from gpusched.joining.keys import JoinKey
+
+__all__ = ["prepare_join"]
+
+_ANSWER_S: Final = 10.0
+_LONGEST_HOST: Final = 32
+_PATIENCE: Final = "15m"
+_KINDS: Final[dict[str, Any]] = {"key": str | None, "workload": str | None, "different": bool, "insecure": bool}
+
+
+@with_arguments(JoinArguments)
+def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinArguments]) -> Launch:
+    """Ask the learner at `endpoint`, and return what would run here for it. Nothing is taken and nothing runs.
+
+    Raises UsageError, NotFound if no learner answers, ChannelError, and HostFault, too if code or versions are not the
+    learner's.
+    """
+    from gpusched.engines.local import Asked
+    from gpusched.execution.invited import workload_for
+    from gpusched.execution.requirements import require_modules, require_programs
+    from gpusched.joining.invitation import request_join
+
+    require_known(given, JoinArguments)
+    file, workload, patience_s = _checked(endpoint, given)
+    queue, settings = queue_options(given), load_settings(os.environ)
+    machine = machine_typed(given.get("machine"))
+    wish = plan_options(given)
+    wish = wish._replace(procs=wish.procs or "max", machine=machine, visible=visible_here(os.environ, machine))
+    key = _key(endpoint, file, insecure=given.get("insecure", False))
+    invited = request_join(endpoint, key, _host_name(), _ANSWER_S)
+    found = workload_for(invited.invitation, workload, different=given.get("different", False))
+    require_modules(found.configured.workload)
+    require_programs(found.configured.workload)
+    network = Joining(
+        endpoint=endpoint,
+        job=invited.invitation.job,
+        host=invited.joined,
+        first_rank=invited.first_rank,
+        key=None if file is None else _kept(key, file, settings, begins),
+        patience_s=patience_s,
+    )
+    asked = Asked(workload=found.configured.workload, options=found.configured.options, wish=wish, network=network)
+    notices = tuple(f"warning: not as the learner has it: {one}" for one in found.differences)
+    return Launch(asked, settings, queue, notices)
+
+
+def _checked(endpoint: str, given: JoinArguments) -> tuple[str | None, str | None, int]:
+    """Return the key's file, the workload and the patience in seconds. Raises UsageError for a wrong type."""
+    from gpusched.times import parse_seconds
+
+    require_type(endpoint, str, "endpoint")
+    if given.get("learner_memory") is not None:
+        raise UsageError("learner_memory: the learner is on the other host", "leave it out")
+    values: dict[str, Any] = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()
+    }
+    for name, kind in _KINDS.items():
+        require_type(values.get(name, False if kind is bool else None), kind, name)
+    patience = span_text(given.get("patience"), "patience") or _PATIENCE
+    return values.get("key"), values.get("workload"), max(1, round(parse_seconds(patience, "--patience")))
+
+
+def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":
+    """Return the key to ask with, None to ask without one. Raises UsageError, NotFound, HostFault."""
+    from gpusched.execution.network import require_keys_or_loopback
+    from gpusched.joining.keys import read_join_key
+    from gpusched.joining.tcp import Tcp
+
+    to = Tcp.parse(endpoint, "join")
+    if (file is None) != insecure:
+        message = "--key and --insecure exclude each other" if insecure else f"{endpoint}: with which key?"
+        raise UsageError(message, "give the key file of that job: --key FILE")
+    require_keys_or_loopback(to, insecure=insecure)
+    return None if file is None else read_join_key(Path(file), any_file=True)
+
+
+def _kept(key: "JoinKey | None", file: str, settings: Settings, begins: Begins) -> str:
+    """Return the key's file; for a job that begins later one of which the daemon will find a copy."""
+    from gpusched.execution.network import keep_key
+
+    return str(keep_key(settings.state_dir, key) if key is not None and begins == "later" else Path(file).absolute())
+
+
+def _host_name() -> str:
+    """Return what this host calls itself, in the letters that a learner takes."""
+    short = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0]).lstrip("_-")
+    return short[:_LONGEST_HOST] or "host"

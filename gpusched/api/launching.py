@@ -1,0 +1,238 @@
+"""A launch step by step: what it will be, what a person should know of it, and the ways to begin it.
+
+launch, submit, dry_run and join take these steps at once.
+"""
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+
+from gpusched.api.arguments import (
+    SubmitArguments,
+    cluster_options,
+    plan_options,
+    queue_options,
+    require_known,
+    with_arguments,
+)
+from gpusched.api.handle import Job
+from gpusched.api.planning import DryRun
+from gpusched.api.queue import submit
+from gpusched.api.validation import require_type
+from gpusched.api.values import Plan
+from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
+from gpusched.engines.cluster.options import engine_of
+from gpusched.errors import GpuschedError, UsageError
+from gpusched.execution.active_python import with_active_python
+from gpusched.execution.queue_options import QueueOptions
+from gpusched.execution.workload_options import configured_by
+from gpusched.model.job import Listening, Submission
+from gpusched.settings import LOCAL, Settings, load_settings
+
+if TYPE_CHECKING:  # the planner and the engines take their time, and `launch --help` needs none of them
+    from collections.abc import Mapping
+
+    from gpusched.api.clusters import ClusterPlan
+    from gpusched.engines.local import Asked
+    from gpusched.execution.prepare import Reservation
+    from gpusched.execution.workload_options import Configured
+    from gpusched.model import plan as model
+
+__all__ = ["Begins", "Launch", "Reserved", "prepare"]
+
+_GUARD_PATIENCE_S: Final = 5.0
+
+Begins = Literal["now", "later", "never"]
+"""When a job is to begin: what it needs must be there `now`, or only when its turn comes."""
+
+
+class Launch:
+    """A job whose arguments are checked, and of which nothing has begun."""
+
+    def __init__(
+        self,
+        asked: "Asked",
+        settings: Settings,
+        queue: QueueOptions,
+        notices: tuple[str, ...] = (),
+        cluster: "ClusterPlan | None" = None,
+    ) -> None:
+        self._asked, self._queue = asked, queue
+        self.settings: Final = settings
+        self.network: Final = asked.network
+        self.notices: Final = notices
+        """What a person should know before it begins."""
+        self.cluster: Final = cluster
+        """What would be submitted to a cluster; None for a job of this host."""
+
+    def dry_run(self) -> DryRun:
+        """Return what `start` would do. Raises what it would raise at this moment: NeverFits, NotNow, HostFault."""
+        from gpusched.engines.local import commands, plan_now
+
+        plan = plan_now(self._asked, self.settings)
+        return DryRun(plan=Plan.of(plan), commands=commands(plan, self._asked))
+
+    def submission(self) -> Submission:
+        """Return what the daemon's queue gets of it. Raises UsageError and HostFault."""
+        from gpusched.execution.submission import workload_submission
+
+        asked = self._asked
+        return workload_submission(asked.workload, asked.options, asked.wish, self._queue, asked.network)
+
+    def submit(self) -> Job:
+        """Put it into the queue of the daemon, which is started if there is none. Raises NeverFits and NoDaemon."""
+        found, _ = submit(self.submission(), settings=self.settings)
+        return Job(found.id, Path(found.run_dir), how_to_join=self.how_to_join(found.id))
+
+    def reserve(self) -> "Reserved":
+        """Take the devices now or not at all. Raises NeverFits, NotNow and HostFault."""
+        from gpusched.engines.local import plan_and_reserve
+
+        return Reserved(self._asked, plan_and_reserve(self._asked, self.settings), self.settings)
+
+    def start(self) -> Job:
+        """Start it now or not at all. It ends when this process ends. Raises NeverFits, NotNow and HostFault."""
+        reserved = self.reserve()
+        try:
+            return reserved.start()
+        except BaseException:  # such as KeyboardInterrupt: without a handle nothing may run
+            with suppress(GpuschedError):
+                reserved.job.stop(kill=True)
+            raise
+
+    def how_to_join(self, job: str) -> tuple[str, ...]:
+        """Return the lines to run on another host to join that job once it runs; none if it does not listen."""
+        return _how_to_join(self._asked, self.settings, job, None)
+
+
+class Reserved:
+    """A job that has its devices and no process yet; it gives them back when this process ends without `start`."""
+
+    def __init__(self, asked: "Asked", reservation: "Reservation", settings: Settings) -> None:
+        from gpusched.execution.requirements import launch_warnings
+
+        self._asked, self._reservation, self._settings = asked, reservation, settings
+        self._reaper: threading.Thread | None = None
+        directory = reservation.directory.path
+        self.plan: Final = reservation.plan
+        lines = _how_to_join(asked, settings, directory.name, self.plan)
+        self.job: Final = Job(directory.name, directory, launched=True, how_to_join=lines)
+        self.warnings: Final = launch_warnings(self.plan, asked.workload)
+        """What a person should know of this plan."""
+
+    def start(self) -> Job:
+        """Start its processes, once. Raises HostFault, and what it needs of another host NotFound and UsageError."""
+        from gpusched.engines.local import start_reserved
+
+        start_reserved(self._reservation, self._asked, self._settings, spawned=self._reap_later)
+        return self.job
+
+    def clear(self) -> None:
+        """Wait until no process of the ended job is left, unless one cannot be killed, and remove its socket.
+
+        Not if the directory was removed under a job that runs: it is the end of this process that ends such a job.
+        """
+        from gpusched.execution.expand import job_socket
+        from gpusched.execution.learner_socket import remove_socket
+
+        deadline = time.monotonic() + _GUARD_PATIENCE_S  # the guard goes last
+        while self._reaper and self._reaper.is_alive() and self.job.run_dir.exists() and time.monotonic() < deadline:
+            self._reaper.join(0.01)
+        remove_socket(job_socket(self._settings, self.job.run_dir))
+
+    def _reap_later(self, guard: int) -> None:
+        """Wait in a thread for a guard that this process started, so that no zombie stays."""
+        self._reaper = threading.Thread(target=_reap, args=(guard,), name=f"reap-{guard}", daemon=True)
+        self._reaper.start()
+
+
+@with_arguments(SubmitArguments)
+def prepare(
+    workload: WorkloadName,
+    *,
+    options: Options | None = None,
+    begins: Begins = "now",
+    **given: Unpack[SubmitArguments],
+) -> Launch:
+    """Check the arguments of launch and submit, and return what they would begin. Nothing is taken and nothing runs.
+
+    Raises UsageError, and HostFault for what it needs and is not here; on a cluster NeverFits.
+    """
+    require_known(given, SubmitArguments)
+    require_type(given.get("listen"), str | None, "listen")
+    require_type(given.get("insecure", False), bool, "insecure")
+    settings, queue = load_settings(os.environ), queue_options(given)
+    picked = with_active_python(named_workload(workload), os.environ)
+    chosen = configured_by(picked.workload, own_options(options))
+    cluster = cluster_options(given)
+    engine = engine_of(cluster, chosen.workload, settings)
+    if engine != LOCAL:
+        return _on_cluster(engine, chosen, given, queue, settings, begins)
+    asked = _here(chosen, given, settings, follows=queue.follows, begins=begins)
+    notice = picked.notice()
+    return Launch(asked, settings, queue, () if notice is None else (notice,))
+
+
+def _here(
+    chosen: "Configured", given: "Mapping[str, Any]", settings: Settings, *, follows: bool, begins: Begins
+) -> "Asked":
+    from gpusched.engines.local import Asked
+    from gpusched.execution.expand import require_short_socket
+    from gpusched.execution.requirements import require_modules, require_programs
+
+    wish = plan_options(given).here(settings)
+    require_modules(chosen.workload)
+    if not follows:  # what goes before may still make the programs
+        require_programs(chosen.workload)
+    require_short_socket(chosen.workload, settings)
+    listen, insecure = given.get("listen"), bool(given.get("insecure"))
+    if listen is None:
+        if insecure:
+            raise UsageError("--insecure belongs to --listen", "add --listen tcp://127.0.0.1:PORT, or leave it out")
+        return Asked(workload=chosen.workload, options=chosen.options, wish=wish)
+    from gpusched.execution.listening import listening  # most launches stay on one host
+
+    network = listening(chosen.workload, listen, insecure=insecure, at_once=begins != "later")
+    wish = wish._replace(least_procs=0)
+    return Asked(workload=chosen.workload, options=chosen.options, wish=wish, network=network)
+
+
+def _on_cluster(
+    engine: str,
+    chosen: "Configured",
+    given: "Mapping[str, Any]",
+    queue: QueueOptions,
+    settings: Settings,
+    begins: Begins,
+) -> Launch:
+    from gpusched.api.clusters import ClusterPlan
+    from gpusched.engines.cluster.prepare import cluster_job, driver_job, preflight, preview
+
+    for name in ("listen", "insecure"):
+        if given.get(name):
+            raise UsageError(f"--{name} is for a launch on this host, not on {engine}", f"leave --{name} out")
+    cluster = cluster_options(given)
+    job = cluster_job(engine, chosen, plan_options(given), cluster, settings)
+    job = preview(job, cluster) if begins == "never" else preflight(job, cluster, now=begins == "now")
+    return Launch(driver_job(job), settings, queue, cluster=ClusterPlan.of(job, job.workload.name))
+
+
+def _how_to_join(asked: "Asked", settings: Settings, job: str, plan: "model.Plan | None") -> tuple[str, ...]:
+    """Return the lines to join a job with as many actors as are planned here, without a plan as were asked for."""
+    if not isinstance(asked.network, Listening):
+        return ()
+    from gpusched.execution.listening import how_to_join
+    from gpusched.planner import counted_role
+
+    role = counted_role(asked.workload)
+    count = asked.workload.role(role).count if plan is None else sum(one.role == role for one in plan.replicas)
+    procs = str(count) if plan is not None else asked.wish.procs or str(count)
+    return tuple(how_to_join(asked.network, settings.state_dir / "jobs" / job, procs))
+
+
+def _reap(guard: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(guard, 0)

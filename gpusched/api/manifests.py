@@ -1,0 +1,118 @@
+"""A plan as manifests for something else that starts containers, or as a batch script. Nothing is started."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
+
+from gpusched.api.arguments import (
+    ExportArguments,
+    cluster_options,
+    plan_options,
+    require_known,
+    with_arguments,
+)
+from gpusched.api.validation import require_type
+from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
+from gpusched.errors import UsageError
+from gpusched.execution.plan_options import visible_here, xla_variable
+from gpusched.execution.workload_options import Configured, configured_by
+from gpusched.settings import load_settings, machine_typed
+
+if TYPE_CHECKING:
+    from gpusched.export import Exported, Manifests
+
+__all__ = ["Export", "Kind", "export"]
+
+Kind = Literal["kubernetes", "slurm", "compose"]
+_KINDS: Final[dict[str, Any]] = {
+    "image": str | None,
+    "name": str | None,
+    "share_resource": Literal["none", "nvidia", "hami"] | None,
+    "keys": str | None,
+    "json": bool,
+}
+
+
+class Export(NamedTuple):
+    """What was written: its `text`; what its file is called; and what a person should know who starts it."""
+
+    text: str
+    file: str
+    notes: tuple[str, ...]
+
+
+@with_arguments(ExportArguments)
+def export(
+    kind: Kind, workload: WorkloadName, *, options: Options | None = None, **given: Unpack[ExportArguments]
+) -> Export:
+    """Return the plan of a workload as manifests for Kubernetes or Compose (YAML), or as a batch script for Slurm.
+
+    Raises UsageError, too for an argument of another kind, NeverFits, NotNow and HostFault.
+    """
+    require_known(given, ExportArguments)
+    _require_kind(kind, given)
+    chosen = configured_by(named_workload(workload), own_options(options))
+    return _batch_script(chosen, given) if kind == "slurm" else _manifests(kind, chosen, given)
+
+
+def _require_kind(kind: Kind, given: ExportArguments) -> None:
+    """Raise UsageError for a wrong type, and for an argument of another kind."""
+    require_type(kind, Kind, "kind")
+    for name, value_kind in _KINDS.items():
+        if name in given:
+            require_type(given.get(name), value_kind, name)
+    if kind != "kubernetes" and (given.get("share_resource") or given.get("keys")):
+        option = "--keys" if given.get("keys") else "--share-resource"
+        raise UsageError(f"{option} belongs to kubernetes", "leave it out")
+    cluster = cluster_options(given)
+    if kind != "slurm" and cluster.given():
+        raise UsageError(f"{' and '.join(cluster.given())} belongs to slurm", "leave it out")
+    if kind == "slurm" and given.get("image"):
+        raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
+
+
+def _batch_script(chosen: Configured, given: ExportArguments) -> Export:
+    from gpusched.api.clusters import ClusterPlan
+    from gpusched.engines.cluster.prepare import cluster_job, preview
+
+    cluster, name = cluster_options(given), given.get("name") or chosen.workload.name
+    job = preview(cluster_job("slurm", chosen, plan_options(given), cluster, load_settings(os.environ)), cluster)
+    plan = ClusterPlan.of(job, name)
+    if given.get("json"):
+        return Export(plan.json(), f"{name}.json", plan.warnings)
+    return Export(plan.script, f"{name}.sh", plan.warnings)
+
+
+def _manifests(kind: Kind, chosen: Configured, given: ExportArguments) -> Export:
+    from gpusched.export import NO_IMAGE, Exported, manifest_name, text
+
+    machine = machine_typed(given.get("machine"))
+    wish = plan_options(given)._replace(machine=machine, visible=visible_here(os.environ, machine))
+    what = Exported(
+        plan=wish.plan(chosen.workload, load_settings(os.environ)),
+        workload=chosen.workload,
+        name=manifest_name(chosen.workload, given.get("name")),
+        image=given.get("image") or NO_IMAGE,
+        options=chosen.options,
+        xla_variable=xla_variable(),
+    )
+    written = _written(kind, what, given)
+    file = "compose" if kind == "compose" else what.name
+    if given.get("json"):
+        return Export(text.as_json(written), f"{file}.json", tuple(written.notes))
+    notes = tuple(note for note in written.notes if NO_IMAGE in note)  # the others are comments
+    return Export(text.as_yaml(written), f"{file}.yaml", notes)
+
+
+def _written(kind: Kind, what: "Exported", given: ExportArguments) -> "Manifests":
+    from gpusched.export import compose, kubernetes
+
+    if kind == "compose":
+        return compose(what)
+    keys = given.get("keys")
+    written = kubernetes(what, given.get("share_resource") or "nvidia", keys)
+    if keys is not None:
+        from gpusched.execution.network import make_keys
+
+        make_keys(Path(keys), what.name)
+    return written

@@ -1,0 +1,61 @@
+"""Plans: which process would go on which GPU, and what a launch would start. Nothing is started."""
+
+import os
+from typing import NamedTuple, Unpack
+
+from gpusched.api.arguments import (
+    LaunchArguments,
+    PlanArguments,
+    plan_options,
+    require_known,
+    with_arguments,
+)
+from gpusched.api.values import Plan
+from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
+from gpusched.execution.workload_options import configured_by
+from gpusched.settings import load_settings
+
+__all__ = ["DryRun", "dry_run", "plan", "policies"]
+
+
+class DryRun(NamedTuple):
+    """What a launch would start at this moment."""
+
+    plan: Plan
+    commands: dict[str, tuple[str, ...]]
+    """The program and the arguments of each process, by its name."""
+
+
+def policies() -> list[str]:
+    """Return what `policy` may be."""
+    from gpusched.planner.policies import POLICIES
+
+    return list(POLICIES)
+
+
+@with_arguments(PlanArguments)
+def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Plan:
+    """Return which process would go on which GPU with how much memory, and why. Nothing is started.
+
+    `workload` is a name or the path of a workload.toml. Raises UsageError, NeverFits and NotNow, and HostFault for a
+    driver that does not work.
+
+    Example: gpusched.plan(procs=32, machine="p3.8xlarge").counts == (3, 10, 10, 10)
+    """
+    require_known(given, PlanArguments)
+    settings = load_settings(os.environ)
+    named = named_workload(workload)
+    chosen = configured_by(named, own_options(options)).workload if options or named.conditional else named
+    return Plan.of(plan_options(given).here(settings).plan(chosen, settings))
+
+
+@with_arguments(LaunchArguments)
+def dry_run(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[LaunchArguments]) -> DryRun:
+    """Return what launch would start at this moment, or raise what it would raise. Nothing is started.
+
+    For a cluster see gpusched.api.clusters.plan_on_cluster.
+    """
+    from gpusched.api.launching import prepare
+
+    require_known(given, LaunchArguments)
+    return prepare(workload, options=options, begins="never", **given).dry_run()
