@@ -1,4 +1,7 @@
-"""What ps and /proc show of a process that became another program without exec: its name, arguments, environment."""
+"""What ps and /proc show of a process that became another program without exec: its name, arguments, environment.
+
+setproctitle (PyPI) is no substitute: it sets one text as the title, and has nothing for the environment.
+"""
 
 import ctypes
 import mmap
