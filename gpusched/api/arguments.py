@@ -23,6 +23,7 @@ from gpusched.model.job import ProcessIdentity, Submission
 from gpusched.settings import Settings, machine_typed
 
 __all__ = [
+    "Begins",
     "ClusterArguments",
     "CommandArguments",
     "ExportArguments",
@@ -42,6 +43,9 @@ __all__ = [
     "span_text",
     "with_arguments",
 ]
+
+Begins = Literal["now", "later", "never"]
+"""When a job is to begin: what it needs must be there `now`, or only when its turn comes."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -2,19 +2,20 @@
 
 import os
 from collections.abc import Mapping
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import msgspec
 
-from gpusched.api.arguments import LaunchArguments, cluster_options, plan_options, require_known, with_arguments
+from gpusched.api.arguments import Begins, LaunchArguments, cluster_options, plan_options, require_known, with_arguments
 from gpusched.api.workloads import Options, WorkloadName, chosen_workload
 from gpusched.engines.cluster.options import engine_of
 from gpusched.engines.registry import EngineOption, cluster_engine, clusters
 from gpusched.errors import UsageError
+from gpusched.execution.workload_options import Configured
 from gpusched.model.group import ClusterJob
-from gpusched.settings import LOCAL, load_settings
+from gpusched.settings import LOCAL, Settings, load_settings
 
-__all__ = ["ClusterPlan", "engines", "plan_on_cluster"]
+__all__ = ["ClusterPlan", "engines", "plan_on_cluster", "planned"]
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,8 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         from gpusched.engines.cluster.prepare import cluster_warnings
 
         engine = cluster_engine(job.engine)
-        return cls(job=job, script=engine.script(job, name), needs=engine.needs(job), warnings=cluster_warnings(job))
+        script = "" if engine.script is None else engine.script(job, name)
+        return cls(job=job, script=script, needs=engine.needs(job), warnings=cluster_warnings(job))
 
     def json(self) -> str:
         """Return what would be submitted as JSON."""
@@ -66,13 +68,27 @@ def plan_on_cluster(
     Raises UsageError, too if no engine for clusters is meant, NeverFits, and HostFault where only the cluster knows how
     many GPUs its nodes have, and does not answer.
     """
-    from gpusched.engines.cluster.prepare import cluster_job, preview
-
     require_known(given, LaunchArguments)
-    settings = load_settings(os.environ)
-    chosen, cluster = chosen_workload(workload, options), cluster_options(given)
-    engine = engine_of(cluster, chosen.workload, settings)
+    settings, chosen = load_settings(os.environ), chosen_workload(workload, options)
+    engine = engine_of(cluster_options(given), chosen.workload, settings)
     if engine == LOCAL:
         raise UsageError("the engine local is this host, and no cluster", f"give one of: {', '.join(clusters())}")
-    job = preview(cluster_job(engine, chosen, plan_options(given), cluster, settings), cluster)
+    return planned(engine, chosen, given, settings, name=name)
+
+
+def planned(
+    engine: str,
+    chosen: Configured,
+    given: Mapping[str, Any],
+    settings: Settings,
+    *,
+    begins: Begins = "never",
+    name: str | None = None,
+) -> ClusterPlan:
+    """Return what plan_on_cluster does, of a workload under its options. Raises HostFault for what `begins` needs."""
+    from gpusched.engines.cluster.prepare import cluster_job, preflight, preview
+
+    cluster = cluster_options(given)
+    job = cluster_job(engine, chosen, plan_options(given), cluster, settings)
+    job = preview(job, cluster) if begins == "never" else preflight(job, cluster, now=begins == "now")
     return ClusterPlan.of(job, name or job.workload.name)

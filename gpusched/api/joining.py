@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gpusched.api.arguments import (
+    Begins,
     JoinArguments,
     plan_options,
     queue_options,
@@ -14,7 +15,7 @@ from gpusched.api.arguments import (
     span_text,
     with_arguments,
 )
-from gpusched.api.launching import Begins, Launch
+from gpusched.api.launching import Launch
 from gpusched.api.validation import require_type
 from gpusched.errors import UsageError
 from gpusched.execution.plan_options import visible_here

@@ -8,9 +8,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gpusched.api.arguments import (
+    Begins,
     SubmitArguments,
     cluster_options,
     plan_options,
@@ -41,12 +42,9 @@ if TYPE_CHECKING:  # the planner and the engines take their time, and `launch --
     from gpusched.execution.workload_options import Configured
     from gpusched.model import plan as model
 
-__all__ = ["Begins", "Launch", "Reserved", "prepare"]
+__all__ = ["Launch", "Reserved", "prepare"]
 
 _GUARD_PATIENCE_S: Final = 5.0
-
-Begins = Literal["now", "later", "never"]
-"""When a job is to begin: what it needs must be there `now`, or only when its turn comes."""
 
 
 class Launch:
@@ -208,16 +206,14 @@ def _on_cluster(
     settings: Settings,
     begins: Begins,
 ) -> Launch:
-    from gpusched.api.clusters import ClusterPlan
-    from gpusched.engines.cluster.prepare import cluster_job, driver_job, preflight, preview
+    from gpusched.api.clusters import planned
+    from gpusched.engines.cluster.prepare import driver_job
 
     for name in ("listen", "insecure"):
         if given.get(name):
             raise UsageError(f"--{name} is for a launch on this host, not on {engine}", f"leave --{name} out")
-    cluster = cluster_options(given)
-    job = cluster_job(engine, chosen, plan_options(given), cluster, settings)
-    job = preview(job, cluster) if begins == "never" else preflight(job, cluster, now=begins == "now")
-    return Launch(driver_job(job), settings, queue, cluster=ClusterPlan.of(job, job.workload.name))
+    plan = planned(engine, chosen, given, settings, begins=begins)
+    return Launch(driver_job(plan.job), settings, queue, cluster=plan)
 
 
 def _how_to_join(asked: "Asked", settings: Settings, job: str, plan: "model.Plan | None") -> tuple[str, ...]:

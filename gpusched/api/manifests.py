@@ -13,6 +13,7 @@ from gpusched.api.arguments import (
 )
 from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
+from gpusched.engines.registry import cluster_engine, clusters
 from gpusched.errors import UsageError
 from gpusched.execution.plan_options import visible_here, xla_variable
 from gpusched.execution.workload_options import Configured, configured_by
@@ -21,9 +22,9 @@ from gpusched.settings import load_settings, machine_typed
 if TYPE_CHECKING:
     from gpusched.export import Exported, Manifests
 
-__all__ = ["Export", "Kind", "export"]
+__all__ = ["Export", "export", "kinds"]
 
-Kind = Literal["kubernetes", "slurm", "compose"]
+_CONTAINERS: Final = ("kubernetes", "compose")
 _KINDS: Final[dict[str, Any]] = {
     "image": str | None,
     "name": str | None,
@@ -31,6 +32,16 @@ _KINDS: Final[dict[str, Any]] = {
     "keys": str | None,
     "json": bool,
 }
+
+
+def kinds() -> tuple[str, ...]:
+    """Return what `kind` may be: what starts containers, and the engines whose jobs a script can submit."""
+    kubernetes, compose = _CONTAINERS
+    return (kubernetes, *_scripts(), compose)
+
+
+def _scripts() -> list[str]:
+    return [name for name in clusters() if cluster_engine(name).script is not None]
 
 
 class Export(NamedTuple):
@@ -43,21 +54,22 @@ class Export(NamedTuple):
 
 @with_arguments(ExportArguments)
 def export(
-    kind: Kind, workload: WorkloadName, *, options: Options | None = None, **given: Unpack[ExportArguments]
+    kind: str, workload: WorkloadName, *, options: Options | None = None, **given: Unpack[ExportArguments]
 ) -> Export:
-    """Return the plan of a workload as manifests for Kubernetes or Compose (YAML), or as a batch script for Slurm.
+    """Return the plan of a workload as manifests for Kubernetes or Compose (YAML), or as a batch script of a cluster.
 
     Raises UsageError, too for an argument of another kind, NeverFits, NotNow and HostFault.
     """
     require_known(given, ExportArguments)
     _require_kind(kind, given)
     chosen = configured_by(named_workload(workload), own_options(options))
-    return _batch_script(chosen, given) if kind == "slurm" else _manifests(kind, chosen, given)
+    return _manifests(kind, chosen, given) if kind in _CONTAINERS else _batch_script(kind, chosen, given)
 
 
-def _require_kind(kind: Kind, given: ExportArguments) -> None:
+def _require_kind(kind: str, given: ExportArguments) -> None:
     """Raise UsageError for a wrong type, and for an argument of another kind."""
-    require_type(kind, Kind, "kind")
+    if kind not in kinds():
+        raise UsageError(f"kind: there is no {kind!r}", f"there is: {', '.join(kinds())}")
     for name, value_kind in _KINDS.items():
         if name in given:
             require_type(given.get(name), value_kind, name)
@@ -65,25 +77,23 @@ def _require_kind(kind: Kind, given: ExportArguments) -> None:
         option = "--keys" if given.get("keys") else "--share-resource"
         raise UsageError(f"{option} belongs to kubernetes", "leave it out")
     cluster = cluster_options(given)
-    if kind != "slurm" and cluster.given():
-        raise UsageError(f"{' and '.join(cluster.given())} belongs to slurm", "leave it out")
-    if kind == "slurm" and given.get("image"):
-        raise UsageError("--image: on slurm the programs run in gpusched's own environment", "leave it out")
+    if kind in _CONTAINERS and cluster.given():
+        raise UsageError(f"{' and '.join(cluster.given())} belongs to {' or '.join(_scripts())}", "leave it out")
+    if kind not in _CONTAINERS and given.get("image"):
+        raise UsageError(f"--image: on {kind} the programs run in gpusched's own environment", "leave it out")
 
 
-def _batch_script(chosen: Configured, given: ExportArguments) -> Export:
-    from gpusched.api.clusters import ClusterPlan
-    from gpusched.engines.cluster.prepare import cluster_job, preview
+def _batch_script(engine: str, chosen: Configured, given: ExportArguments) -> Export:
+    from gpusched.api.clusters import planned
 
-    cluster, name = cluster_options(given), given.get("name") or chosen.workload.name
-    job = preview(cluster_job("slurm", chosen, plan_options(given), cluster, load_settings(os.environ)), cluster)
-    plan = ClusterPlan.of(job, name)
+    name = given.get("name") or chosen.workload.name
+    plan = planned(engine, chosen, given, load_settings(os.environ), name=name)
     if given.get("json"):
         return Export(plan.json(), f"{name}.json", plan.warnings)
     return Export(plan.script, f"{name}.sh", plan.warnings)
 
 
-def _manifests(kind: Kind, chosen: Configured, given: ExportArguments) -> Export:
+def _manifests(kind: str, chosen: Configured, given: ExportArguments) -> Export:
     from gpusched.export import NO_IMAGE, Exported, manifest_name, text
 
     machine = machine_typed(given.get("machine"))
@@ -104,7 +114,7 @@ def _manifests(kind: Kind, chosen: Configured, given: ExportArguments) -> Export
     return Export(text.as_yaml(written), f"{file}.yaml", notes)
 
 
-def _written(kind: Kind, what: "Exported", given: ExportArguments) -> "Manifests":
+def _written(kind: str, what: "Exported", given: ExportArguments) -> "Manifests":
     from gpusched.export import compose, kubernetes
 
     if kind == "compose":

@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gpusched.api.manifests import Kind
+from gpusched.api.clusters import engines
 from gpusched.api.manifests import export as exported
+from gpusched.api.manifests import kinds
 from gpusched.cli.cluster import with_engine_options
 from gpusched.cli.cluster_options import CLUSTER
 from gpusched.cli.options import Context, Option, Options, argument, flag, with_options
@@ -15,10 +16,14 @@ from gpusched.errors import HostFault
 
 __all__ = ["export"]
 
+_SCRIPTS: Final = [kind for kind in kinds() if kind in engines()]
+_OF_SCRIPTS: Final = [name for engine in _SCRIPTS for name in engines()[engine]]
+
 _OPTIONS: Final[Options] = {
     "kind": argument(
-        "kubernetes: Jobs, a Service and a claim. slurm: a batch script. compose: a Compose file for one host.",
-        kind=Kind,
+        f"kubernetes: Jobs, a Service and a claim. {', '.join(_SCRIPTS)}: a batch script. "
+        "compose: a Compose file for one host.",
+        kind=Literal.__getitem__(kinds()),
     ),
     "workload": WORKLOAD,
     "image": Option(
@@ -35,14 +40,14 @@ _OPTIONS: Final[Options] = {
         "Of kubernetes: the directory of the key files for the Secret; those that are missing are made.",
         metavar="DIR",
     ),
-    **{name: CLUSTER[name] for name in ("nodes", "gpus_per_node", "cpus_per_node", "device_memory", "site")},
+    **{name: CLUSTER[name] for name in ("nodes", "gpus_per_node", "cpus_per_node", "device_memory", *_OF_SCRIPTS)},
     "output": Option("Write there instead of to standard output.", ("--output", "-o"), metavar="FILE|DIR"),
     "as_json": flag("Write JSON instead of YAML.", "--json"),
 }
 
 
 @with_options(_OPTIONS)
-def export(context: Context, *, kind: Kind, workload: str, output: str | None, as_json: bool, **given: Any) -> None:
+def export(context: Context, *, kind: str, workload: str, output: str | None, as_json: bool, **given: Any) -> None:
     """Write the plan of a workload as manifests for Kubernetes or Compose, or as a batch script. Nothing is started.
 
     Options that export does not know are the workload's own: gpusched export compose snake -- --help

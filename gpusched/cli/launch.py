@@ -14,7 +14,8 @@ from gpusched.cli.workload_arguments import own_options
 from gpusched.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpusched.api.launching import Begins, Launch
+    from gpusched.api.arguments import Begins
+    from gpusched.api.launching import Launch
 
 __all__ = ["launch"]
 

@@ -65,8 +65,8 @@ class ClusterEngine(msgspec.Struct, frozen=True, kw_only=True):
     """
     require_now: Callable[[ClusterJob], object] = _nothing
     """Raise HostFault if the cluster cannot be reached; not called for a job that is to start later."""
-    script: Callable[[ClusterJob, str], str] = _nothing
-    """Return a script that can be submitted by hand as a job of that name; "" for an engine that has none."""
+    script: Callable[[ClusterJob, str], str] | None = None
+    """Return a script that can be submitted by hand as a job of that name, if the cluster takes scripts."""
     needs: Callable[[ClusterJob], str] = _nothing
     """Return a line for people about what is asked of the cluster, where no script shows it."""
 

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import gpusched
 from gpusched.api.clusters import engines, plan_on_cluster
+from gpusched.api.manifests import export, kinds
 from gpusched.engines.registry import cluster_engine, clusters
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.nodes import learner_directory
 from gpusched.settings import ENGINES, load_settings
 from tests.api.conftest import command  # noqa: F401 (a fixture)
 from tests.cli.command import Command, until
+from tests.engines.toy_engine import ENGINE
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,6 +121,17 @@ def test_the_command_line_has_the_options_that_an_engine_registered(toy: Command
     )
     assert "slurm or ray or toy" in gpusched_with_toy(path, "--rack", "b")
     assert "rack b has no power" in gpusched_with_toy(path, "--engine", "toy", "--rack=b")
+
+
+def test_what_an_engine_writes_as_a_script_is_exported(toy: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_script = msgspec.structs.replace(ENGINE, script=lambda job, name: f"run {name} on {len(job.nodes)}\n")
+    monkeypatch.setattr("tests.engines.toy_engine.ENGINE", with_script)
+
+    assert kinds() == ("kubernetes", "slurm", "toy", "compose")
+    found = export("toy", workload(toy), nodes=2, engine_options={"rack": "b"})
+    assert (found.text, found.file) == ("run toy on 2\n", "toy.sh")
+    with pytest.raises(UsageError, match="--rack belongs to slurm or toy"):
+        export("compose", workload(toy), engine_options={"rack": "b"})
 
 
 @pytest.mark.parametrize("name", clusters())
