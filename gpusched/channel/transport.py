@@ -18,7 +18,6 @@ from typing import Final
 
 import zmq
 
-from gpusched.channel.messages import MAX_FRAMES
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.joining.invitation import only_ipv6
@@ -39,8 +38,6 @@ _CONNECT_MS: Final = 3000
 _MONITORED: Final = struct.Struct("=Hi")
 _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
-_FRAMES_A_TURN: Final = 10_000  # some milliseconds
-_MOST_PARTS: Final = MAX_FRAMES + 2  # with the header, and the route on a ROUTER
 _THREAD_BLOCKS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
 
@@ -77,7 +74,7 @@ class Transport:
     """One socket in its own context, and the wake-up beside it. Threads use it in turn, under one lock of theirs.
 
     libzmq reports a message once, to the thread that uses the socket next: so each turn at the socket, of any
-    thread, ends with a receive() that returns None. Amid a message that means: another turn is due.
+    thread, ends with a receive() that returns None.
 
     The own thread of a side waits in poll(), for messages, `wake` and the time. A thread of the application that waits
     for messages too stands in for it: it waits in follow(), for messages and `nudge`, and until it stands back, a
@@ -197,24 +194,15 @@ class Transport:
                 self._poll.register(self._descriptor, select.EPOLLIN)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message, None if there is none. Of one with too many frames the last go.
-
-        One of very many frames takes several calls, so that others have their turn: until its end each returns None,
-        and sets `wake` for the next.
-        """
+        """Return the parts of the next message, None if there is none."""
         if self._parts:
             if not self._socket.get(zmq.RCVMORE):
                 return self._whole()
         elif not int(self._socket.get(_EVENTS)) & _READABLE:  # cheaper than to catch Again
             return None
-        for _ in range(_FRAMES_A_TURN):
-            frame = self._socket.recv(_NOW, copy=False)
-            if len(self._parts) <= _MOST_PARTS:
-                self._parts.append(frame)
-            if not frame.more:
-                return self._whole()
-        self.wake.set()
-        return None
+        while not self._parts or self._parts[-1].more:
+            self._parts.append(self._socket.recv(_NOW, copy=False))
+        return self._whole()
 
     def writable(self) -> bool:
         """Return whether there is room and a connection; a receive() that returned None may have taken that news."""
