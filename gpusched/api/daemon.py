@@ -11,17 +11,9 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 import gpusched
-from gpusched.control.client import (
-    Client,
-    connect_or_start,
-    control_socket,
-    daemon_environment,
-    daemon_pid,
-    listener,
-    spawn_daemon,
-)
+from gpusched.control.client import Client, connect_or_start, daemon_environment, daemon_pid, spawn_daemon
 from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown, Undrain
-from gpusched.control.place import is_locked
+from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
 from gpusched.settings import load_settings

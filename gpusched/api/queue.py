@@ -10,6 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
+import msgspec
+
+from gpusched.api.validation import require_names, require_type
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
@@ -63,7 +66,7 @@ def find_jobs(ids: str | Sequence[str] = (), ended: int = 0, *, settings: Settin
 
     Where no daemon answers they are those of the job directories.
     """
-    settings, names = settings or load_settings(os.environ), _names(ids)
+    settings, names = settings or load_settings(os.environ), require_names(ids, "ids")
     try:
         with Link(settings) as link:
             return FoundJobs(link.jobs(names, ended))
@@ -87,14 +90,14 @@ def hold(ids: str | Sequence[str], *, settings: Settings | None = None) -> Chang
     """Keep queued jobs from starting until they are released. Jobs that run go on."""
     from gpusched.control.messages import Hold
 
-    return _changed(Hold(ids=_names(ids)), settings)
+    return _changed(Hold(ids=require_names(ids, "ids")), settings)
 
 
 def release(ids: str | Sequence[str], *, settings: Settings | None = None) -> Change:
     """Let jobs start when their turn comes."""
     from gpusched.control.messages import Release
 
-    return _changed(Release(ids=_names(ids)), settings)
+    return _changed(Release(ids=require_names(ids, "ids")), settings)
 
 
 def stop(
@@ -106,7 +109,7 @@ def stop(
     """
     from gpusched.control.messages import Stop
 
-    names, settings = _names(ids), settings or load_settings(os.environ)
+    names, settings = require_names(ids, "ids"), settings or load_settings(os.environ)
     if bool(names) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
     with _link(settings, names) as link:
@@ -118,13 +121,9 @@ def as_completed(
     ids: str | Sequence[str], timeout: float | None = None, *, settings: Settings | None = None
 ) -> Iterator["JobStatus"]:
     """Yield each of the jobs when it has ended, in whatever way. Raises TimedOut `timeout` seconds after the call."""
-    import msgspec
-
-    from gpusched.api.validation import require_type
-
     require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
     deadline = None if timeout is None else time.monotonic() + timeout
-    return _ends(list(dict.fromkeys(_names(ids))), deadline, settings or load_settings(os.environ))
+    return _ends(list(dict.fromkeys(require_names(ids, "ids"))), deadline, settings or load_settings(os.environ))
 
 
 def job_ids(begin: str = "") -> list[str]:
@@ -144,12 +143,6 @@ def job_ids(begin: str = "") -> list[str]:
         if isinstance(answer, Jobs):
             names = [job.id for job in answer.jobs]
     return [name for name in names if name.startswith(begin)]
-
-
-def _names(ids: str | Sequence[str]) -> tuple[str, ...]:
-    from gpusched.api.validation import require_names
-
-    return require_names(ids, "ids")
 
 
 def _changed(request: "Hold | Release", settings: Settings | None) -> Change:
