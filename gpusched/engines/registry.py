@@ -69,6 +69,10 @@ class ClusterEngine(msgspec.Struct, frozen=True, kw_only=True):
     """Return a script that can be submitted by hand as a job of that name, if the cluster takes scripts."""
     needs: Callable[[ClusterJob], str] = _nothing
     """Return a line for people about what is asked of the cluster, where no script shows it."""
+    handed: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES",)
+    """Variables on a node, the first that is set counts, with the devices that it hands over."""
+    handed_hint: str = "ask who runs the cluster what sets CUDA_VISIBLE_DEVICES there"
+    """What to do where none of them is set."""
 
 
 def clusters() -> list[str]:

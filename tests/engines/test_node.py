@@ -208,7 +208,7 @@ def test_what_a_node_cannot_do_is_told_in_words(orders: list[NodeOrder], start: 
     assert node.ended()[0] == 5
     refused = [one.message for one in node.told if isinstance(one, Refused)]
     assert len(refused) == 1
-    assert "2 GPUs were asked for, and neither of CUDA_VISIBLE_DEVICES and SLURM_STEP_GPUS names one" in refused[0]
+    assert "2 GPUs were asked for, and none is named by CUDA_VISIBLE_DEVICES or SLURM_STEP_GPUS" in refused[0]
 
 
 def test_a_second_learner_of_the_same_job_is_not_started(

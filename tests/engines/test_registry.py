@@ -4,12 +4,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
 
 import gpusched
+from gpusched.api.arguments import SubmitArguments
 from gpusched.api.clusters import engines, plan_on_cluster
 from gpusched.api.manifests import export, kinds
 from gpusched.engines.registry import cluster_engine, clusters
@@ -140,3 +141,4 @@ def test_each_engine_registers_what_runs_its_jobs(name: str) -> None:
 
     assert find_spec(cluster_engine(name).module) is not None
     assert engines()[name] == cluster_engine(name).options
+    assert not engines()[name].keys() & get_type_hints(SubmitArguments).keys(), "an option of launch is not replaced"

@@ -22,6 +22,7 @@ from gpusched.control.place import private_directory
 from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
 from gpusched.engines.local import Asked, Local
+from gpusched.engines.registry import cluster_engine
 from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
 from gpusched.execution.directory import JobDirectory, complete
 from gpusched.execution.hosts import join_key, key_directory, remove_former_keys
@@ -32,7 +33,7 @@ from gpusched.execution.start import guard_alive
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file
 from gpusched.linux.regular_files import next_data, open_regular
-from gpusched.model.group import LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
+from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
 from gpusched.model.job import JobShard, Listening, NodeActors
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
@@ -46,8 +47,6 @@ __all__ = ["asked_of", "main", "workload_of"]
 _MOST_READ: Final = 1 << 16
 _BUSY_S: Final = 20.0
 _BEAT_S: Final = 1.0
-_HANDED: Final = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS")
-"""Variables with the devices handed over. CUDA counts those that this process may see, Slurm all of a node."""
 
 
 def main() -> int:
@@ -125,7 +124,7 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "Messa
     _sweep(settings, order)
     make_private(directory.path)
     complete(directory)
-    asked = asked_of(order, directory.path, _handed(order.group.gpus))
+    asked = asked_of(order, directory.path, _handed(order.group))
     keys = key_directory(directory.path, asked.network)
     make_private(keys)
     for name, held in order.keys.items():
@@ -161,17 +160,19 @@ def _still_runs(order: NodeOrder) -> bool:
     return guard_alive(JobDirectory(learner_directory(Path(order.directory))))
 
 
-def _handed(gpus: int) -> str | None:
+def _handed(group: ClusterJob) -> str | None:
     """Return the devices that the cluster has handed over, None for all that can be seen. Raises HostFault."""
+    gpus = group.gpus
     if gpus == 0 or len(read_inventory(None)[0].devices) == gpus:
         return None
-    handed = next((os.environ[name] for name in _HANDED if os.environ.get(name)), None)
+    engine = cluster_engine(group.engine)
+    handed = next((os.environ[name] for name in engine.handed if os.environ.get(name)), None)
     if handed is not None and len(handed.split(",")) != gpus:
         problem = f"{gpus} GPUs were asked for, and {handed!r} was handed over"
         raise HostFault(problem, "ask who runs the cluster what sets CUDA_VISIBLE_DEVICES there")
     if handed is None:
-        problem = f"{gpus} GPUs were asked for, and neither of {' and '.join(_HANDED)} names one"
-        raise HostFault(problem, "ask who runs the cluster: its GPUs must be a generic resource (gres) called gpu")
+        problem = f"{gpus} GPUs were asked for, and none is named by {' or '.join(engine.handed)}"
+        raise HostFault(problem, engine.handed_hint)
     return handed
 
 

@@ -71,4 +71,6 @@ ENGINE: Final = ClusterEngine(
     gpus=_gpus,
     preflight=_preflight,
     script=_script,
+    handed=("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS"),  # CUDA counts those that a process may see, Slurm all of a node
+    handed_hint="ask who runs the cluster: its GPUs must be a generic resource (gres) called gpu",
 )
