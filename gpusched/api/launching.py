@@ -87,9 +87,14 @@ class Launch:
 
     def reserve(self) -> "Reserved":
         """Take the devices now or not at all. Raises NeverFits, NotNow and HostFault."""
-        from gpusched.engines.local import plan_and_reserve
+        from gpusched.engines.local import give_back, plan_and_reserve
 
-        return Reserved(self._asked, plan_and_reserve(self._asked, self.settings), self.settings)
+        reservation = plan_and_reserve(self._asked, self.settings)
+        try:
+            return Reserved(self._asked, reservation, self.settings)
+        except BaseException:
+            give_back(reservation)
+            raise
 
     def start(self) -> Job:
         """Start it now or not at all. It ends when this process ends. Raises NeverFits, NotNow and HostFault."""
@@ -107,7 +112,7 @@ class Launch:
 
 
 class Reserved:
-    """A job that has its devices and no process yet; it gives them back when this process ends without `start`."""
+    """A job that has its devices and no process yet: `start` it or `cancel` it. The end of this process cancels it."""
 
     def __init__(self, asked: "Asked", reservation: "Reservation", settings: Settings) -> None:
         from gpusched.execution.requirements import launch_warnings
@@ -127,6 +132,14 @@ class Reserved:
 
         start_reserved(self._reservation, self._asked, self._settings, spawned=self._reap_later)
         return self.job
+
+    def cancel(self) -> None:
+        """Give the devices back; no job is left. Raises UsageError once it was started."""
+        from gpusched.engines.local import give_back
+
+        if self._reaper is not None:
+            raise UsageError(f"{self.job.id} has been started", "stop it instead")
+        give_back(self._reservation)
 
     def clear(self) -> None:
         """Wait until no process of the ended job is left, unless one cannot be killed, and remove its socket.

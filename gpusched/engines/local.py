@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the planner takes its time, and `launch --help` needs none 
     from gpusched.execution.prepare import Reservation
     from gpusched.leases.directory import LeaseDirectory
 
-__all__ = ["Asked", "Local", "commands", "plan_and_reserve", "plan_now", "start_reserved"]
+__all__ = ["Asked", "Local", "commands", "give_back", "plan_and_reserve", "plan_now", "start_reserved"]
 
 _PLANNING_PATIENCE_S: Final = 30.0  # many may launch at the same time, and each of them plans for a while
 
@@ -131,6 +131,12 @@ def commands(plan: Plan, asked: Asked) -> dict[str, tuple[str, ...]]:
         plan, asked.workload, python=sys.executable, cwd=cwd, xla_variable=variable, identity=lambda _: {}
     )
     return {spec.replica.name: spec.argv for spec in specs}
+
+
+def give_back(job: "Reservation") -> None:
+    """Give the devices of a job back of which nothing was started, and remove its directory."""
+    job.rollback()
+    remove_tree(job.directory.path)
 
 
 def start_reserved(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import gpusched
-from gpusched.errors import GpuschedError, HostFault, NotFound, NotNow, TimedOut
+from gpusched.api import launching
+from gpusched.errors import GpuschedError, HostFault, NotFound, NotNow, TimedOut, UsageError
 from gpusched.execution import prepare
 from gpusched.leases.directory import lease_directory
 from gpusched.settings import load_settings
@@ -174,6 +175,24 @@ def test_a_launch_that_is_interrupted_leaves_nothing_that_runs(
         gpusched.launch(command.toy("for_ever.py"), machine=M)
 
     until(lambda: not command.running() and not leases(command), "no process and no lease left")
+
+
+def test_a_reserved_job_holds_its_devices_until_it_is_cancelled(command: Command) -> None:
+    prepared = launching.prepare(command.toy("for_ever.py"), machine=M, learner_memory="10GiB")
+    reserved = prepared.reserve()
+    assert (leases(command), list(reserved.plan.counts), prepared.notices) == (3, [3], ())
+    with pytest.raises(NotNow):
+        prepared.start()
+
+    reserved.cancel()
+
+    assert not leases(command)
+    assert not list((command.state / "jobs").iterdir())
+    again = prepared.reserve()
+    job = again.start()
+    with pytest.raises(UsageError, match="has been started"):
+        again.cancel()
+    assert (job.status().state in {"starting", "running"}, leases(command)) == (True, 3)
 
 
 def as_soon_as_it_runs(command: Command, _: "subprocess.Popen[str]") -> None:

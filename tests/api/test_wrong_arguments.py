@@ -38,6 +38,23 @@ WRONG: Final[list[Callable[[], object]]] = [
     lambda: ANY.plan(options={5: 1}, machine=M),
     lambda: ANY.launch(None),
     lambda: ANY.launch("snake", options={"no_such": 1}, machine=M),
+    lambda: ANY.launch("snake", listen=5, machine=M),
+    lambda: ANY.launch("snake", listen="here", machine=M),
+    lambda: ANY.launch("snake", listen="tcp://0.0.0.0:5555", insecure=True, machine=M),
+    lambda: ANY.launch("snake", insecure=True, machine=M),
+    lambda: ANY.launch("snake", insecure="yes", machine=M),
+    lambda: ANY.launch("averaging", listen="tcp://127.0.0.1:5555", machine=M),
+    lambda: ANY.dry_run("snake", procs=3.5, machine=M),
+    lambda: ANY.join(5),
+    lambda: ANY.join("here", insecure=True),
+    lambda: ANY.join("tcp://lab1:5555"),
+    lambda: ANY.join("tcp://lab1:5555", insecure=True),
+    lambda: ANY.join("tcp://127.0.0.1:5555", key="k", insecure=True),
+    lambda: ANY.join("tcp://127.0.0.1:5555", key=5),
+    lambda: ANY.join("tcp://127.0.0.1:5555", insecure=True, patience="soon"),
+    lambda: ANY.join("tcp://127.0.0.1:5555", insecure=True, workload=5),
+    lambda: ANY.join("tcp://127.0.0.1:5555", insecure=True, different="yes"),
+    lambda: ANY.join("tcp://127.0.0.1:5555", insecure=True, learner_memory="1GiB"),
     lambda: ANY.submit("snake", options={"network": "no-such"}, machine=M),
     lambda: ANY.submit("snake", priority=[], machine=M),
     lambda: ANY.run("python train.py"),
@@ -113,7 +130,7 @@ def test_each_wrong_argument_of_a_method_is_a_usage_error_at_the_call() -> None:
 
 @pytest.mark.usefixtures("command")
 def test_an_unknown_keyword_is_a_type_error_that_names_the_known_ones() -> None:
-    for call in (ANY.plan, ANY.launch, ANY.submit):
+    for call in (ANY.plan, ANY.dry_run, ANY.launch, ANY.submit, ANY.join):
         with pytest.raises(TypeError, match=r"'gpu'.*known: .*gpus"):
             call("snake", gpu="0")
     with pytest.raises(TypeError, match=r"'mem'.*memory"):
