@@ -1,8 +1,14 @@
 """A job with --requeue that was ended from outside has not ended: it is queued again."""
 
+import ctypes
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
 
 from gpusched.execution.directory import JobDirectory
 from gpusched.linux.processes import parent
@@ -12,36 +18,54 @@ from tests.daemon.daemons import Daemon, until
 AGAIN = "test $GPUSCHED_ATTEMPT -gt 0 || exec sleep 600"
 
 
-def between_end_and_queue(daemon: Daemon, **changes: object) -> tuple[str, int]:
-    """Return a job that its supervisor has ended, and its guard, which is halted, so that nobody goes on with it."""
+_SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17  # of ptrace(2)
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_LIBC.ptrace.restype = ctypes.c_long
+
+
+@contextmanager
+def held_still(pid: int) -> Iterator[None]:
+    """Hold a process as a debugger does: the SIGCONT that a guard gets when its supervisor ends does not free it."""
+    if _LIBC.ptrace(_SEIZE, pid, None, None) != 0:
+        pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
+    assert _LIBC.ptrace(_INTERRUPT, pid, None, None) == 0
+    os.waitpid(pid, 0)
+    try:
+        yield
+    finally:
+        _LIBC.ptrace(_DETACH, pid, None, None)
+
+
+@contextmanager
+def between_end_and_queue(daemon: Daemon, **changes: object) -> Iterator[str]:
+    """Give a job that its supervisor has ended, while its guard is held, so that nothing goes on with it."""
     job = daemon.shell(AGAIN, **changes)
     supervisor = daemon.wait(job, JobState.RUNNING).supervisor_pid
     assert supervisor is not None
     guard = parent(supervisor)
     assert guard is not None
-    os.kill(guard, signal.SIGSTOP)
-    os.kill(supervisor, signal.SIGTERM)
-    status = JobDirectory(daemon.state / "jobs" / job).status
-    until(lambda: json.loads(status.read_text())["state"] == "cancelled", "its supervisor has ended it")
-    return job, guard
+    with held_still(guard):
+        os.kill(supervisor, signal.SIGTERM)
+        status = JobDirectory(daemon.state / "jobs" / job).status
+        until(lambda: json.loads(status.read_text())["state"] == "cancelled", "its supervisor has ended it")
+        yield job
 
 
 def test_a_job_is_stopping_between_its_end_from_outside_and_its_place_in_the_queue(daemon: Daemon) -> None:
     daemon.start()
-    job, guard = between_end_and_queue(daemon, requeue=True)
-    assert daemon.job(job).state is JobState.STOPPING
-    waited = daemon.command.run("wait", job, "--timeout", "0")
-    assert (waited.returncode, waited.stdout) == (1, "")
-    assert f"{job} is stopping" in waited.stderr
+    with between_end_and_queue(daemon, requeue=True) as job:
+        assert daemon.job(job).state is JobState.STOPPING
+        waited = daemon.command.run("wait", job, "--timeout", "0")
+        assert (waited.returncode, waited.stdout) == (1, "")
+        assert f"{job} is stopping" in waited.stderr
 
-    os.kill(guard, signal.SIGCONT)
     (over,) = daemon.ended(job)
     assert (over.state, over.attempt) == (JobState.SUCCEEDED, 1)
 
 
 def test_a_job_that_is_not_queued_again_has_ended_when_its_supervisor_says_so(daemon: Daemon) -> None:
     daemon.start()
-    job, guard = between_end_and_queue(daemon, requeue=False)
-    assert daemon.job(job).state is JobState.CANCELLED
-    os.kill(guard, signal.SIGCONT)
+    with between_end_and_queue(daemon, requeue=False) as job:
+        assert daemon.job(job).state is JobState.CANCELLED
     assert daemon.ended(job)[0].state is JobState.CANCELLED
