@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,33 @@ def test_light_rooms_never_import_a_framework_or_numpy(room: str) -> None:
     for path in [*sources(f"gpusched/{room}"), *(ROOT / "gpusched").glob(f"{room}.py")]:
         heavy = {name.split(".")[0] for name in imports(path)} & HEAVY
         assert not heavy, f"{path.relative_to(ROOT)} imports {heavy}"
+
+
+@cache
+def all_texts() -> dict[str, set[object]]:
+    """Return the constants in each module."""
+    return {
+        path.relative_to(ROOT / "gpusched").as_posix(): {
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        }
+        for path in sources("gpusched")
+    }
+
+
+NAMED = {
+    "slurm": {"settings", "engines/slurm"},
+    "ray": {"settings", "engines/ray"},
+    "tensorflow": {"frameworks", "doctor", "environment"},  # Keras names it as its backend
+    "torch": {"frameworks", "doctor"},
+    "jax": {"frameworks", "doctor"},
+    "cupy": {"frameworks"},
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_engine_or_a_framework_is_known_by_its_name_only_where_it_is_registered(name: str) -> None:
+    knowing = [where for where, texts in all_texts().items() if name in texts]
+    assert not [where for where in knowing if not where.startswith((*NAMED[name], "template"))]
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
