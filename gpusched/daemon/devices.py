@@ -63,16 +63,14 @@ class Devices:
             self._reading = Reading(self._read_and_notify, "devices")
         return None
 
-    def take(self, now: float) -> bool:
-        """Take in a reading that has finished; return whether there was one."""
+    def take(self, now: float) -> None:
+        """Take in a reading that has finished, if there is one."""
         with contextlib.suppress(BlockingIOError):
             if os.eventfd_read(self.finished) and self._reading is not None:
                 self._reading.wait(_LAST_STEP_S)
-        if self._reading is None or not self._reading.wait(0):
-            return False
-        self._known, self._read_at, self._reading = self._reading.result(), now, None
-        self._labels |= {device.uuid: device.label for device in self._known.devices}
-        return True
+        if self._reading is not None and self._reading.wait(0):
+            self._known, self._read_at, self._reading = self._reading.result(), now, None
+            self._labels |= {device.uuid: device.label for device in self._known.devices}
 
     def named(self, uuid: str) -> str:
         """Return what people call a device, `GPU 2`; one that was lost keeps its name, one never seen has its uuid."""

@@ -32,7 +32,7 @@ from gpusched.daemon.admission import Admission
 from gpusched.daemon.drain import drain, undrain
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
-from gpusched.daemon.lifecycle import cancel, cancel_start
+from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
 from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
@@ -42,7 +42,6 @@ from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 __all__ = ["Handlers"]
 
 _LOG: Final = logging.getLogger(__name__)
-_STOPPED: Final = "stopped by gpusched stop"
 
 
 class Handlers:
@@ -182,7 +181,7 @@ class Handlers:
         if job.state in JOB_TERMINAL:
             return f"{job.id} is over: {job.state}"
         if job.state is JobState.QUEUED or (job.id in self._parts.starts and cancel_start(self._parts, job, now)):
-            cancel(self._parts, job, _STOPPED)
+            cancel(self._parts, job, STOPPED)
             return f"{job.id} is cancelled"
         self._parts.book.change(msgspec.structs.replace(job, stop_asked=True))
         if job.id in self._parts.starts:

@@ -33,6 +33,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, as_lost
 
 __all__ = [
+    "STOPPED",
     "adopt_running",
     "begin",
     "cancel",
@@ -54,6 +55,7 @@ _MOST_FAILED_STARTS: Final = 3
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
 _STABLE_S: Final = 60.0
+STOPPED: Final = "stopped by gpusched stop"
 _FORCED: Final = "stopped by gpusched stop --kill; its supervisor did not obey and was killed"
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
@@ -158,21 +160,22 @@ def cancel(parts: DaemonState, job: Job, message: str) -> None:
     parts.forget(job.id)
 
 
-def order_stop(parts: DaemonState, job: Job, message: str, *, kill: bool) -> str:
-    """Ask the supervisor of a job to stop it, and return what to report; its state must be on disk as asked to stop."""
+def order_stop(parts: DaemonState, job: Job, *, kill: bool) -> None:
+    """Ask the supervisor of a job to stop it; its state must be on disk as asked to stop.
+
+    One that has not shown itself is asked when it does; one that is gone has ended.
+    """
     status = known_status(job)
     if status is None:
-        return f"{job.id} stops as soon as it has started"
+        return
     if kill:
         parts.kill_by[job.id] = time.monotonic() + _KILL_PATIENCE_S
-    try:
-        give(status, StopOrder(message=message, kill=kill))
-    except NotFound:
-        return f"{job.id} has just ended"
-    except HostFault:  # such as a full disk: a signal orders the same, but does not name its sender
-        with suppress(NotFound, HostFault):
-            stop(status, kill=kill)
-    return f"{job.id} is stopping"
+    with suppress(NotFound):
+        try:
+            give(status, StopOrder(message=STOPPED, kill=kill))
+        except HostFault:  # such as a full disk: a signal orders the same, but does not name its sender
+            with suppress(HostFault):
+                stop(status, kill=kill)
 
 
 def adopt_running(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:

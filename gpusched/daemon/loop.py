@@ -37,7 +37,6 @@ _MOST_AT_ONCE: Final = 128
 _LONGEST_SLEEP_S: Final = 1.0
 _LONGEST_HEARING_S: Final = 0.01  # one peer that asks without end must not keep the others waiting
 _OWN_EVERY_S: Final = 3.0
-_STOPPED: Final = "stopped by gpusched stop"
 
 
 class Signals:
@@ -170,7 +169,7 @@ class Loop:
         for job_id, kill in orders:
             job = self._parts.book.live.get(job_id)
             if job is not None:
-                self._parts.contain(job_id, "the stop", partial(order_stop, self._parts, job, _STOPPED, kill=kill))
+                self._parts.contain(job_id, "the stop", partial(order_stop, self._parts, job, kill=kill))
 
     def _answer_waiting(self) -> None:
         for asked, answer in self._parts.waiting.ready(time.monotonic()):

@@ -60,18 +60,17 @@ class Server:
         """The ZeroMQ socket, for a poller; another one after `mend`."""
         return self._socket
 
-    def mend(self) -> bool:
-        """Listen again if the socket was removed, such as by a cleaner of /tmp; return whether that was so.
+    def mend(self) -> None:
+        """Listen again if the socket was removed, such as by a cleaner of /tmp.
 
         Raises HostFault where that cannot be done now; it can be tried again.
         """
         if self._path.is_socket():
-            return False
+            return
         self._socket.close(linger=0)
         self._socket = self._unbound()
         self._bind()
         _LOG.warning("%s was removed; listening there again", self._path)
-        return True
 
     def receive(self, most: int, seconds: float) -> Iterator[Asked]:
         """Yield what has arrived, at most `most` messages within at most `seconds`; it does not wait."""

@@ -5,8 +5,7 @@ reproduces any decision.
 """
 
 from gpusched.planner.device_selection import named_devices, number_of_devices, select_devices
-from gpusched.planner.expand import document, filled_in, replica_specs
-from gpusched.planner.job_shard import numbered_from
+from gpusched.planner.expand import document, filled_in, numbered_from, replica_specs
 from gpusched.planner.plan import Rules, plan
 from gpusched.planner.request import counted_role, request_for
 from gpusched.planner.visible_devices import restriction

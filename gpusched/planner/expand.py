@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from gpusched.environment import resource_environment
 from gpusched.model.plan import Plan, Replica, ReplicaSpec
 from gpusched.model.workload import Workload
 from gpusched.units import FRACTION_ONE
 
-__all__ = ["document", "filled_in", "replica_specs"]
+__all__ = ["document", "filled_in", "numbered_from", "replica_specs"]
 
 _IN_BRACES: Final = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{python\}")
 
@@ -37,6 +39,15 @@ def replica_specs(
         )
         for replica in plan.replicas
     )
+
+
+def numbered_from(plan: Plan, first: Mapping[str, int]) -> Plan:
+    """Return the plan with the ranks of each role counted from `first` on, where it names the role, and not from 0."""
+    ranks = {one.name: (one.role, one.rank + first.get(one.role, 0)) for one in plan.replicas}
+    names = {name: f"{role}.{rank}" for name, (role, rank) in ranks.items()}
+    replicas = tuple(replace(one, name=names[one.name], rank=ranks[one.name][1]) for one in plan.replicas)
+    devices = tuple(replace(one, replicas=tuple(names[name] for name in one.replicas)) for one in plan.devices)
+    return replace(plan, replicas=replicas, devices=devices)
 
 
 def filled_in(word: str, python: str) -> str:
