@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, get_type_
 
 import msgspec
 
-from gpusched.api.validation import require_list, require_names, require_type
+from gpusched.api.validation import SomeJobs, require_ids, require_list, require_type
 from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import CommandOptions
@@ -76,10 +76,10 @@ class QueueArguments(TypedDict, total=False):
     """A name for people."""
     priority: int
     """Of jobs that wait, the highest starts first."""
-    after: str | Sequence[str]
-    """Ids of jobs that must have succeeded before."""
-    after_any: str | Sequence[str]
-    """Ids of jobs that must have ended before, in whatever way."""
+    after: SomeJobs
+    """Jobs that must have succeeded before, each a Job or its id."""
+    after_any: SomeJobs
+    """Jobs that must have ended before, in whatever way."""
     at: str | dt.datetime | None
     """Not before this time: "14:30", "+2h", or a datetime."""
     time_limit: float | str | None
@@ -163,7 +163,7 @@ class ManifestArguments(TypedDict, total=False):
     """What the job is called there; as the workload where none is given."""
     share_resource: Literal["none", "nvidia", "hami"] | None
     """Of kubernetes: by what the site gives out GPUs; "nvidia" where none is given."""
-    keys: str | None
+    keys: str | os.PathLike[str] | None
     """Of kubernetes: the directory of the key files for the Secret; those that are missing are made."""
     json: bool
     """JSON instead of YAML."""
@@ -203,7 +203,7 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     chosen = _chosen(given, QueueArguments)
     for name in ("after", "after_any"):
         if name in chosen:
-            chosen[name] = require_names(chosen[name], name)
+            chosen[name] = require_ids(chosen[name], name)
     if isinstance(chosen.get("at"), dt.datetime):
         chosen["at"] = chosen["at"].isoformat()
     if "time_limit" in chosen:

@@ -1,6 +1,7 @@
 """A command that stands in this process's place, as `gpusched run` has it: terminal, streams, signals and exit code."""
 
 import os
+import threading
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -27,6 +28,10 @@ def run(
     Raises UsageError (NoProgram, NotExecutable), NeverFits, NoDaemon, HostFault, and JobFailed for a job that was ended
     before it could start.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("attached.run handles signals, and belongs into the main thread", "use gpusched.run here")
+    if not callable(waits):
+        raise UsageError(f"waits: {waits!r} is no function", "see help() of the function")
     if given.get("requeue"):
         raise UsageError("--requeue belongs to a command in the background", "add -d, or leave it out")
     settings = load_settings(os.environ)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import gpusched
+from gpusched.api.validation import require_type
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.workloads import known_workloads
 
@@ -38,6 +39,7 @@ class NewWorkload(NamedTuple):
 
 def workload_names(begin: str = "") -> list[str]:
     """Return the names that begin so of workloads in ./workloads, and of those that gpusched brings."""
+    require_type(begin, str, "begin")
     return [name for name in known_workloads() if name.startswith(begin)]
 
 
@@ -46,6 +48,7 @@ def new(name: str) -> NewWorkload:
 
     Raises UsageError for a name that something else has, or that Python or pytest could not use; HostFault.
     """
+    require_type(name, str, "name")
     folder = Path("workloads") / name
     texts = {file: _text(file, name) for file in _WHAT_IS_IN}
     try:

@@ -8,9 +8,12 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Final, NoReturn
+from typing import Annotated, Final, NoReturn
+
+import msgspec
 
 import gpusched
+from gpusched.api.validation import require_type
 from gpusched.control.client import Client, connect_or_start, daemon_environment, daemon_pid, spawn_daemon
 from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown, Undrain
 from gpusched.control.place import control_socket, is_locked, listener
@@ -21,6 +24,7 @@ from gpusched.settings import load_settings
 __all__ = ["DaemonState", "Drained", "drain", "run", "start", "state", "stop", "undrain"]
 
 _END_PATIENCE_S: Final = 10.0
+_Text = Annotated[str, msgspec.Meta(max_length=1000)]  # of a request to the daemon
 
 
 class DaemonState(Pong, frozen=True, kw_only=True, tag="pong"):
@@ -90,12 +94,18 @@ def drain(device: int | str, reason: str = "drained by hand") -> Drained:
 
     What runs there goes on. The daemon is started if there is none. Raises UsageError for a device that there is not.
     """
-    return _drained(Drain(device=str(device), reason=reason))
+    require_type(reason, _Text, "reason")
+    return _drained(Drain(device=_device(device), reason=reason))
 
 
 def undrain(device: int | str) -> Drained:
     """Use a device again; return those that are still drained. Raises as drain."""
-    return _drained(Undrain(device=str(device)))
+    return _drained(Undrain(device=_device(device)))
+
+
+def _device(device: int | str) -> str:
+    require_type(device, int | _Text, "device")
+    return str(device)
 
 
 def _drained(request: Drain | Undrain) -> Drained:

@@ -7,6 +7,7 @@ from typing import Self
 
 import msgspec
 
+from gpusched.api.validation import require_type
 from gpusched.errors import NotFound
 from gpusched.execution.hosts import KEYS
 from gpusched.joining import keys
@@ -38,7 +39,7 @@ def create(job: str, name: str) -> Key:
 
     Raises UsageError for a name that cannot be or is taken, NotFound for a job that does not listen, HostFault.
     """
-    directory = _directory(job)
+    directory = _directory(job, name)
     keys.new_key(directory, name)
     return _named(directory, name)
 
@@ -51,13 +52,14 @@ def list_keys(job: str | None = None) -> tuple[Key, ...]:
 
 def revoke(job: str, name: str) -> Key:
     """Let no host in with that key; one that is in with it is cut off within seconds. Raises NotFound and HostFault."""
-    directory = _directory(job)
+    directory = _directory(job, name)
     keys.revoke(directory, name)
     return _named(directory, name)
 
 
 def job_ids(begin: str = "") -> list[str]:
     """Return the ids that begin so of jobs that have keys, those that came first before the others."""
+    require_type(begin, str, "begin")
     found = (load_settings(os.environ).state_dir / "jobs").glob(f"*/{KEYS}/{keys.SERVER}")
     names = [file.parts[-3] for file in sorted(found, key=lambda file: file.stat().st_mtime)]
     return [name for name in names if name.startswith(begin)]
@@ -71,8 +73,13 @@ def _named(directory: Path, name: str) -> Key:
     return next(key for key in _keys(directory) if key.name == name)
 
 
-def _directory(job: str) -> Path:
-    """Return the directory of a job's keys. Raises NotFound, with what to do, for a job that has none."""
+def _directory(job: str, name: str = "") -> Path:
+    """Return the directory of a job's keys. Raises NotFound, with what to do, for a job that has none, and UsageError.
+
+    `name`, that of a key, is checked to be text.
+    """
+    require_type(job, str, "job")
+    require_type(name, str, "name")
     directory = load_settings(os.environ).state_dir / "jobs" / job
     if "/" in job or job in ("", ".", "..") or not directory.is_dir():
         raise NotFound(f"there is no job {job}", "see `gpusched ps --all`, and `gpusched keys list`")

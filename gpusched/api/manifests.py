@@ -29,7 +29,6 @@ _KINDS: Final[dict[str, Any]] = {
     "image": str | None,
     "name": str | None,
     "share_resource": Literal["none", "nvidia", "hami"] | None,
-    "keys": str | None,
     "json": bool,
 }
 
@@ -73,6 +72,9 @@ def _require_kind(kind: str, given: ExportArguments) -> None:
     for name, value_kind in _KINDS.items():
         if name in given:
             require_type(given.get(name), value_kind, name)
+    require_type(_keys(given), str | None, "keys")
+    if given.get("engine") is not None:
+        raise UsageError("engine: what is written is of one kind, and no engine runs it", "leave it out; see kinds()")
     if kind != "kubernetes" and (given.get("share_resource") or given.get("keys")):
         option = "--keys" if given.get("keys") else "--share-resource"
         raise UsageError(f"{option} belongs to kubernetes", "leave it out")
@@ -81,6 +83,11 @@ def _require_kind(kind: str, given: ExportArguments) -> None:
         raise UsageError(f"{' and '.join(cluster.given())} belongs to {' or '.join(_scripts())}", "leave it out")
     if kind not in _CONTAINERS and given.get("image"):
         raise UsageError(f"--image: on {kind} the programs run in gpusched's own environment", "leave it out")
+
+
+def _keys(given: ExportArguments) -> Any:
+    keys = given.get("keys")
+    return os.fspath(keys) if isinstance(keys, os.PathLike) else keys
 
 
 def _batch_script(engine: str, chosen: Configured, given: ExportArguments) -> Export:
@@ -119,7 +126,7 @@ def _written(kind: str, what: "Exported", given: ExportArguments) -> "Manifests"
 
     if kind == "compose":
         return compose(what)
-    keys = given.get("keys")
+    keys = _keys(given)
     written = kubernetes(what, given.get("share_resource") or "nvidia", keys)
     if keys is not None:
         from gpusched.execution.network import make_keys

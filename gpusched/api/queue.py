@@ -1,7 +1,7 @@
-"""The queue: submit a job; list, hold, release and stop several by their ids, and wait for their ends. For one: Job.
+"""The queue: submit a job; list, hold, release and stop several, and wait for their ends. For one: Job.
 
-`ids` are several or one. `settings` are those of the environment where none are given. All functions raise NotFound for
-a job that there is not, NoDaemon and HostFault.
+`ids` are several jobs or one, each by its id or as a Job. `settings` are those of the environment where none are given.
+All functions raise NotFound for a job that there is not, NoDaemon and HostFault.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpusched.api.validation import require_names, require_type
+from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
@@ -38,6 +38,7 @@ __all__ = [
 
 _COMPLETION_S: Final = 0.4
 _ANSWER_S: Final = 2.0
+_ANSWER_OF_ONE_S: Final = 0.1
 
 
 class FoundJobs(NamedTuple):
@@ -61,12 +62,13 @@ class Submitted(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def find_jobs(ids: str | Sequence[str] = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
+def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
     """Return these jobs, or all that run or wait, and the `ended` latest of the others, latest first.
 
     Where no daemon answers they are those of the job directories.
     """
-    settings, names = settings or load_settings(os.environ), require_names(ids, "ids")
+    require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
+    settings, names = settings or load_settings(os.environ), require_ids(ids, "ids")
     try:
         with Link(settings) as link:
             return FoundJobs(link.jobs(names, ended))
@@ -81,27 +83,29 @@ def submit(submission: "Submission", *, settings: Settings | None = None) -> Sub
     gpusched.submit and gpusched.run make a submission of their arguments.
     """
     from gpusched.execution.submission import unencodable
+    from gpusched.model.job import Submission
 
+    require_type(submission, Submission, "submission")
     with Link(settings or load_settings(os.environ), starts=True) as link:
         return Submitted(link.submit(submission), tuple(unencodable(os.environ)))
 
 
-def hold(ids: str | Sequence[str], *, settings: Settings | None = None) -> Change:
+def hold(ids: SomeJobs, *, settings: Settings | None = None) -> Change:
     """Keep queued jobs from starting until they are released. Jobs that run go on."""
     from gpusched.control.messages import Hold
 
-    return _changed(Hold(ids=require_names(ids, "ids")), settings)
+    return _changed(Hold(ids=_named(ids)), settings)
 
 
-def release(ids: str | Sequence[str], *, settings: Settings | None = None) -> Change:
+def release(ids: SomeJobs, *, settings: Settings | None = None) -> Change:
     """Let jobs start when their turn comes."""
     from gpusched.control.messages import Release
 
-    return _changed(Release(ids=require_names(ids, "ids")), settings)
+    return _changed(Release(ids=_named(ids)), settings)
 
 
 def stop(
-    ids: str | Sequence[str] = (), *, everything: bool = False, kill: bool = False, settings: Settings | None = None
+    ids: SomeJobs = (), *, everything: bool = False, kill: bool = False, settings: Settings | None = None
 ) -> Change:
     """Ask jobs, or `everything` that runs or waits, to end, with their grace to save their work; `kill`: at once.
 
@@ -109,7 +113,7 @@ def stop(
     """
     from gpusched.control.messages import Stop
 
-    names, settings = require_names(ids, "ids"), settings or load_settings(os.environ)
+    names, settings = require_ids(ids, "ids"), settings or load_settings(os.environ)
     if bool(names) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
     with _link(settings, names) as link:
@@ -118,22 +122,26 @@ def stop(
 
 
 def as_completed(
-    ids: str | Sequence[str], timeout: float | None = None, *, settings: Settings | None = None
+    ids: SomeJobs, timeout: float | None = None, *, settings: Settings | None = None
 ) -> Iterator["JobStatus"]:
-    """Yield each of the jobs when it has ended, in whatever way. Raises TimedOut `timeout` seconds after the call."""
+    """Yield each of the jobs when it has ended, in whatever way. Raises TimedOut `timeout` seconds after the call.
+
+    Of several the daemon is asked every 0.1 s for each that is left, and every 2 s at least.
+    """
     require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
     deadline = None if timeout is None else time.monotonic() + timeout
-    return _ends(list(dict.fromkeys(require_names(ids, "ids"))), deadline, settings or load_settings(os.environ))
+    return _ends(list(dict.fromkeys(require_ids(ids, "ids"))), deadline, settings or load_settings(os.environ))
 
 
 def job_ids(begin: str = "") -> list[str]:
     """Return the ids of the jobs that begin so and run or wait; of all jobs if no daemon answers at once.
 
-    It raises nothing: it is what a shell completes.
+    It raises only UsageError for what is no text: it is what a shell completes.
     """
     from gpusched.control.client import Client
     from gpusched.control.messages import Jobs, ListJobs
 
+    require_type(begin, str, "begin")
     names: list[str] = []
     with suppress(GpuschedError):
         settings = load_settings(os.environ)
@@ -143,6 +151,14 @@ def job_ids(begin: str = "") -> list[str]:
         if isinstance(answer, Jobs):
             names = [job.id for job in answer.jobs]
     return [name for name in names if name.startswith(begin)]
+
+
+def _named(ids: SomeJobs) -> tuple[str, ...]:
+    """Return the ids. Raises UsageError for none, by which all jobs would be meant."""
+    names = require_ids(ids, "ids")
+    if not names:
+        raise UsageError("no job is named", "name one or more")
+    return names
 
 
 def _changed(request: "Hold | Release", settings: Settings | None) -> Change:
@@ -173,10 +189,11 @@ def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterat
                     yield job
             if not left:
                 return
-            rest = _ANSWER_S if deadline is None else min(_ANSWER_S, deadline - time.monotonic())
+            rest = _ANSWER_S if len(left) == 1 else min(_ANSWER_S, _ANSWER_OF_ONE_S * len(left))
+            rest = rest if deadline is None else min(rest, deadline - time.monotonic())
             if rest <= 0:
                 goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
                 raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
-            found = link.ended(left[:1], rest)  # one by one, so that each end is yielded when it comes
+            found = link.ended(left[:1], rest)
             if len(left) > 1:
                 found = link.jobs(left)

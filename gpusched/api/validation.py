@@ -1,13 +1,24 @@
 """Values of callers, checked before anything is done with them: a wrong one is a UsageError that names the argument."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from gpusched.errors import UsageError
 
-__all__ = ["require_list", "require_names", "require_type"]
+__all__ = ["SomeJobs", "require_ids", "require_list", "require_type"]
+
+
+class _Identified(Protocol):
+    """A job: a Job, or its status."""
+
+    @property
+    def id(self) -> str: ...
+
+
+SomeJobs = str | _Identified | Sequence[str | _Identified]
+"""One job or several, each by its id or as a Job."""
 
 
 def require_type(value: object, kind: Any, name: str) -> None:
@@ -26,8 +37,9 @@ def require_list(value: object, name: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def require_names(value: object, name: str) -> tuple[str, ...]:
-    """Return one name, or several, as a tuple. Raises UsageError for anything else."""
-    names = (value,) if isinstance(value, str) else require_list(value, name)
-    require_type(names, tuple[str, ...], name)
-    return names
+def require_ids(value: object, name: str) -> tuple[str, ...]:
+    """Return the ids of SomeJobs. Raises UsageError for anything else."""
+    several = (value,) if isinstance(value, str) or hasattr(value, "id") else require_list(value, name)
+    ids = tuple(getattr(one, "id", one) for one in several)
+    require_type(ids, tuple[str, ...], name)
+    return ids

@@ -56,8 +56,17 @@ def test_an_argument_of_another_kind_is_refused(command: Command) -> None:
         ("kubernetes", {"share_resource": "mig"}),
         ("kubernetes", {"name": 5}),
         ("podman", {}),
+        ("compose", {"engine": "slurm"}),
+        ("slurm", {"engine": "ray"}),
+        ("kubernetes", {"keys": 5}),
     ]
     for kind, given in wrong:
         with pytest.raises(UsageError):
             export(kind, "snake", machine=M, **given)  # type: ignore[arg-type]
     assert not (command.home / "keys").exists()
+
+
+def test_the_keys_of_an_export_may_be_a_path_as_those_of_join(command: Command) -> None:
+    export("kubernetes", "snake", procs=2, machine=M, keys=command.home / "keys")
+
+    assert list((command.home / "keys").glob("*.key"))

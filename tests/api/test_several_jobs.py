@@ -77,5 +77,30 @@ def test_wrong_ids_are_refused() -> None:
         queue.stop("run-1", everything=True)
     with pytest.raises(UsageError):
         queue.release([3])  # type: ignore[list-item]
+    for change in (queue.hold, queue.release):
+        with pytest.raises(UsageError):
+            change([])
     with pytest.raises(UsageError):
         queue.as_completed("run-1", timeout=-1)
+
+
+@pytest.mark.usefixtures("command")
+def test_a_job_stands_for_its_id() -> None:
+    first = gpusched.run(["true"], num_gpus=0, hold=True)
+    second = gpusched.run(["true"], num_gpus=0, hold=True, after=first)
+    third = gpusched.run(["true"], num_gpus=0, after_any=[first, second.id])
+
+    assert [job.held for job in queue.hold(third).jobs] == [True]
+    assert [job.held for job in queue.release([first, second, third.status()]).jobs] == [False, False, False]
+    ended = queue.as_completed([first, second, third])
+    assert {job.id for job in ended} == {first.id, second.id, third.id}
+    assert [job.id for job in queue.stop(first).jobs] == [first.id]
+
+
+@pytest.mark.usefixtures("command")
+def test_the_end_of_a_later_job_is_yielded_while_the_first_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_ANSWER_S", 60.0)
+    slow = gpusched.run(["sleep", "4"], num_gpus=0)
+    quick = gpusched.run(["true"], num_gpus=0)
+
+    assert [job.id for job in queue.as_completed([slow, quick])] == [quick.id, slow.id]
