@@ -102,8 +102,7 @@ class Launch:
         try:
             return reserved.start()
         except BaseException:  # such as KeyboardInterrupt: without a handle nothing may run
-            with suppress(GpuschedError):
-                reserved.job.stop(kill=True)
+            reserved.abandon()
             raise
 
     def how_to_join(self, job: str) -> tuple[str, ...]:
@@ -140,6 +139,15 @@ class Reserved:
         if self._reaper is not None:
             raise UsageError(f"{self.job.id} has been started", "stop it instead")
         give_back(self._reservation)
+
+    def abandon(self) -> None:
+        """End without grace what a `start` that raised has begun. A job of which nothing began is removed."""
+        from gpusched.engines.local import give_back
+        from gpusched.execution.start import abandon
+
+        with suppress(GpuschedError):
+            if abandon(self._reservation.directory):
+                give_back(self._reservation)
 
     def clear(self) -> None:
         """Wait until no process of the ended job is left, unless one cannot be killed, and remove its socket.

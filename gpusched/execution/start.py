@@ -29,6 +29,7 @@ from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 
 __all__ = [
+    "abandon",
     "await_supervisor",
     "cancel_start",
     "guard_alive",
@@ -125,6 +126,24 @@ def cancel_start(directory: JobDirectory) -> bool:
             os.ftruncate(descriptor, 0)
         directory.environ.unlink(missing_ok=True)
     return True
+
+
+def abandon(directory: JobDirectory) -> bool:
+    """Cancel the start of the attempt that was prepared last, or kill the job; True if there is nothing of it to read.
+
+    Between the two is the moment in which a guard lives and its supervisor reads no order yet: that is waited for,
+    START_PATIENCE_S at most. Raises NotFound if the job has just ended, and HostFault.
+    """
+    deadline = time.monotonic() + START_PATIENCE_S
+    while not cancel_start(directory):
+        status = directory.read_status()
+        if status is not None and status.supervisor_pid is not None:
+            stop(status, kill=True)
+            return False
+        if time.monotonic() > deadline:
+            raise HostFault(f"cannot end {directory.path.name}: no answer within {START_PATIENCE_S:.0f} s", "stop it")
+        time.sleep(_POLL_S)
+    return not os.path.lexists(directory.status)
 
 
 def guard_alive(directory: JobDirectory) -> bool:

@@ -11,6 +11,9 @@ import gpusched
 from gpusched.api import launching
 from gpusched.errors import GpuschedError, HostFault, NotFound, NotNow, TimedOut, UsageError
 from gpusched.execution import prepare
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.guard_lock import has_begun
+from gpusched.execution.read_jobs import list_jobs
 from gpusched.leases.directory import lease_directory
 from gpusched.settings import load_settings
 from tests.api.session import Session
@@ -176,6 +179,32 @@ def test_a_launch_that_is_interrupted_leaves_nothing_that_runs(
         gpusched.launch(command.toy("for_ever.py"), machine=M)
 
     until(lambda: not command.running() and not leases(command), "no process and no lease left")
+
+
+def spawned(_: JobDirectory) -> bool:
+    return True
+
+
+def guarded(directory: JobDirectory) -> bool:
+    return directory.is_guarded()
+
+
+@pytest.mark.parametrize("moment", [spawned, guarded, has_begun])
+def test_a_launch_that_is_interrupted_before_its_supervisor_is_up_leaves_nothing_that_runs(
+    moment: Callable[[JobDirectory], bool], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(directory: JobDirectory, *_: object) -> int:
+        while not moment(directory):  # no pause: the supervisor is up soon after
+            pass
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare, "await_supervisor", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        gpusched.launch(command.toy("for_ever.py"), machine=M)
+
+    until(lambda: not command.running() and not leases(command), "no process and no lease left")
+    assert [job.state for job in list_jobs(command.state)] in ([], ["cancelled"])
 
 
 def test_a_reserved_job_holds_its_devices_until_it_is_cancelled(command: Command) -> None:
