@@ -18,6 +18,7 @@ from gpusched.api.arguments import (
     RunArguments,
     SubmitArguments,
     command_submission,
+    queue_options,
     require_known,
     with_arguments,
 )
@@ -65,11 +66,14 @@ def submit(workload: WorkloadName, *, options: Options | None = None, **given: U
 def join(endpoint: str, *, detach: bool = False, **given: Unpack[JoinArguments]) -> Job:
     """Run actors on this host for the learner at `endpoint`, such as "tcp://lab1:5555", and return their job.
 
-    They end when this process ends; `detach`: they are queued with the daemon, and outlive it. Raises what launch and
+    They end when this process ends; `detach`: they are queued with the daemon, and outlive it; the arguments of the
+    queue, such as `hold`, are for these alone. Raises what launch and
     submit raise, NotFound if no learner answers, and HostFault if code or versions are not the learner's.
     """
     from gpusched.api.joining import prepare_join
 
+    if not detach:  # before the learner is asked
+        queue_options(given).require_none()
     prepared = prepare_join(endpoint, begins="later" if detach else "now", **given)
     return prepared.submit() if detach else prepared.start()
 

@@ -67,7 +67,13 @@ class Launch:
         """What would be submitted to a cluster; None for a job of this host."""
 
     def dry_run(self) -> DryRun:
-        """Return what `start` would do. Raises what it would raise at this moment: NeverFits, NotNow, HostFault."""
+        """Return what `start` would do. Raises what it would raise at this moment: NeverFits, NotNow, HostFault.
+
+        Raises UsageError for a job of a cluster, whose plan is `cluster`.
+        """
+        if self.cluster is not None:
+            message = f"{self.cluster.job.engine} is a cluster: dry_run is of a launch on this host"
+            raise UsageError(message, "see gpusched.api.clusters.plan_on_cluster")
         from gpusched.engines.local import commands, plan_now
 
         plan = plan_now(self._asked, self.settings)
@@ -86,7 +92,8 @@ class Launch:
         return Job(found.id, Path(found.run_dir), how_to_join=self.how_to_join(found.id))
 
     def reserve(self) -> "Reserved":
-        """Take the devices now or not at all. Raises NeverFits, NotNow and HostFault."""
+        """Take the devices now or not at all. Raises UsageError for QueueArguments, NeverFits, NotNow and HostFault."""
+        self._queue.require_none()
         from gpusched.engines.local import give_back, plan_and_reserve
 
         reservation = plan_and_reserve(self._asked, self.settings)
@@ -97,7 +104,7 @@ class Launch:
             raise
 
     def start(self) -> Job:
-        """Start it now or not at all. It ends when this process ends. Raises NeverFits, NotNow and HostFault."""
+        """Start it now or not at all. It ends when this process ends. Raises what `reserve` raises."""
         reserved = self.reserve()
         try:
             return reserved.start()

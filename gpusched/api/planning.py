@@ -53,7 +53,7 @@ def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **
 def dry_run(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[LaunchArguments]) -> DryRun:
     """Return what launch would start at this moment, or raise what it would raise. Nothing is started.
 
-    For a cluster see gpusched.api.clusters.plan_on_cluster.
+    Raises UsageError for a cluster, too: see gpusched.api.clusters.plan_on_cluster.
     """
     from gpusched.api.launching import prepare
 

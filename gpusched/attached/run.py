@@ -76,6 +76,11 @@ def _await_turn(link: Link, job: str, waits: Waits) -> TurnIs:
                 return turn
             waits(turn.job)
             wait_s = _WAIT_S
+    except KeyboardInterrupt:  # run_attached takes it back
+        raise
+    except BaseException:  # of `waits`, too: a caller that goes on would have the job take devices
+        _take_back(link, job)
+        raise
     finally:
         waits(None)
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 import typer
 
+from gpusched.api.arguments import queue_options
 from gpusched.api.handle import Job
 from gpusched.api.launching import Launch, Reserved
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.cli.queue_options import QUEUE
 from gpusched.errors import JobFailed, UsageError
 from gpusched.model.job import Joining
 from gpusched.model.status import JobState, JobStatus, exit_text
@@ -43,8 +43,7 @@ def run_here(launch: Launch, *, watch: bool, as_json: bool) -> None:
 
 def require_no_queue(given: Mapping[str, Any], what: str) -> None:
     """Raise UsageError for options of the queue, which a job in the foreground does not stand in."""
-    used = [f"--{name.replace('_', '-')}" for name, option in QUEUE.items() if given[name] not in (option.default, [])]
-    if used:
+    if used := queue_options(given).given():
         hint = f"add -d to put the job into the queue, or leave it out: without -d {what} starts now or not at all"
         raise UsageError(f"{' and '.join(used)} belongs to a job in the queue", hint)
 

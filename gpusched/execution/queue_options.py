@@ -38,6 +38,12 @@ class QueueOptions(NamedTuple):
             if value != self._field_defaults[field]
         ]
 
+    def require_none(self) -> None:
+        """Raise UsageError for options that were used: what starts now or not at all stands in no queue."""
+        if used := self.given():
+            hint = "leave it out, or put the job into the queue: submit it, or join with detach=True"
+            raise UsageError(f"{' and '.join(used)} belongs to a job in the queue", hint)
+
     def label(self) -> str | None:
         """Return `--name`. Raises UsageError for one that is too long."""
         if self.name is not None and len(self.name) > _LONGEST_NAME:

@@ -7,6 +7,7 @@ import pytest
 
 from gpusched.api import attached
 from gpusched.errors import UsageError
+from gpusched.model.status import JobStatus
 from tests.api.session import Session
 from tests.cli.command import Command, until
 from tests.patience import PATIENCE_S
@@ -83,6 +84,17 @@ def test_a_signal_while_it_waits_takes_it_out_of_the_queue(command: Command, ses
 
     assert process.communicate(timeout=PATIENCE_S)[1].splitlines()[-2:] == ["None", f"{128 + signal.SIGTERM} None"]
     until(lambda: command.job("run-1").get("state") == "cancelled", "it is out of the queue")
+
+
+def test_an_error_of_the_callback_takes_it_out_of_the_queue(command: Command) -> None:
+    def waits(job: JobStatus | None) -> None:
+        if job is not None:
+            raise SystemExit(9)
+
+    with pytest.raises(SystemExit):
+        attached.run(["true"], waits, num_gpus=0, hold=True)
+
+    assert command.job("run-1").get("state") == "cancelled"
 
 
 @pytest.mark.usefixtures("command")

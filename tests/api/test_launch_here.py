@@ -225,6 +225,14 @@ def test_a_reserved_job_holds_its_devices_until_it_is_cancelled(command: Command
     assert (job.status().state in {"starting", "running"}, leases(command)) == (True, 3)
 
 
+@pytest.mark.usefixtures("command")
+def test_what_belongs_to_the_queue_is_refused_of_a_job_that_starts_now() -> None:
+    with pytest.raises(UsageError, match="--after and --time-limit and --hold belongs to a job in the queue"):
+        launching.prepare("averaging", machine=M, time_limit="2h", hold=True, after="run-1").start()
+    with pytest.raises(UsageError, match="--priority belongs to a job in the queue"):
+        gpusched.join("tcp://127.0.0.1:1", insecure=True, priority=3)
+
+
 def as_soon_as_it_runs(command: Command, _: "subprocess.Popen[str]") -> None:
     until(lambda: command.job().get("state") == "running", "it runs")
 

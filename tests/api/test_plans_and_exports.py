@@ -33,6 +33,14 @@ def test_a_dry_run_counts_what_runs_on_a_simulated_machine(command: Command) -> 
     assert gpusched.plan(workload, machine=M, learner_memory="10GiB").counts == (3,)
 
 
+@pytest.mark.usefixtures("command")
+def test_a_dry_run_on_a_cluster_names_what_plans_there() -> None:
+    with pytest.raises(UsageError, match="slurm is a cluster") as caught:
+        gpusched.dry_run("averaging", procs=2, engine="slurm", gpus_per_node=1)
+
+    assert "plan_on_cluster" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("kind", ["kubernetes", "compose", "slurm"])
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 def test_an_export_is_what_the_command_line_writes(kind: str, as_json: bool, command: Command) -> None:
