@@ -8,11 +8,19 @@ import msgspec
 
 from gpusched.api.validation import require_type
 from gpusched.execution.active_python import with_active_python
-from gpusched.execution.workload_options import Configured, configured_by, settings_class
+from gpusched.execution.workload_options import Configured, chosen_under, configured_by, settings_class
 from gpusched.execution.workloads import load_workload
 from gpusched.model.workload import Workload
 
-__all__ = ["Options", "WorkloadName", "chosen_workload", "named_workload", "own_options", "settings_of"]
+__all__ = [
+    "Options",
+    "WorkloadName",
+    "chosen_workload",
+    "named_workload",
+    "own_options",
+    "require_options",
+    "settings_of",
+]
 
 Options = Mapping[str, object]
 """A workload's own options by name, such as {"network": "small"}."""
@@ -37,6 +45,11 @@ def own_options(options: Options | None) -> Options:
 def settings_of(workload: Workload) -> type[msgspec.Struct] | None:
     """Return the class of a workload's own options; None if it has none. Raises WorkloadError."""
     return None if workload.settings is None else settings_class(workload, workload.settings)
+
+
+def require_options(workload: Workload, of: type[msgspec.Struct], options: Options, hint: str) -> None:
+    """Raise UsageError, with `hint`, for options out of the range of the workload's class `of`, and WorkloadError."""
+    chosen_under(workload, of, options, hint)
 
 
 def chosen_workload(workload: WorkloadName, options: Options | None) -> Configured:

@@ -15,18 +15,20 @@ def own_options(workload: str, arguments: Sequence[str], command: str) -> dict[s
     """Return the options of a workload in `arguments`, such as `--network small`: their values as text, by name.
 
     `command` is what the person typed, with {} for the workload's name, as in `gpusched launch {}`, for messages.
-    Raises UsageError for an unknown option, WorkloadError, and SystemExit(0) after `--help`.
+    Raises UsageError for an unknown option or a value out of range, WorkloadError, and SystemExit(0) after `--help`.
     """
     if not arguments:
         return {}
-    from gpusched.api.workloads import named_workload, settings_of
+    from gpusched.api.workloads import named_workload, require_options, settings_of
 
     named = named_workload(workload)
     command, of = command.format(named.name), settings_of(named)
     if of is None:
         message = f"{_unknown(arguments[0], command, ())}: the workload {named.name} has none"
         raise UsageError(message, f"see {command} --help")
-    return _given(named.name, of, arguments, command)
+    given = _given(named.name, of, arguments, command)
+    require_options(named, of, given, f"see {command} -- --help")
+    return given
 
 
 def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], command: str) -> dict[str, Any]:

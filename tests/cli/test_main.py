@@ -81,6 +81,12 @@ def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int
         (("plan", "--proc", "3"), "(Possible options: --procs"),
         (("export", "compose", "averaging", "--tsk", "digits"), "(Possible options: --task)"),
         (("launch", "--minutes", "3", "snake"), "name the workload first"),
+        (("launch", "averaging", "--rounds", "x"), "see gpusched launch averaging -- --help"),
+        (
+            ("plan", "--workload", "averaging", "--", "--rounds", "x"),
+            "see gpusched plan --workload averaging -- --help",
+        ),
+        (("export", "compose", "averaging", "--rounds", "x"), "see gpusched export compose averaging -- --help"),
     ],
 )
 def test_a_word_that_is_near_ours_leads_to_it(words: tuple[str, ...], hint: str, command: Command) -> None:

@@ -95,7 +95,8 @@ class Connections:
     def note_user(self, frame: zmq.Frame, user: str) -> None:
         """Note that this frame came with that public key.
 
-        One that is read late may be of a former connection with the same descriptor: the next message puts that right.
+        One that is read late may be of a former connection with the same descriptor. A stranger that has got this
+        descriptor since then is taken for that key's, and may stay silent: it still counts among the 512 of the key.
         """
         connection = self._by_descriptor.get(frame.get(_SOURCE))
         if connection is not None:
