@@ -67,8 +67,8 @@ def join(endpoint: str, *, detach: bool = False, **given: Unpack[JoinArguments])
     """Run actors on this host for the learner at `endpoint`, such as "tcp://lab1:5555", and return their job.
 
     They end when this process ends; `detach`: they are queued with the daemon, and outlive it; the arguments of the
-    queue, such as `hold`, are for these alone. Raises what launch and
-    submit raise, NotFound if no learner answers, and HostFault if code or versions are not the learner's.
+    queue, such as `hold`, are for these alone. Raises what launch and submit raise, NotFound if no learner answers, and
+    HostFault if code or versions are not the learner's.
     """
     from gpusched.api.joining import prepare_join
 

@@ -45,6 +45,7 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
     from gpusched.execution.requirements import require_modules, require_programs
     from gpusched.joining.invitation import request_join
 
+    require_type(begins, Begins, "begins")
     require_known(given, JoinArguments)
     file, workload, patience_s = _checked(endpoint, given)
     queue, settings = queue_options(given), load_settings(os.environ)
@@ -66,7 +67,7 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
     )
     asked = Asked(workload=found.configured.workload, options=found.configured.options, wish=wish, network=network)
     notices = tuple(f"warning: not as the learner has it: {one}" for one in found.differences)
-    return Launch(asked, settings, queue, notices)
+    return Launch(asked, settings, queue, notices, begins=begins)
 
 
 def _checked(endpoint: str, given: JoinArguments) -> tuple[str | None, str | None, int]:

@@ -57,8 +57,10 @@ class Launch:
         queue: QueueOptions,
         notices: tuple[str, ...] = (),
         cluster: "ClusterPlan | None" = None,
+        *,
+        begins: Begins,
     ) -> None:
-        self._asked, self._queue = asked, queue
+        self._asked, self._queue, self._begins = asked, queue, begins
         self.settings: Final = settings
         self.network: Final = asked.network
         self.notices: Final = notices
@@ -80,19 +82,28 @@ class Launch:
         return DryRun(plan=Plan.of(plan), commands=commands(plan, self._asked))
 
     def submission(self) -> Submission:
-        """Return what the daemon's queue gets of it. Raises UsageError and HostFault."""
+        """Return what the daemon's queue gets of it. Raises UsageError, too if it was prepared to "never" begin."""
+        self._require_begin("now", "later")
         from gpusched.execution.submission import workload_submission
 
         asked = self._asked
         return workload_submission(asked.workload, asked.options, asked.wish, self._queue, asked.network)
 
     def submit(self) -> Job:
-        """Put it into the queue of the daemon, which is started if there is none. Raises NeverFits and NoDaemon."""
+        """Put it into the queue of the daemon, which is started if there is none.
+
+        Raises UsageError as `submission` does, NeverFits, NoDaemon and HostFault.
+        """
         found, _ = submit(self.submission(), settings=self.settings)
         return Job(found.id, Path(found.run_dir), how_to_join=self.how_to_join(found.id))
 
     def reserve(self) -> "Reserved":
-        """Take the devices now or not at all. Raises UsageError for QueueArguments, NeverFits, NotNow and HostFault."""
+        """Take the devices now or not at all.
+
+        Raises UsageError for QueueArguments and if it was prepared to begin later or never; NeverFits, NotNow and
+        HostFault.
+        """
+        self._require_begin("now")
         self._queue.require_none()
         from gpusched.engines.local import give_back, plan_and_reserve
 
@@ -115,6 +126,12 @@ class Launch:
     def how_to_join(self, job: str) -> tuple[str, ...]:
         """Return the lines to run on another host to join that job once it runs; none if it does not listen."""
         return _how_to_join(self._asked, self.settings, job, None)
+
+    def _require_begin(self, *possible: Begins) -> None:
+        """Raise UsageError where what such a begin needs was not checked."""
+        if self._begins not in possible:
+            hint = f"prepare it with begins={' or begins='.join(map(repr, possible))}"
+            raise UsageError(f"begins={self._begins!r}: it was not checked for this", hint)
 
 
 class Reserved:
@@ -185,8 +202,10 @@ def prepare(
 ) -> Launch:
     """Check the arguments of launch and submit, and return what they would begin. Nothing is taken and nothing runs.
 
-    Raises UsageError, and HostFault for what it needs and is not here; on a cluster NeverFits.
+    `begins` "later" is for `submit`, "never" for `dry_run`, and "now" for all. Raises UsageError, and HostFault for
+    what it needs and is not here; on a cluster NeverFits.
     """
+    require_type(begins, Begins, "begins")
     require_known(given, SubmitArguments)
     require_type(given.get("listen"), str | None, "listen")
     require_type(given.get("insecure", False), bool, "insecure")
@@ -199,7 +218,7 @@ def prepare(
         return _on_cluster(engine, chosen, given, queue, settings, begins)
     asked = _here(chosen, given, settings, follows=queue.follows, begins=begins)
     notice = picked.notice()
-    return Launch(asked, settings, queue, () if notice is None else (notice,))
+    return Launch(asked, settings, queue, () if notice is None else (notice,), begins=begins)
 
 
 def _here(
@@ -241,7 +260,7 @@ def _on_cluster(
         if given.get(name):
             raise UsageError(f"--{name} is for a launch on this host, not on {engine}", f"leave --{name} out")
     plan = planned(engine, chosen, given, settings, begins=begins)
-    return Launch(driver_job(plan.job), settings, queue, cluster=plan)
+    return Launch(driver_job(plan.job), settings, queue, cluster=plan, begins=begins)
 
 
 def _how_to_join(asked: "Asked", settings: Settings, job: str, plan: "model.Plan | None") -> tuple[str, ...]:

@@ -233,6 +233,17 @@ def test_what_belongs_to_the_queue_is_refused_of_a_job_that_starts_now() -> None
         gpusched.join("tcp://127.0.0.1:1", insecure=True, priority=3)
 
 
+@pytest.mark.usefixtures("command")
+def test_what_was_prepared_for_later_or_never_does_not_start() -> None:
+    later, never = (launching.prepare("averaging", machine=M, begins=begins) for begins in ("later", "never"))
+
+    for refused in (later.start, later.reserve, never.start, never.submit, never.submission):
+        with pytest.raises(UsageError, match="it was not checked for this"):
+            refused()
+    with pytest.raises(UsageError, match="begins: 'soon'"):
+        launching.prepare("averaging", machine=M, begins="soon")  # type: ignore[arg-type]
+
+
 def as_soon_as_it_runs(command: Command, _: "subprocess.Popen[str]") -> None:
     until(lambda: command.job().get("state") == "running", "it runs")
 
