@@ -87,8 +87,8 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunArguments]
     Example: gpusched.run(["python", "train.py"], fraction=0.4)
     """
     settings = load_settings(os.environ)
-    found, _ = submit_to_queue(command_submission(command, given, settings), settings=settings)
-    return Job(found.id, Path(found.run_dir))
+    submitted = submit_to_queue(command_submission(command, given, settings), settings=settings)
+    return Job(submitted.job.id, Path(submitted.job.run_dir), warnings=submitted.warnings)
 
 
 def job(job_id: str) -> Job:

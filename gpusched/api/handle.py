@@ -39,13 +39,21 @@ class Job:
     """
 
     def __init__(
-        self, job_id: str, run_dir: Path, *, launched: bool = False, how_to_join: tuple[str, ...] = ()
+        self,
+        job_id: str,
+        run_dir: Path,
+        *,
+        launched: bool = False,
+        how_to_join: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
     ) -> None:
         self.id: Final = job_id
         self.run_dir: Final = run_dir
         """Its directory: results, logs, and what the learner reports."""
         self.how_to_join: Final = how_to_join
         """The lines to run on another host to join it, where it was launched or submitted here with `listen`."""
+        self.warnings: Final = warnings
+        """What a person should know of it, where it was launched, joined, submitted or run here."""
         self._launched = launched
         self._settings = load_settings(os.environ)
 

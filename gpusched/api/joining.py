@@ -66,7 +66,7 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
         patience_s=patience_s,
     )
     asked = Asked(workload=found.configured.workload, options=found.configured.options, wish=wish, network=network)
-    notices = tuple(f"warning: not as the learner has it: {one}" for one in found.differences)
+    notices = tuple(f"not as the learner has it: {one}" for one in found.differences)
     return Launch(asked, settings, queue, notices, begins=begins)
 
 

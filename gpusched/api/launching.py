@@ -94,8 +94,9 @@ class Launch:
 
         Raises UsageError as `submission` does, NeverFits, NoDaemon and HostFault.
         """
-        found, _ = submit(self.submission(), settings=self.settings)
-        return Job(found.id, Path(found.run_dir), how_to_join=self.how_to_join(found.id))
+        submitted = submit(self.submission(), settings=self.settings)
+        found, warnings = submitted.job, (*self._warnings(), *submitted.warnings)
+        return Job(found.id, Path(found.run_dir), how_to_join=self.how_to_join(found.id), warnings=warnings)
 
     def reserve(self) -> "Reserved":
         """Take the devices now or not at all.
@@ -109,7 +110,7 @@ class Launch:
 
         reservation = plan_and_reserve(self._asked, self.settings)
         try:
-            return Reserved(self._asked, reservation, self.settings)
+            return Reserved(self._asked, reservation, self.settings, self._warnings())
         except BaseException:
             give_back(reservation)
             raise
@@ -127,6 +128,9 @@ class Launch:
         """Return the lines to run on another host to join that job once it runs; none if it does not listen."""
         return _how_to_join(self._asked, self.settings, job, None)
 
+    def _warnings(self) -> tuple[str, ...]:
+        return self.notices if self.cluster is None else (*self.notices, *self.cluster.warnings)
+
     def _require_begin(self, *possible: Begins) -> None:
         """Raise UsageError where what such a begin needs was not checked."""
         if self._begins not in possible:
@@ -137,7 +141,7 @@ class Launch:
 class Reserved:
     """A job that has its devices and no process yet: `start` it or `cancel` it. The end of this process cancels it."""
 
-    def __init__(self, asked: "Asked", reservation: "Reservation", settings: Settings) -> None:
+    def __init__(self, asked: "Asked", reservation: "Reservation", settings: Settings, known: tuple[str, ...]) -> None:
         from gpusched.execution.requirements import launch_warnings
 
         self._asked, self._reservation, self._settings = asked, reservation, settings
@@ -145,9 +149,10 @@ class Reserved:
         directory = reservation.directory.path
         self.plan: Final = reservation.plan
         lines = _how_to_join(asked, settings, directory.name, self.plan)
-        self.job: Final = Job(directory.name, directory, launched=True, how_to_join=lines)
         self.warnings: Final = launch_warnings(self.plan, asked.workload)
         """What a person should know of this plan."""
+        warnings = (*known, *self.warnings)
+        self.job: Final = Job(directory.name, directory, launched=True, how_to_join=lines, warnings=warnings)
 
     def start(self) -> Job:
         """Start its processes, once. Raises HostFault, and what it needs of another host NotFound and UsageError."""

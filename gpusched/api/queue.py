@@ -61,6 +61,11 @@ class Submitted(NamedTuple):
     job: "JobStatus"
     left_out: tuple[str, ...]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know of it."""
+        return tuple(f"the variable {name!a} is no UTF-8 and is left out" for name in self.left_out)
+
 
 def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
     """Return these jobs, or all that run or wait, and the `ended` latest of the others, latest first.

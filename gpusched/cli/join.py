@@ -49,7 +49,7 @@ def join(*, endpoint: str, detach: bool, as_json: bool, **given: Any) -> None:
         require_no_queue(given, "a join")
     found = prepare_join(endpoint, begins="later" if detach else "now", **given)
     for notice in found.notices:
-        print(f"gpusched: {printable(notice)}", file=sys.stderr)
+        print(f"gpusched: warning: {printable(notice)}", file=sys.stderr)
     if not detach:
         run_here(found, watch=False, as_json=as_json)
         return

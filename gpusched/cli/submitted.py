@@ -15,10 +15,10 @@ def submit_detached(submission: Submission, settings: Settings, *, as_json: bool
 
     Return the id.
     """
-    job, left_out = submit(submission, settings=settings)
-    for variable in left_out:
-        print(f"gpusched: warning: the variable {variable!a} is no UTF-8 and is left out", file=sys.stderr)
-    name = job.id
+    submitted = submit(submission, settings=settings)
+    for warning in submitted.warnings:
+        print(f"gpusched: warning: {warning}", file=sys.stderr)
+    job, name = submitted.job, submitted.job.id
     if as_json:
         import msgspec
 

@@ -59,6 +59,18 @@ def test_a_wrong_way_to_join_is_refused_and_leaves_no_job(command: Command) -> N
     assert [path.name for path in (command.state / "jobs").iterdir()] == [job.id]
 
 
+def test_a_join_in_spite_of_differences_names_them(command: Command) -> None:
+    workload = feeding(command)
+    endpoint = str(listening(workload, insecure=True).status().listen)
+    other = command.home / "other" / "workload.toml"
+    other.parent.mkdir()
+    other.write_text(Path(workload).read_text().replace("stop_grace = 2", "stop_grace = 3"))
+
+    joined = gpusched.join(endpoint, insecure=True, workload=other, procs=1, machine="cpu", different=True)
+
+    assert any(one.startswith("not as the learner has it: ") for one in joined.warnings)
+
+
 def test_a_submitted_job_shows_how_others_will_join_it(command: Command) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     job = gpusched.submit(feeding(command), procs=1, machine="cpu", listen=endpoint, hold=True)

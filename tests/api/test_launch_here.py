@@ -244,6 +244,13 @@ def test_what_was_prepared_for_later_or_never_does_not_start() -> None:
         launching.prepare("averaging", machine=M, begins="soon")  # type: ignore[arg-type]
 
 
+def test_a_launched_job_has_what_a_person_should_know_of_its_plan(command: Command) -> None:
+    job = gpusched.launch(command.toy("for_ever.py"), machine=M)
+
+    assert [one for one in job.warnings if one.startswith("the command of role learner has python's")]
+    assert gpusched.job(job.id).warnings == ()
+
+
 def as_soon_as_it_runs(command: Command, _: "subprocess.Popen[str]") -> None:
     until(lambda: command.job().get("state") == "running", "it runs")
 

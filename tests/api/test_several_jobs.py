@@ -60,9 +60,11 @@ def test_a_variable_that_is_no_utf_8_is_left_out_and_named(command: Command, mon
 
     submitted = queue.submit(command_submission(["true"], {"num_gpus": 0}, load_settings(os.environ)))
     typed = command.run("run", "-d", "--num-gpus", "0", "--", "true")
+    found = gpusched.run(["true"], num_gpus=0), gpusched.submit(command.toy("fails.py"), machine="cpu", hold=True)
 
     assert submitted.left_out == ("ODD",)
     assert typed.stderr.startswith("gpusched: warning: the variable 'ODD' is no UTF-8 and is left out\n")
+    assert [job.warnings for job in found] == [("the variable 'ODD' is no UTF-8 and is left out",)] * 2
     ids = [submitted.job.id, typed.stdout.strip()]
     assert {job.state for job in queue.as_completed(ids)} == {"succeeded"}
 
