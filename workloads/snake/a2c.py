@@ -13,17 +13,28 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from workloads.common.compiled import Steps, steps_on_minibatches
+from workloads.snake.networks import taken
 from workloads.snake.rollout import Floats, Rollout
-from workloads.snake.settings import Settings
-from workloads.snake.symmetry import SYMMETRIES, turned
+from workloads.snake.settings import Network, Settings
+from workloads.snake.symmetry import SYMMETRIES, turned_each
 
-__all__ = ["ActorCritic", "PolicyLoss", "advantages", "prepare", "update"]
+__all__ = ["ActorCritic", "advantages", "policy_loss", "reward_scale"]
 
 _TRACE: Final = 0.95
 _CLIP: Final = 0.2
 _VALUE_WEIGHT: Final = 0.5
 _GRADIENT_NORM: Final = 0.5
-_MINIBATCH: Final = 256
+_MINIBATCH: Final[dict[Network, int]] = {"original": 256, "small": 1024}
+_LAST_ENTROPY: Final = 0.05
+"""What part of the entropy's weight is left at the end."""
+_USUAL_DISCOUNT: Final = 0.97
+_LEAST_SCALE: Final = 0.03
+
+
+def reward_scale(discount: float) -> float:
+    """Return what a reward is multiplied by, so that values are as large as with a discount of 0.97."""
+    return max((1 - discount) / (1 - _USUAL_DISCOUNT), _LEAST_SCALE)
 
 
 def advantages(
@@ -44,64 +55,53 @@ def advantages(
     return result.astype(np.float32)
 
 
-class PolicyLoss(keras.losses.Loss):  # type: ignore[misc]
-    """The clipped policy loss, less the weighted entropy.
+def policy_loss(logits: Any, actions: Any, advantage: Any, then: Any, entropy: Any) -> Any:
+    """Return the clipped policy loss less the entropy, weighted by `entropy`, of each step [n].
 
-    Targets are float32 [n, 3]: the action, its advantage, and its log-probability when it was played.
+    `then`: the log-probability [n] of the actions [n] when they were played.
     """
-
-    def __init__(self, entropy: float) -> None:
-        super().__init__(name="policy_loss")
-        self._entropy = entropy
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the loss [n] of logits `y_pred` [n, 4]."""
-        action, advantage, then = y_true[:, 0], y_true[:, 1], y_true[:, 2]
-        logs = ops.log_softmax(y_pred)
-        now = ops.sum(logs * ops.one_hot(ops.cast(action, "int32"), logs.shape[-1]), axis=1)
-        ratio = ops.exp(now - then)
-        gain = ops.minimum(ratio * advantage, ops.clip(ratio, 1 - _CLIP, 1 + _CLIP) * advantage)
-        return self._entropy * ops.sum(ops.exp(logs) * logs, axis=1) - gain
-
-
-def prepare(model: keras.Model, settings: Settings) -> None:
-    """Give the model its loss and a fresh optimizer."""
-    optimizer = keras.optimizers.Adam(settings.learning_rate, epsilon=1e-5, global_clipnorm=_GRADIENT_NORM)
-    optimizer.build(model.trainable_variables)
-    model.compile(
-        optimizer=optimizer,
-        loss=[PolicyLoss(settings.entropy), keras.losses.MeanSquaredError()],
-        loss_weights=[1.0, _VALUE_WEIGHT],
-        jit_compile=model.jit_compile,
-    )
-
-
-def update(model: keras.Model, rollout: Rollout, discount: float, random: np.random.Generator) -> None:
-    """Learn once from each step of `rollout`, in minibatches, each turned or mirrored at random."""
-    advantage = advantages(rollout.rewards, rollout.ended, rollout.values, discount)
-    worth = (advantage + rollout.values[:-1]).reshape(-1, 1)
-    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
-    policy = np.stack([rollout.actions, advantage, rollout.log_probabilities], axis=-1, dtype=np.float32).reshape(-1, 3)
-    frames = rollout.frames.reshape(-1, *rollout.frames.shape[2:])
-    order = random.permutation(rollout.steps)
-    for start in range(0, rollout.steps, _MINIBATCH):
-        of = order[start : start + _MINIBATCH]
-        seen, targets = frames[of], policy[of]
-        seen, actions = turned(seen, targets[:, 0].astype(np.int64), int(random.integers(SYMMETRIES)))
-        targets[:, 0] = actions
-        model.train_on_batch(seen, [targets, worth[of]])
+    logs = ops.log_softmax(logits)
+    now = ops.sum(logs * ops.one_hot(actions, logs.shape[-1], dtype=logs.dtype), axis=1)
+    ratio = ops.exp(now - then)
+    gain = ops.minimum(ratio * advantage, ops.clip(ratio, 1 - _CLIP, 1 + _CLIP) * advantage)
+    return entropy * ops.sum(ops.exp(logs) * logs, axis=1) - gain
 
 
 class ActorCritic:
-    """Teaches `model` from each rollout once."""
+    """Teaches `model` from each rollout once, each step turned or mirrored at random.
+
+    Over a run the learning rate falls to 0 and the entropy's weight to a twentieth, both in a straight line.
+    """
 
     def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:
-        self._model, self._random, self._discount = model, random, settings.discount
-        prepare(model, settings)
+        self._model, self._random, self._settings = model, random, settings
+        optimizer = keras.optimizers.Adam(settings.learning_rate, epsilon=1e-5, global_clipnorm=_GRADIENT_NORM)
+        optimizer.build(model.trainable_variables)
+        model.compile(optimizer=optimizer, jit_compile=model.jit_compile)
+        self._steps = _steps(model)
 
-    def learn(self, rollout: Rollout) -> bool:
-        """Learn from a rollout."""
-        update(self._model, rollout, self._discount, self._random)
+    def learn(self, rollout: Rollout, done: float) -> bool:
+        """Learn from a rollout, when that part of the run is `done`, 0 to 1."""
+        settings = self._settings
+        self._model.optimizer.learning_rate = settings.learning_rate * (1 - done)
+        discount = settings.discount
+        advantage = advantages(rollout.rewards * reward_scale(discount), rollout.ended, rollout.values, discount)
+        worth = advantage + rollout.values[:-1]
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
+        played = {
+            "frames": rollout.frames,
+            "hunger": rollout.hunger,
+            "actions": rollout.actions,
+            "then": rollout.log_probabilities,
+            "advantage": advantage,
+            "worth": worth,
+        }
+        steps, minibatches = rollout.steps, max(1, rollout.steps // _MINIBATCH[settings.network])
+        of_step = {name: array.reshape(steps, *array.shape[2:]) for name, array in played.items()}
+        of_step["symmetry"] = self._random.integers(SYMMETRIES, size=steps, dtype=np.int32)
+        order = self._random.permutation(steps)[: steps // minibatches * minibatches].reshape(minibatches, -1)
+        entropy = np.full(minibatches, settings.entropy * (1 - (1 - _LAST_ENTROPY) * done), np.float32)
+        self._steps({name: array[order] for name, array in of_step.items()} | {"entropy": entropy})
         return False
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -112,3 +112,17 @@ class ActorCritic:
         """Nothing more is needed than the network that was loaded."""
         del state
         return np.empty(0, np.int64)
+
+
+def _steps(model: keras.Model) -> Steps:
+    def inputs(played: Mapping[str, Any]) -> Any:
+        frames, _ = turned_each(played["frames"], played["actions"], played["symmetry"])
+        return taken(model, frames, played["hunger"])
+
+    def loss(outputs: Any, played: Mapping[str, Any]) -> Any:
+        logits, values = outputs
+        _, actions = turned_each(played["frames"], played["actions"], played["symmetry"])
+        policy = policy_loss(logits, actions, played["advantage"], played["then"], played["entropy"])
+        return ops.mean(policy + _VALUE_WEIGHT * ops.square(values[:, 0] - played["worth"]))
+
+    return steps_on_minibatches(model, inputs, loss)

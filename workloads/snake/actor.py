@@ -40,9 +40,9 @@ def main() -> None:
             if settings.algo == "genetic":
                 play_genomes(channel, settings, None if spectator is None else spectator.see)
             elif settings.inference == "learner":
-                play_as_told(channel, settings.games, random, spectator)
+                play_as_told(channel, settings.games_of(me.role_count), random, spectator)
             else:
-                play_by_itself(channel, settings, random, spectator)
+                play_by_itself(channel, settings, me.role_count, random, spectator)
     except LearnerGone:
         return
     except ChannelError as error:
@@ -50,19 +50,19 @@ def main() -> None:
 
 
 def play_by_itself(
-    channel: Actor, settings: Settings, random: np.random.Generator, spectator: Spectator | None
+    channel: Actor, settings: Settings, actors: int, random: np.random.Generator, spectator: Spectator | None
 ) -> None:
-    """Play with a network of its own. Raises LearnerGone when the job is over."""
+    """Play with a network of its own, as one of so many `actors`. Raises LearnerGone when the job is over."""
     from gpusched.frameworks import limit_memory
     from workloads.snake.exploring import Exploring
     from workloads.snake.networks import build
     from workloads.snake.rollout import Playing
 
     limit_memory()
-    games = VectorSnake(settings.games, int(random.integers(2**32)))
-    model = build(settings.network)
+    games = VectorSnake(settings.games_of(actors), int(random.integers(2**32)))
+    model = build(settings.network, settings.seen)
     playing = (Playing if settings.algo == "a2c" else Exploring)(model, games, random)
-    send_played(channel, model, playing, settings.rollout, spectator)
+    send_played(channel, model, playing, settings.steps_of_rollout, spectator)
 
 
 def send_played(

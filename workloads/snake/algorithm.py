@@ -36,8 +36,8 @@ class Played(NamedTuple):
 class Algorithm(Protocol):
     """Changes the network that it was made with."""
 
-    def learn(self, experience: Any, /) -> bool:
-        """Learn from an experience; return whether a generation ended with it."""
+    def learn(self, experience: Any, done: float, /) -> bool:
+        """Learn from an experience, when that part of the run is `done`, 0 to 1; return whether a generation ended."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what is to be saved beside the network and its optimizer."""

@@ -17,17 +17,18 @@ from gpusched.channel import Batch, Learner
 from workloads.snake.algorithm import Played
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import Floats, Rollout, empty_rollout, sample
-from workloads.snake.rules import SIDE, Frames
+from workloads.snake.rules import SIDE, Frames, Hunger
 
 __all__ = ["Central", "Judge", "Trajectory"]
 
-Judge = Callable[[Frames], tuple[Floats, Floats]]
-"""Frames [n, 10, 10] -> logits [n, 4] and values [n]."""
+Judge = Callable[[Frames, Hunger], tuple[Floats, Floats]]
+"""Frames [n, 10, 10] and hunger [n] -> logits [n, 4] and values [n]."""
 
 _PATIENCE_S: Final = 0.001
 _MOST_FRAMES: Final = 4096
 _TYPES: Final[dict[str, type[np.generic]]] = {
     "frames": np.uint8,
+    "hunger": np.uint8,
     "rewards": np.float32,
     "ended": np.bool_,
     "scores": np.int64,
@@ -35,14 +36,16 @@ _TYPES: Final[dict[str, type[np.generic]]] = {
 
 
 class Ask(NamedTuple):
-    """What one half of an actor's games asks: `frames` [games, 10, 10], and what the step before gave, [games] each.
+    """What one half of an actor's games asks, and what the step before gave: [games] each.
 
-    `scores`: of the games that ended with it. `step` counts the steps that were made; in the first, nothing was given.
+    `frames` are [games, 10, 10]; `scores`: of the games that ended with that step. `step` counts the steps that were
+    made; in the first, nothing was given.
     """
 
     half: int
     step: int
     frames: Frames
+    hunger: Hunger
     rewards: Floats
     ended: NDArray[np.bool_]
     scores: NDArray[np.int64]
@@ -74,7 +77,7 @@ class Trajectory:
                 whole = self._whole(values)
                 self._begin()
         self._last = ask.step
-        self._rollout.frames[self._at] = ask.frames
+        self._rollout.frames[self._at], self._rollout.hunger[self._at] = ask.frames, ask.hunger
         self._rollout.actions[self._at], self._rollout.log_probabilities[self._at] = actions, logs
         self._rollout.values[self._at] = values
         return whole
@@ -117,7 +120,8 @@ class Central:
         asked = self._collect(timeout)
         if not asked:
             return
-        logits, values = self._judge(np.concatenate([ask.frames for _, ask in asked]))
+        seen = ([ask.frames for _, ask in asked], [ask.hunger for _, ask in asked])
+        logits, values = self._judge(*map(np.concatenate, seen))
         drawn, logs = sample(logits, self._random)
         actions = drawn.astype(np.uint8)
         end = 0
@@ -177,7 +181,7 @@ def ask_from(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> 
     if set(arrays) != set(_TYPES):
         raise ValueError(f"an ask has {sorted(_TYPES)}, not {sorted(arrays)}")
     games = len(arrays["frames"]) if arrays["frames"].ndim else 0
-    shapes = {"frames": (games, SIDE, SIDE), "rewards": (games,), "ended": (games,), "scores": (arrays["scores"].size,)}
+    shapes = dict.fromkeys(_TYPES, (games,)) | {"frames": (games, SIDE, SIDE), "scores": (arrays["scores"].size,)}
     for name, array in arrays.items():
         if array.dtype != _TYPES[name] or array.shape != shapes[name] or not games:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(_TYPES[name])} {shapes[name]}")

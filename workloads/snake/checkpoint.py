@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.snake.networks import build, named_weights, take_weights
-from workloads.snake.settings import Algo, Network
+from workloads.snake.settings import Algo, Inputs, Network
 
 __all__ = ["Counts", "UnusableWeights", "load", "load_network", "load_state", "save"]
 
@@ -22,6 +22,7 @@ class Counts(msgspec.Struct, kw_only=True):
     """How far training is: environment steps, updates (batches learnt from), whole games, seconds."""
 
     network: Network
+    inputs: Inputs = "frame"
     algo: Algo = "a2c"
     steps: int = 0
     updates: int = 0
@@ -70,6 +71,6 @@ def load_state(path: Path) -> dict[str, NDArray[Any]]:
 def load_network(path: Path) -> keras.Model:
     """Return the network that `path` holds, ready to play. Raises UnusableWeights."""
     arrays, counts = read_checkpoint(path, Counts)
-    model = build(counts.network)
+    model = build(counts.network, counts.inputs)
     take_weights(model, arrays)
     return model

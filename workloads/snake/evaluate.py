@@ -14,7 +14,7 @@ from gpusched.frameworks import limit_memory
 from workloads.snake.checkpoint import UnusableWeights, load_network
 from workloads.snake.greedy import play_greedily
 from workloads.snake.networks import judge
-from workloads.snake.rules import Actions, Frames
+from workloads.snake.rules import Actions, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
 __all__ = ["describe", "greedy_games", "greedy_scores", "main"]
@@ -24,16 +24,16 @@ _SEED = 20_000
 
 def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[np.int64]:
     """Play `games` whole games, each action the most probable one; return the scores [games]."""
-    return play_greedily(lambda frames: judge(model, frames)[0].argmax(axis=1), VectorSnake(games, seed))[0]
+    return play_greedily(lambda *seen: judge(model, *seen)[0].argmax(axis=1), VectorSnake(games, seed))[0]
 
 
 def greedy_games(model: keras.Model, games: int, seed: int = _SEED) -> tuple[NDArray[np.int64], list[Frames]]:
     """Play as greedy_scores does; return the scores [games], and the frames [10, 10] of the median game, in order."""
     shown: list[Frames] = []
 
-    def choose(frames: Frames) -> Actions:
+    def choose(frames: Frames, hunger: Hunger) -> Actions:
         shown.append(frames)
-        moves: Actions = judge(model, frames)[0].argmax(axis=1)
+        moves: Actions = judge(model, frames, hunger)[0].argmax(axis=1)
         return moves
 
     scores, steps = play_greedily(choose, VectorSnake(games, seed))

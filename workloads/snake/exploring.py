@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from workloads.snake.networks import judge
 from workloads.snake.rollout import TYPES_OF_STEPS, Steps, check_arrays
-from workloads.snake.rules import MOVES, SIDE, Frames
+from workloads.snake.rules import MOVES, SIDE
 from workloads.snake.vector import VectorSnake
 
 __all__ = ["Explored", "Exploring", "explored_from"]
@@ -23,12 +23,12 @@ _TOLD: Final = 0.01
 
 
 class Explored(Steps, frozen=True, kw_only=True):
-    """Steps, whose `frames` uint8 [steps + 1, games, 10, 10] have one more: what is there after the last one."""
+    """Steps, whose `frames` and `hunger` [steps + 1, games, ...] have one more: what is there after the last one."""
 
 
 def explored_from(arrays: Mapping[str, NDArray[Any]]) -> Explored:
     """Return the steps that travelled as `arrays`. Raises ValueError if they are none."""
-    check_arrays(arrays, TYPES_OF_STEPS, {"frames": (1, SIDE, SIDE)})
+    check_arrays(arrays, TYPES_OF_STEPS, {"frames": (1, SIDE, SIDE), "hunger": (1,)})
     if arrays["actions"].size and arrays["actions"].max() >= len(MOVES):
         raise ValueError(f"there is no action {arrays['actions'].max()}")
     return Explored(**arrays)
@@ -50,19 +50,19 @@ class Exploring:
     def play(self, steps: int) -> Explored:
         """Play each game on for `steps` steps."""
         shape = (steps, len(self._games.frames))
-        frames = np.empty((steps + 1, shape[1], SIDE, SIDE), np.uint8)
+        frames, hunger = (np.empty((steps + 1, shape[1], *each), np.uint8) for each in ((SIDE, SIDE), ()))
         actions, rewards, ended = np.empty(shape, np.uint8), np.empty(shape, np.float32), np.empty(shape, np.bool_)
         scores = []
         for step in range(steps):
-            frames[step] = self._games.frames
-            actions[step] = self._choose(self._games.frames)
+            frames[step], hunger[step] = self._games.frames, self._games.hunger
+            actions[step] = self._choose()
             _, rewards[step], ended[step], finished = self._games.step(actions[step])
             scores.append(finished[self._told[ended[step]]])
-        frames[steps] = self._games.frames
+        frames[steps], hunger[steps] = self._games.frames, self._games.hunger
         ends = np.concatenate(scores).astype(np.int64)
-        return Explored(frames=frames, actions=actions, rewards=rewards, ended=ended, scores=ends)
+        return Explored(frames=frames, hunger=hunger, actions=actions, rewards=rewards, ended=ended, scores=ends)
 
-    def _choose(self, frames: Frames) -> NDArray[np.intp]:
-        best = judge(self._model, frames)[0].argmax(axis=1)
+    def _choose(self) -> NDArray[np.intp]:
+        best = judge(self._model, self._games.frames, self._games.hunger)[0].argmax(axis=1)
         anything = self._random.integers(len(MOVES), size=len(best))
         return np.where(self._random.random(len(best)) < self._chances, anything, best)

@@ -86,8 +86,9 @@ class Genetic:
             raise ValueError(f"genome {evaluation.place} cannot have scored {evaluation.scores.min()}")
         return evaluation.generation == self.generation and self.waits_for(evaluation.place)
 
-    def learn(self, evaluation: Evaluation) -> bool:
+    def learn(self, evaluation: Evaluation, done: float) -> bool:
         """Take scores that are awaited; with the last ones begin the next generation, and return whether it was so."""
+        del done
         self._scores[evaluation.place] = evaluation.scores
         self._missing.discard(evaluation.place)
         if self._missing:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.rules import Actions, Frames
+from workloads.snake.rules import Actions, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
 __all__ = ["Choose", "Watch", "play_greedily"]
 
-Choose = Callable[[Frames], Actions]
-"""Frames [n, 10, 10] -> the best move in each [n]."""
+Choose = Callable[[Frames, Hunger], Actions]
+"""Frames [n, 10, 10] and hunger [n] -> the best move in each [n]."""
 Watch = Callable[[Frames, NDArray[np.bool_]], None]
 """As Spectator.see."""
 
@@ -27,7 +27,7 @@ def play_greedily(
     steps = np.zeros_like(result)
     while (result < 0).any():
         frames, playing = snakes.frames, result < 0
-        _, _, ended, scores = snakes.step(choose(frames))
+        _, _, ended, scores = snakes.step(choose(frames, snakes.hunger))
         steps += playing
         result[ended & playing] = scores[playing[ended]]
         if see is not None:

@@ -26,7 +26,7 @@ from workloads.snake.central import Central
 from workloads.snake.checkpoint import UnusableWeights
 from workloads.snake.exploring import explored_from
 from workloads.snake.genetic import Genetic
-from workloads.snake.networks import judge, named_weights
+from workloads.snake.networks import judge_any_number, named_weights
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import rollout_from
 from workloads.snake.settings import Inference, Settings
@@ -106,7 +106,7 @@ def source_of(training: Training, channel: Learner, settings: Settings, attempt:
         return Sent(channel, training.model, rollout_from if settings.algo == "a2c" else explored_from)
     random = chance_of("answers", settings.seed, attempt)
     runtime.report_ready()
-    return Central(channel, partial(judge, training.model), settings.rollout, random)
+    return Central(channel, partial(judge_any_number, training.model), settings.steps_of_rollout, random)
 
 
 if __name__ == "__main__":

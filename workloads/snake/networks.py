@@ -3,70 +3,27 @@
 Knows what a frame holds; knows nothing about how a network is trained.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
-from keras import layers, ops
+from keras import layers
 from numpy.typing import NDArray
 
+from workloads.common.compiled import Call, compiled_call
 from workloads.common.weights import Arrays, Weights
 from workloads.snake.convolution import OneTileConvolution
-from workloads.snake.rules import FRUIT, HEAD, MOVES, SIDE, Frames
-from workloads.snake.settings import Network
+from workloads.snake.inputs import OnePlane, Paths, SeenFromHead
+from workloads.snake.rules import MOVES, SIDE, Frames, Hunger
+from workloads.snake.settings import Inputs, Network
 
-__all__ = ["build", "judge", "named_weights", "take_weights"]
+__all__ = ["build", "judge", "judge_any_number", "named_weights", "take_weights", "taken"]
 
-_WALL: Final = HEAD - 1
-_TIP_OF_TAIL: Final = 0.5
-_LONG_TAIL: Final = 40.0
 _FIRST_CPU: Final = 8192
-
-
-@keras.saving.register_keras_serializable("gpusched")
-class OnePlane(layers.Layer):  # type: ignore[misc]
-    """Frames uint8 [n, 10, 10] -> float [n, 10, 10, 1]: the tail above 0 by how long it stays, head and fruit apart."""
-
-    def call(self, frames: Any) -> Any:
-        """Decode `frames`."""
-        frames = ops.expand_dims(ops.cast(frames, self.compute_dtype), -1)
-        tail = ops.where(frames > 0, _TIP_OF_TAIL + frames / _LONG_TAIL, 0.0)
-        return ops.where(ops.equal(frames, HEAD), 3.0, ops.where(ops.equal(frames, FRUIT), -3.0, tail))
-
-
-@keras.saving.register_keras_serializable("gpusched")
-class SeenFromHead(layers.Layer):  # type: ignore[misc]
-    """Frames uint8 [n, 10, 10] -> float [n, 11 * 11 * 3]: fruit, wall and tail, with the head always in the middle.
-
-    The board with one line of wall is a torus of 11 x 11: rolled until the head is in the middle, each cell is in
-    it exactly once, and what is left, right, above and below of the head is always at the same place.
-    """
-
-    def build(self, input_shape: Any) -> None:
-        """Make the table of rolls: [k] is the matrix that brings line k to the middle."""
-        del input_shape
-        lines = np.eye(SIDE + 1, dtype=np.float32)
-        self._rolls = np.stack([np.roll(lines, (SIDE + 1) // 2 - k, axis=0) for k in range(SIDE + 1)])
-
-    def call(self, frames: Any) -> Any:
-        """Decode `frames`."""
-        frames = ops.cast(frames, self.compute_dtype)
-        board = ops.pad(frames, ((0, 0), (0, 1), (0, 1)), constant_values=_WALL)
-        head = _is(board, HEAD)
-        rolls = ops.cast(self._rolls, self.compute_dtype)
-        to_row = ops.tensordot(ops.max(head, axis=2), rolls, 1)
-        to_column = ops.tensordot(ops.max(head, axis=1), rolls, 1)
-        seen = ops.matmul(ops.matmul(to_row, board), ops.transpose(to_column, (0, 2, 1)))
-        fruit, wall = _is(seen, FRUIT), _is(seen, _WALL)
-        tail = ops.cast(seen > 0, seen.dtype) - fruit - wall - _is(seen, HEAD)
-        planes = ops.stack([fruit, wall, tail * (_TIP_OF_TAIL + seen / _LONG_TAIL)], axis=-1)
-        return ops.reshape(planes, (-1, (SIDE + 1) ** 2 * 3))
-
-
-def _is(frames: Any, what: int) -> Any:
-    return ops.cast(ops.equal(frames, what), frames.dtype)
+_CALLS: Final[WeakKeyDictionary[keras.Model, Call]] = WeakKeyDictionary()
 
 
 def _original(frames: Any) -> Any:
@@ -97,37 +54,60 @@ def _multiplies_bfloat16(cpus: Path = Path("/proc/cpuinfo")) -> bool:
     return bool({"avx512_bf16", "amx_bf16"}.intersection(first.split()))
 
 
-def _small(frames: Any) -> Any:
-    x = SeenFromHead()(frames)
-    x = layers.Dense(128, activation="relu", name="dense_1")(x)
+def _small(seen: Any) -> Any:
+    x = layers.Dense(128, activation="relu", name="dense_1")(seen)
     return layers.Dense(128, activation="relu", name="dense_2")(x)
 
 
-_BODIES: Final[dict[Network, Callable[[Any], Any]]] = {"original": _original, "small": _small}
-
-
-def build(network: Network) -> keras.Model:
+def build(network: Network, inputs: Inputs = "frame") -> keras.Model:
     """Return a new model: frames uint8 [n, 10, 10] -> [logits [n, 4], values [n, 1]].
 
-    `original` has 1,182,904 weights and the value head; `small` learns faster where arithmetic is dear. XLA is left
-    out, but for JAX, which computes step by step without: it compiles for each number of frames anew, 0.4 s each on a
-    CPU, and is no faster there than TensorFlow.
+    With the inputs `paths`: [frames, hunger uint8 [n]] -> the same. `original` has 1,182,904 weights and the value
+    head, and sees the frame; `small` learns faster where arithmetic is dear. That one is compiled as a whole by XLA,
+    for each n anew: it is many small steps. For `original` XLA is no faster on a CPU, but JAX needs it.
     """
-    frames = keras.Input((SIDE, SIDE), dtype="uint8")
-    x = _BODIES[network](frames)
+    frames, hunger = keras.Input((SIDE, SIDE), dtype="uint8"), keras.Input((), dtype="uint8")
+    if network == "original":
+        x, taken = _original(frames), frames
+    elif inputs == "frame":
+        x, taken = _small(SeenFromHead()(frames)), frames
+    else:
+        x, taken = _small(Paths()(frames, hunger)), [frames, hunger]
     heads = [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)]
-    model = keras.Model(frames, heads, name=network)
-    model.jit_compile = keras.backend.backend() == "jax"
+    model = keras.Model(taken, heads, name=network)
+    model.jit_compile = network == "small" or keras.backend.backend() == "jax"
     return model
 
 
-def judge(model: keras.Model, frames: Frames) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the logits [n, 4] and the values [n] of frames [n, 10, 10].
+def judge(
+    model: keras.Model, frames: Frames, hunger: Hunger | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the logits [n, 4] and the values [n] of frames [n, 10, 10] and hunger [n].
 
-    TensorFlow compiles for the first n, and at the second for all, so n may change from call to call; JAX for each.
+    A model that sees the frame only needs no hunger. Each n is compiled anew, which takes a second or two on a CPU:
+    callers keep to few.
     """
-    logits, values = model.predict_on_batch(frames)
+    call = _CALLS.get(model)
+    if call is None:
+        call = _CALLS[model] = compiled_call(model)
+    logits, values = call(taken(model, frames, hunger))
     return np.asarray(logits), np.asarray(values)[:, 0]
+
+
+def judge_any_number(
+    model: keras.Model, frames: Frames, hunger: Hunger
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return what judge() does, for an n that changes from call to call: it compiles for powers of two only."""
+    count = len(frames)
+    more = (1 << (count - 1).bit_length()) - count
+    padded = np.concatenate([frames, np.zeros((more, *frames.shape[1:]), frames.dtype)])
+    logits, values = judge(model, padded, np.concatenate([hunger, np.zeros(more, hunger.dtype)]))
+    return logits[:count], values[:count]
+
+
+def taken(model: keras.Model, frames: Any, hunger: Any) -> Any:
+    """Return what the model takes of a board."""
+    return [frames, hunger] if len(model.inputs) > 1 else frames
 
 
 def named_weights(model: keras.Model) -> Arrays:

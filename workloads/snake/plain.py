@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames
+from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames, Hunger
 
 __all__ = ["PlainNetwork", "rounded"]
 
@@ -48,8 +48,9 @@ class PlainNetwork:
         logits: NDArray[np.float64] = x @ self._policy[0] + self._policy[1]
         return logits
 
-    def best(self, frames: Frames) -> NDArray[np.intp]:
-        """Return the best move [n] in each of the frames [n, 10, 10]."""
+    def best(self, frames: Frames, hunger: Hunger) -> NDArray[np.intp]:
+        """Return the best move [n] in each of the frames [n, 10, 10]; it does not see the hunger."""
+        del hunger
         moves: NDArray[np.intp] = self.logits(frames).argmax(axis=1)
         return moves
 

@@ -27,6 +27,7 @@ class Half:
         self.games = games
         self._told: dict[str, Any] = {
             "frames": games.frames,
+            "hunger": games.hunger,
             "rewards": np.zeros(size, np.float32),
             "ended": np.zeros(size, np.bool_),
             "scores": np.empty(0, np.int64),
@@ -52,7 +53,13 @@ class Half:
         while self._answer is None or (told := self._answer.wait()) is None:
             self.ask(channel)
         frames, rewards, ended, scores = self.games.step(_actions(told, len(self.games.frames)))
-        self._told = {"frames": frames, "rewards": rewards, "ended": ended, "scores": scores.astype(np.int64)}
+        self._told = {
+            "frames": frames,
+            "hunger": self.games.hunger,
+            "rewards": rewards,
+            "ended": ended,
+            "scores": scores.astype(np.int64),
+        }
         self._steps += 1
         return ended
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from workloads.common.weights import Weights
 from workloads.snake.exploring import Explored
-from workloads.snake.networks import build, judge
+from workloads.snake.networks import build, judge, taken
 from workloads.snake.replay import Replay, Transitions, transitions
 from workloads.snake.rollout import Floats
 from workloads.snake.settings import Settings
@@ -63,12 +63,13 @@ class QLearning:
         model.compile(
             optimizer=optimizer, loss=losses, loss_weights=[1.0, _VALUE_WEIGHT], jit_compile=model.jit_compile
         )
-        self._target = build(settings.network)
+        self._target = build(settings.network, settings.seen)
         self._copy()
         self._memory = Replay(_CAPACITY)
 
-    def learn(self, explored: Explored) -> bool:
+    def learn(self, explored: Explored, done: float) -> bool:
         """Remember what was explored, and learn from some of all that is remembered."""
+        del done
         self._memory.add(transitions(explored, self._discount))
         if self._memory.size >= _ENOUGH:
             for _ in range(max(1, _LEARNT_OFTEN * explored.steps // _MINIBATCH)):
@@ -90,9 +91,9 @@ class QLearning:
         symmetry = int(self._random.integers(SYMMETRIES))
         frames, moves = turned(batch.frames, batch.actions.astype(np.int64), symmetry)
         later, _ = turned(batch.later, moves, symmetry)
-        worth = targets(batch, judge(self._model, later)[0], judge(self._target, later)[0])
+        worth = targets(batch, *(judge(model, later, batch.later_hunger)[0] for model in (self._model, self._target)))
         q_targets = np.stack([moves, worth], axis=-1, dtype=np.float32)
-        self._model.train_on_batch(frames, [q_targets, worth.reshape(-1, 1)])
+        self._model.train_on_batch(taken(self._model, frames, batch.hunger), [q_targets, worth.reshape(-1, 1)])
         self._updates += 1
         if self._updates % _TARGET_EVERY == 0:
             self._copy()

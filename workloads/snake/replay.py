@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from workloads.snake.exploring import Explored
 from workloads.snake.rollout import Floats
-from workloads.snake.rules import SIDE, Frames
+from workloads.snake.rules import SIDE, Frames, Hunger
 
 __all__ = ["Replay", "Transitions", "transitions"]
 
@@ -18,14 +18,16 @@ _STEPS: Final = 3
 class Transitions(msgspec.Struct, frozen=True, eq=False):
     """What some moves led to: [n] `frames`, `actions` uint8 chosen there, `returns` of the moves up to `later` frames.
 
-    `worth`: how much what comes after `later` is worth now; 0 if the game is over by then. `frames` and `later` are
-    uint8 [n, 10, 10], `returns` and `worth` float32.
+    `hunger`, `later_hunger`: that of the games there, and later. `worth`: how much what comes after `later` is worth
+    now; 0 if the game is over by then. `frames` and `later` are uint8 [n, 10, 10], `returns` and `worth` float32.
     """
 
     frames: Frames
+    hunger: Hunger
     actions: NDArray[np.uint8]
     returns: Floats
     later: Frames
+    later_hunger: Hunger
     worth: Floats
 
 
@@ -42,22 +44,31 @@ def transitions(explored: Explored, discount: float, steps: int = _STEPS) -> Tra
         here = slice(0, count - ahead)
         returns[here] += worth[here] * explored.rewards[ahead:]
         worth[here] *= np.float32(discount) * ~explored.ended[ahead:]
-    later = explored.frames[np.minimum(np.arange(count) + steps, count)]
-    frames = explored.frames[:count].reshape(-1, SIDE, SIDE)
-    return Transitions(frames, explored.actions.ravel(), returns.ravel(), later.reshape(-1, SIDE, SIDE), worth.ravel())
+    ends = np.minimum(np.arange(count) + steps, count)
+    return Transitions(
+        frames=explored.frames[:count].reshape(-1, SIDE, SIDE),
+        hunger=explored.hunger[:count].ravel(),
+        actions=explored.actions.ravel(),
+        returns=returns.ravel(),
+        later=explored.frames[ends].reshape(-1, SIDE, SIDE),
+        later_hunger=explored.hunger[ends].ravel(),
+        worth=worth.ravel(),
+    )
 
 
 class Replay:
-    """Holds up to `capacity` transitions, the newest in the place of the oldest; 209 bytes each."""
+    """Holds up to `capacity` transitions, the newest in the place of the oldest; 211 bytes each."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._held = Transitions(
-            np.zeros((capacity, SIDE, SIDE), np.uint8),
-            np.zeros(capacity, np.uint8),
-            np.zeros(capacity, np.float32),
-            np.zeros((capacity, SIDE, SIDE), np.uint8),
-            np.zeros(capacity, np.float32),
+            frames=np.zeros((capacity, SIDE, SIDE), np.uint8),
+            hunger=np.zeros(capacity, np.uint8),
+            actions=np.zeros(capacity, np.uint8),
+            returns=np.zeros(capacity, np.float32),
+            later=np.zeros((capacity, SIDE, SIDE), np.uint8),
+            later_hunger=np.zeros(capacity, np.uint8),
+            worth=np.zeros(capacity, np.float32),
         )
         self._at = 0
         self.size = 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.snake.networks import judge
-from workloads.snake.rules import SIDE, Frames
+from workloads.snake.rules import SIDE, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
 __all__ = [
@@ -30,12 +30,13 @@ Floats = NDArray[np.float32]
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Some steps of some games, in step with each other: what all that actors send has in common.
 
-    `frames` uint8 [steps, games, 10, 10]: what each action was chosen from. [steps, games] are `actions` uint8,
-    `rewards` float32, and `ended` bool: the game ended with this step. `scores` int64: of games that ended, but perhaps
-    not of all.
+    `frames` uint8 [steps, games, 10, 10] and `hunger` uint8: what each action was chosen from. [steps, games] are
+    `hunger`, `actions` uint8, `rewards` float32, and `ended` bool: the game ended with this step. `scores` int64: of
+    games that ended, but perhaps not of all.
     """
 
     frames: Frames
+    hunger: Hunger
     actions: NDArray[np.uint8]
     rewards: Floats
     ended: NDArray[np.bool_]
@@ -69,6 +70,7 @@ class Rollout(Steps, frozen=True, kw_only=True):
 
 TYPES_OF_STEPS: Final[dict[str, type[np.generic]]] = {
     "frames": np.uint8,
+    "hunger": np.uint8,
     "actions": np.uint8,
     "rewards": np.float32,
     "ended": np.bool_,
@@ -107,6 +109,7 @@ def empty_rollout(steps: int, games: int) -> Rollout:
     shape = (steps, games)
     return Rollout(
         frames=np.empty((*shape, SIDE, SIDE), np.uint8),
+        hunger=np.empty(shape, np.uint8),
         actions=np.empty(shape, np.uint8),
         log_probabilities=np.empty(shape, np.float32),
         rewards=np.empty(shape, np.float32),
@@ -130,15 +133,18 @@ class Playing:
     def play(self, steps: int) -> Rollout:
         """Play each game on for `steps` steps, with actions drawn from the model's policy."""
         rollout = empty_rollout(steps, len(self._games.frames))
-        logits, rollout.values[0] = self._judged or judge(self._model, self._games.frames)
+        logits, rollout.values[0] = self._judged or self._judge()
         scores = []
         for step in range(steps):
-            rollout.frames[step] = self._games.frames
+            rollout.frames[step], rollout.hunger[step] = self._games.frames, self._games.hunger
             rollout.actions[step], rollout.log_probabilities[step] = sample(logits, self._random)
-            frames, rollout.rewards[step], rollout.ended[step], finished = self._games.step(rollout.actions[step])
+            _, rollout.rewards[step], rollout.ended[step], finished = self._games.step(rollout.actions[step])
             scores.append(finished)
-            self._judged = logits, rollout.values[step + 1] = judge(self._model, frames)
+            self._judged = logits, rollout.values[step + 1] = self._judge()
         return msgspec.structs.replace(rollout, scores=np.concatenate(scores).astype(np.int64))
+
+    def _judge(self) -> tuple[Floats, Floats]:
+        return judge(self._model, self._games.frames, self._games.hunger)
 
 
 def sample(logits: Floats, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:

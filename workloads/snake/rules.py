@@ -13,10 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CELLS", "FRUIT", "HEAD", "MOVES", "PATIENCE", "SIDE", "START", "Actions", "Frames"]
+__all__ = ["CELLS", "FRUIT", "HEAD", "MOVES", "PATIENCE", "SIDE", "START", "Actions", "Frames", "Hunger"]
 
 Frames = NDArray[np.uint8]
 Actions = NDArray[np.integer[Any]]
+Hunger = NDArray[np.uint8]
+"""Steps since the last fruit."""
 
 SIDE: Final = 10
 CELLS: Final = SIDE * SIDE

@@ -6,11 +6,12 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Algo", "Inference", "Network", "Settings"]
+__all__ = ["Algo", "Inference", "Inputs", "Network", "Settings"]
 
 Algo = Literal["a2c", "qlearning", "genetic"]
 Network = Literal["original", "small"]
 Inference = Literal["actor", "learner"]
+Inputs = Literal["frame", "paths"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,9 +24,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "mutations and selection, where learner and actors exchange only seeds and scores"
         ),
     ] = "a2c"
-    network: Annotated[Network, Meta(description="original: 1.2 million weights; small: learns fast on a CPU")] = (
-        "original"
-    )
+    network: Annotated[
+        Network, Meta(description="small: learns fast on a CPU; original: 1.2 million weights, and sees the frame only")
+    ] = "small"
+    inputs: Annotated[
+        Inputs,
+        Meta(
+            description="what the network small sees; frame: the frame; paths: also its hunger, and of each move where "
+            "it leads: that is path knowledge made by hand"
+        ),
+    ] = "paths"
     inference: Annotated[
         Inference,
         Meta(
@@ -39,15 +47,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float,
         Meta(description="stop at this mean score of the last 1,000 games (genetic: a generation's); 0: go on", ge=0),
     ] = 0
-    games: Annotated[int, Meta(description="games that one actor plays at once", ge=1, le=65536)] = 64
-    rollout: Annotated[int, Meta(description="steps of each game in one batch", ge=1, le=1024)] = 16
+    games: Annotated[
+        int,
+        Meta(
+            description="games that one actor plays at once; 0: as many as its network learns from best", ge=0, le=65536
+        ),
+    ] = 0
+    rollout: Annotated[
+        int,
+        Meta(description="steps of each game in one batch; 0: as many as its network learns from best", ge=0, le=1024),
+    ] = 0
     learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
-    discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.97
+    discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.995
     entropy: Annotated[float, Meta(description="weight of the policy's entropy in the loss", ge=0, le=1)] = 0.01
     population: Annotated[int, Meta(description="genomes of a generation, with --algo genetic", ge=2, le=65536)] = 128
     trials: Annotated[int, Meta(description="games of each genome, with --algo genetic", ge=1, le=65536)] = 16
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
     weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""
+
+    @property
+    def seen(self) -> Inputs:
+        """What the network sees."""
+        return self.inputs if self.network == "small" and self.algo != "genetic" else "frame"
+
+    def games_of(self, actors: int) -> int:
+        """Return how many games each of so many actors plays at once."""
+        if self.games:
+            return self.games
+        return _ORIGINAL_GAMES if self.network == "original" else max(_FEWEST_GAMES, _ALL_GAMES // actors)
+
+    @property
+    def steps_of_rollout(self) -> int:
+        """How many steps of each game are a batch."""
+        return self.rollout or (_ORIGINAL_ROLLOUT if self.network == "original" else _ROLLOUT)
 
     def check(self) -> None:
         """Raise ValueError for what can be seen to be wrong before anything starts; `gpusched launch` asks."""
@@ -58,8 +90,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"--weights: there is no file {self.weights}")
 
 
+_ALL_GAMES: Final = 512
+_FEWEST_GAMES: Final = 16
+_ROLLOUT: Final = 32
+_ORIGINAL_GAMES: Final = 64
+_ORIGINAL_ROLLOUT: Final = 16
 _ONLY_WITH: Final[dict[str, tuple[Algo, ...]]] = {
     "inference": ("a2c",),
+    "inputs": ("a2c", "qlearning"),
     "games": ("a2c", "qlearning"),
     "rollout": ("a2c", "qlearning"),
     "learning_rate": ("a2c", "qlearning"),

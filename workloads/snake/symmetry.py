@@ -1,12 +1,13 @@
 """The eight ways to turn and mirror a board. A turned game is as good to learn from as the one that was played."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from workloads.snake.rules import MOVES, Actions, Frames
+from workloads.snake.rules import CELLS, MOVES, SIDE, Actions, Frames
 
-__all__ = ["SYMMETRIES", "turned"]
+__all__ = ["SYMMETRIES", "turned", "turned_each"]
 
 SYMMETRIES: Final = 8
 
@@ -17,3 +18,24 @@ def turned(frames: Frames, actions: Actions, symmetry: int) -> tuple[Frames, Act
         frames, actions = frames[:, :, ::-1], -actions
     quarters = symmetry % len(MOVES)
     return np.ascontiguousarray(np.rot90(frames, quarters, axes=(1, 2))), (actions - quarters) % len(MOVES)
+
+
+def turned_each(frames: Any, actions: Any, symmetry: Any) -> tuple[Any, Any]:
+    """Return frames [n, 10, 10] and actions int32 [n] as tensors, each turned by its own `symmetry` int32 [n]."""
+    from keras import ops  # those who only look at games need no framework
+
+    cells = ops.reshape(frames, (-1, CELLS))
+    turned_frames = ops.take_along_axis(cells, ops.take(_CELLS, symmetry, axis=0), axis=1)
+    turned_actions = ops.take(_ACTIONS, symmetry * len(MOVES) + ops.cast(actions, "int32"), axis=0)
+    return ops.reshape(turned_frames, (-1, SIDE, SIDE)), turned_actions
+
+
+def _tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return for each symmetry the cells [8, 100] that a board's cells come from, and the actions [32] after it."""
+    board, moves = np.arange(CELLS, dtype=np.uint8).reshape(1, SIDE, SIDE), np.arange(len(MOVES))
+    cells = [turned(board, moves[:1], symmetry)[0].ravel() for symmetry in range(SYMMETRIES)]
+    actions = [turned(board, moves, symmetry)[1] for symmetry in range(SYMMETRIES)]
+    return np.stack(cells).astype(np.int32), np.concatenate(actions).astype(np.int32)
+
+
+_CELLS, _ACTIONS = _tables()

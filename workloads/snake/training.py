@@ -29,6 +29,9 @@ from workloads.snake.settings import Algo, Settings
 __all__ = ["Training"]
 
 _WEIGHTS: Final = "weights.npz"
+_USUAL_RUN_S: Final = 3600.0
+_LAST_PART: Final = 0.9
+"""Without a limit it goes on learning as in the last tenth of an hour."""
 _GAMES_TO_EVALUATE: Final = 256
 _GAMES_TO_DRAW_FROM: Final = 5
 """Few, because a run that is stopped has only seconds left; an evaluation draws the median of its games instead."""
@@ -40,9 +43,9 @@ class Training:
     def __init__(self, settings: Settings, run_dir: Path, attempt: int) -> None:
         """Raises UnusableWeights if there are weights to start from that cannot be used."""
         keras.utils.set_random_seed(settings.seed)
-        self.model = build(settings.network)
+        self.model = build(settings.network, settings.seen)
         self.algorithm = _algorithm(self.model, settings, chance_of("learner", settings.seed, attempt))
-        self.counts = Counts(network=settings.network, algo=settings.algo)
+        self.counts = Counts(network=settings.network, inputs=settings.seen, algo=settings.algo)
         self.stop_asked = False
         self._settings = settings
         self._run_dir = run_dir
@@ -57,7 +60,7 @@ class Training:
 
     def learn(self, played: Played) -> None:
         """Learn from what an actor played."""
-        self._generation_ended = self.algorithm.learn(played.experience)
+        self._generation_ended = self.algorithm.learn(played.experience, self._progress())
         self.counts.steps += played.experience.steps
         self.counts.updates += 1
         self.counts.games += played.experience.games
@@ -76,6 +79,17 @@ class Training:
             with told_if_not_written():
                 self.record.add_line(self.counts)
         self._upkeep.keep()
+
+    def _progress(self) -> float:
+        """Return which part of the run is over, 0 to 1, by the limit that is nearest; without one an hour is a run."""
+        limits = self._settings
+        asked = (
+            (limits.minutes * 60, self.counts.seconds),
+            (limits.steps, self.counts.steps),
+            (limits.target, self.record.settled_score),
+        )
+        parts = [have / most for most, have in asked if most > 0]
+        return min(max(parts), 1.0) if parts else min(self.counts.seconds / _USUAL_RUN_S, _LAST_PART)
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""

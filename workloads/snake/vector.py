@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, PATIENCE, SIDE, START, Actions, Frames
+from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, PATIENCE, SIDE, START, Actions, Frames, Hunger
 
 __all__ = ["VectorSnake"]
 
@@ -33,6 +33,11 @@ class VectorSnake:
         boards = np.tile(_BOARD_OF_START, games)
         self._place_fruit(boards, np.arange(games))
         self._show(boards)
+
+    @property
+    def hunger(self) -> Hunger:
+        """The hunger of each game [games]."""
+        return self._hunger.copy()
 
     def step(self, actions: Actions) -> tuple[Frames, NDArray[np.float32], NDArray[np.bool_], NDArray[np.intp]]:
         """Move every head by one cell; `actions` is [games], see rules.MOVES.
