@@ -21,8 +21,9 @@ def _ours(games: int) -> Play:
     from workloads.snake.settings import Settings
     from workloads.snake.vector import VectorSnake
 
+    steps = Settings(network="original").steps_of_rollout
     playing = Playing(build("original"), VectorSnake(games, 0), np.random.default_rng(0))
-    return lambda: playing.play(Settings().rollout).steps
+    return lambda: playing.play(steps).steps
 
 
 def _strong(games: int) -> Play:

@@ -1,4 +1,4 @@
-"""Calls of a model, and steps of its optimizer on several minibatches, each compiled as a whole, with any Keras backend.
+"""Calls of a model, and steps of its optimizer on several minibatches, each compiled as a whole, by any Keras backend.
 
 What Keras does around each `predict_on_batch` and `train_on_batch` takes longer than a small network on a CPU does.
 """
@@ -94,7 +94,7 @@ def _jax(model: keras.Model, inputs: Inputs, loss: Loss) -> Steps:
         outputs, _ = model.stateless_call(trained, fixed, inputs(minibatch), training=True)
         return loss(outputs, minibatch)
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def steps(trained: Any, fixed: Any, state: Any, arrays: Any) -> Any:
         def one(carried: Any, minibatch: Any) -> Any:
             trained, state = carried

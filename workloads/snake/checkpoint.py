@@ -52,7 +52,8 @@ def load(path: Path, model: keras.Model, algo: Algo = "a2c") -> Counts:
     try:
         take_weights(model, arrays)
     except ValueError as error:
-        raise UnusableWeights(f"{path}: {error}; it holds the network {counts.network!r}") from None
+        held = f"the network {counts.network!r} with the inputs {counts.inputs!r}"
+        raise UnusableWeights(f"{path}: {error}; it holds {held}") from None
     if not model.compiled or counts.algo != algo:
         return counts
     rate = float(model.optimizer.learning_rate)

@@ -143,7 +143,7 @@ def _filled(start: Bits, free: Bits) -> Bits:
         return *after, ops.any(ops.not_equal(changed, 0))
 
     begun = ops.any(ops.not_equal(_any_of(start), 0))
-    *reached, _ = ops.while_loop(lambda *state: state[-1], grow, (*start, begun))
+    reached: Bits = ops.while_loop(lambda *state: state[-1], grow, (*start, begun))[:-1]
     return reached
 
 

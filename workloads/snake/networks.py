@@ -6,14 +6,13 @@ Knows what a frame holds; knows nothing about how a network is trained.
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
 from keras import layers
 from numpy.typing import NDArray
 
-from workloads.common.compiled import Call, compiled_call
+from workloads.common.compiled import compiled_call
 from workloads.common.weights import Arrays, Weights
 from workloads.snake.convolution import OneTileConvolution
 from workloads.snake.inputs import OnePlane, Paths, SeenFromHead
@@ -23,7 +22,6 @@ from workloads.snake.settings import Inputs, Network
 __all__ = ["build", "judge", "judge_any_number", "named_weights", "take_weights", "taken"]
 
 _FIRST_CPU: Final = 8192
-_CALLS: Final[WeakKeyDictionary[keras.Model, Call]] = WeakKeyDictionary()
 
 
 def _original(frames: Any) -> Any:
@@ -63,8 +61,8 @@ def build(network: Network, inputs: Inputs = "frame") -> keras.Model:
     """Return a new model: frames uint8 [n, 10, 10] -> [logits [n, 4], values [n, 1]].
 
     With the inputs `paths`: [frames, hunger uint8 [n]] -> the same. `original` has 1,182,904 weights and the value
-    head, and sees the frame; `small` learns faster where arithmetic is dear. That one is compiled as a whole by XLA,
-    for each n anew: it is many small steps. For `original` XLA is no faster on a CPU, but JAX needs it.
+    head, and sees the frame; `small` learns faster where arithmetic is dear. XLA compiles that one as a whole, once for
+    each n: it is many small steps. For `original` XLA is no faster on a CPU, but JAX needs it. PyTorch has none.
     """
     frames, hunger = keras.Input((SIDE, SIDE), dtype="uint8"), keras.Input((), dtype="uint8")
     if network == "original":
@@ -75,7 +73,7 @@ def build(network: Network, inputs: Inputs = "frame") -> keras.Model:
         x, taken = _small(Paths()(frames, hunger)), [frames, hunger]
     heads = [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)]
     model = keras.Model(taken, heads, name=network)
-    model.jit_compile = network == "small" or keras.backend.backend() == "jax"
+    model.jit_compile = keras.backend.backend() in (("tensorflow", "jax") if network == "small" else ("jax",))
     return model
 
 
@@ -84,13 +82,12 @@ def judge(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the logits [n, 4] and the values [n] of frames [n, 10, 10] and hunger [n].
 
-    A model that sees the frame only needs no hunger. Each n is compiled anew, which takes a second or two on a CPU:
-    callers keep to few.
+    A model that sees the frame only needs no hunger. Each n is compiled once, which takes seconds on a CPU: callers
+    keep to few.
     """
-    call = _CALLS.get(model)
-    if call is None:
-        call = _CALLS[model] = compiled_call(model)
-    logits, values = call(taken(model, frames, hunger))
+    if not hasattr(model, "compiled_call"):
+        model.compiled_call = compiled_call(model)
+    logits, values = model.compiled_call(taken(model, frames, hunger))
     return np.asarray(logits), np.asarray(values)[:, 0]
 
 

@@ -19,7 +19,7 @@ _SEEN: Final = SIDE + 1
 _WALL: Final = HEAD - 1
 _AROUND: Final = np.arange(_SEEN) - _SEEN // 2
 _PARTS: Final = 40
-"""A cell of the tail is worth 20 and some fortieths, see networks.py; so inputs are counted in fortieths."""
+"""A cell of the tail is worth 20 and some fortieths, see inputs.py; so inputs are counted in fortieths."""
 _LARGEST: Final = 8.0
 _WEIGHT_PARTS: Final = 2.0**12
 _PARTS_BETWEEN: Final = 2.0**10
@@ -33,7 +33,7 @@ def rounded(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class PlainNetwork:
-    """Plays as the network `small` does with `weights` by name, which must be rounded."""
+    """Plays as the network `small` with the inputs `frame` does with `weights` by name, which must be rounded."""
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]]) -> None:
         self._first, self._second, self._policy = (
@@ -60,7 +60,7 @@ def _between(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _seen_from_head(frames: Frames) -> NDArray[np.float64]:
-    """[n, 363]: fruit, wall and tail of each cell, the head in the middle, in fortieths; as networks.SeenFromHead."""
+    """[n, 363]: fruit, wall and tail of each cell, the head in the middle, in fortieths; as inputs.SeenFromHead."""
     games = len(frames)
     board = np.full((games, _SEEN, _SEEN), _WALL, np.uint8)
     board[:, :SIDE, :SIDE] = frames
