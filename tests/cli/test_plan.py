@@ -315,7 +315,7 @@ NO = [
     ("unknown option", ("--fast",), 2, "usage"),
     ("a word too many", ("snake",), 2, "usage"),
     ("a value that an option of the workload cannot have", ("--inference", "nobody"), 2, "usage"),
-    ("an option of the workload out of range", ("--games", "0"), 2, "usage"),
+    ("an option of the workload out of range", ("--games", "-1"), 2, "usage"),
 ]
 
 

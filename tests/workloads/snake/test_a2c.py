@@ -1,16 +1,21 @@
 """Advantages against a plain reference; the loss by hand; an update that learns."""
 
+from typing import Any
+
 import keras
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from workloads.snake.a2c import PolicyLoss, advantages, prepare, update
+from workloads.snake.a2c import ActorCritic, advantages, policy_loss, reward_scale
 from workloads.snake.networks import build, judge, named_weights, take_weights
 from workloads.snake.rollout import Floats, Playing, rollout_from, sample
+from workloads.snake.rules import SIDE
 from workloads.snake.settings import Settings
+from workloads.snake.symmetry import SYMMETRIES, turned
 from workloads.snake.vector import VectorSnake
 
 
@@ -46,8 +51,8 @@ def test_advantages_are_the_sums_of_later_surprises(seed: int, steps: int, games
 
 
 def loss_of(logits: list[float], action: int, advantage: float, then: float, entropy: float = 0.0) -> float:
-    target = np.array([[action, advantage, then]], np.float32)
-    return float(PolicyLoss(entropy)(target, np.array([logits], np.float32)))
+    scores, worth, log = (np.array([numbers], np.float32) for numbers in (logits, advantage, then))
+    return float(policy_loss(scores, np.array([action]), worth, log, entropy)[0])
 
 
 def test_on_a_fresh_batch_the_loss_is_less_the_advantage() -> None:
@@ -75,9 +80,7 @@ def test_actions_are_drawn_as_the_softmax_says() -> None:
 @pytest.fixture(scope="module")
 def model() -> keras.Model:
     keras.utils.set_random_seed(0)
-    model = build("small")
-    prepare(model, Settings(learning_rate=0.003))
-    return model
+    return build("small", "paths")
 
 
 def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
@@ -86,11 +89,12 @@ def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
     again = VectorSnake(30, 1)
     for step in range(20):
         np.testing.assert_array_equal(rollout.frames[step], again.frames)
+        np.testing.assert_array_equal(rollout.hunger[step], again.hunger)
         _, rewards, ended, _ = again.step(rollout.actions[step])
         np.testing.assert_array_equal(rollout.rewards[step], rewards)
         np.testing.assert_array_equal(rollout.ended[step], ended)
     assert rollout.scores.size == rollout.ended.sum()
-    np.testing.assert_allclose(rollout.values[20], judge(model, again.frames)[1], rtol=1e-5)
+    np.testing.assert_allclose(rollout.values[20], judge(model, again.frames, again.hunger)[1], rtol=1e-5)
 
 
 def test_a_rollout_goes_on_where_the_one_before_it_ended(model: keras.Model) -> None:
@@ -103,7 +107,7 @@ def test_a_rollout_goes_on_where_the_one_before_it_ended(model: keras.Model) -> 
 
 
 def test_a_log_probability_is_of_the_policy_that_played_also_when_weights_change() -> None:
-    changing = build("small")
+    changing = build("small", "paths")
     playing = Playing(changing, VectorSnake(30, 1), np.random.default_rng(1))
     playing.play(3)
     take_weights(changing, {name: array * 2 for name, array in named_weights(changing).items()})
@@ -112,7 +116,7 @@ def test_a_log_probability_is_of_the_policy_that_played_also_when_weights_change
     after = changing.get_weights()
     for step, weights in enumerate([before, after, after]):
         changing.set_weights(weights)
-        logits, values = judge(changing, rollout.frames[step])
+        logits, values = judge(changing, rollout.frames[step], rollout.hunger[step])
         logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         np.testing.assert_allclose(
             rollout.log_probabilities[step], logs[np.arange(30), rollout.actions[step]], atol=1e-4
@@ -142,12 +146,100 @@ def test_arrays_that_are_no_rollout_are_refused(model: keras.Model) -> None:
         rollout_from({name: array if name == "scores" else array[0] for name, array in arrays.items()})
 
 
+class Recorded:
+    """Takes the place of the steps on the minibatches, and keeps what they were to be made on."""
+
+    def __init__(self, teacher: ActorCritic, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.minibatches: list[dict[str, NDArray[Any]]] = []
+        monkeypatch.setattr(teacher, "_steps", self.minibatches.append)
+
+
+def test_each_step_is_learnt_from_once_and_turned_by_itself(
+    model: keras.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Playing(model, VectorSnake(64, 1), np.random.default_rng(1)).play(32)
+    numbers = np.arange(played.steps, dtype=np.float32)  # by which a step is known again
+    rollout = msgspec.structs.replace(played, log_probabilities=numbers.reshape(32, 64))
+    teacher = ActorCritic(model, Settings(), np.random.default_rng(2))
+    recorded = Recorded(teacher, monkeypatch)
+    assert not teacher.learn(rollout, 0.0)
+    (minibatches,) = recorded.minibatches
+    assert minibatches["frames"].shape == (2, 1024, SIDE, SIDE)
+    assert all(set(symmetries) == set(range(SYMMETRIES)) for symmetries in minibatches["symmetry"].tolist())
+    order = minibatches["then"].ravel().astype(np.int64)
+    assert sorted(order) == list(range(rollout.steps)) != order.tolist()
+    surprise = advantages(rollout.rewards * reward_scale(0.995), rollout.ended, rollout.values, 0.995)
+    expected = {
+        "frames": rollout.frames.reshape(-1, SIDE, SIDE),
+        "hunger": rollout.hunger.ravel(),
+        "actions": rollout.actions.ravel(),
+        "worth": (surprise + rollout.values[:-1]).ravel(),
+    }
+    for name, array in expected.items():
+        np.testing.assert_array_equal(minibatches[name].reshape(array.shape), array[order])
+
+
+@pytest.mark.parametrize(("done", "rate", "entropy"), [(0.0, 0.002, 0.01), (0.5, 0.001, 0.00525), (1.0, 0.0, 0.0005)])
+def test_rate_and_entropy_fall_over_the_run(
+    model: keras.Model, monkeypatch: pytest.MonkeyPatch, done: float, rate: float, entropy: float
+) -> None:
+    rollout = Playing(model, VectorSnake(4, 1), np.random.default_rng(1)).play(4)
+    teacher = ActorCritic(model, Settings(learning_rate=0.002, entropy=0.01), np.random.default_rng(2))
+    recorded = Recorded(teacher, monkeypatch)
+    teacher.learn(rollout, done)
+    assert float(model.optimizer.learning_rate) == pytest.approx(rate)
+    assert recorded.minibatches[0]["entropy"].tolist() == pytest.approx([entropy])
+
+
+def test_values_are_as_large_with_any_discount() -> None:
+    """A fruit every k steps for ever is worth a k-th of 1 / (1 - discount)."""
+    for discount in (0.0, 0.9, 0.97, 0.995, 0.999):
+        assert reward_scale(discount) / (1 - discount) == pytest.approx(1 / 0.03)
+    assert reward_scale(1.0) > 0
+
+
+def test_a_turned_step_is_learnt_from_as_if_it_had_been_played_so() -> None:
+    settings, random = Settings(inputs="frame"), np.random.default_rng(3)
+    games = VectorSnake(8, 1)
+    games.step(random.integers(4, size=8))
+    symmetries = np.arange(8, dtype=np.int32)
+    pairs = [turned(games.frames[at : at + 1], np.array([at % 4]), at) for at in range(8)]
+    step: dict[str, NDArray[Any]] = {
+        "hunger": games.hunger,
+        "then": np.full(8, -1.4, np.float32),
+        "advantage": random.normal(size=8).astype(np.float32),
+        "worth": random.normal(size=8).astype(np.float32),
+    }
+    asked = step | {"frames": games.frames, "actions": np.arange(8, dtype=np.uint8) % 4, "symmetry": symmetries}
+    played = step | {
+        "frames": np.concatenate([frames for frames, _ in pairs]),
+        "actions": np.concatenate([actions for _, actions in pairs]).astype(np.uint8),
+        "symmetry": np.zeros(8, np.int32),
+    }
+    model = build("small", "frame")
+    before, after = named_weights(model), []
+    teacher = ActorCritic(model, settings, random)
+    zero = [variable.numpy() for variable in model.optimizer.variables]
+    for arrays in (asked, played):
+        take_weights(model, before)
+        for variable, value in zip(model.optimizer.variables, zero, strict=True):
+            variable.assign(value)
+        teacher._steps({name: array[None] for name, array in arrays.items()} | {"entropy": np.zeros(1, np.float32)})
+        after.append(named_weights(model))
+    for name, array in before.items():
+        assert np.abs(after[0][name] - array).max() > 1e-4
+        np.testing.assert_allclose(after[0][name], after[1][name], atol=1e-6)
+
+
+@pytest.mark.timeout(1200)  # half a minute alone, more on a busy machine
 def test_updates_make_what_paid_more_probable(model: keras.Model) -> None:
     random = np.random.default_rng(2)
+    teacher = ActorCritic(model, Settings(learning_rate=0.003, discount=0.0), random)
     playing = Playing(model, VectorSnake(64, 2), random)
     deaths = []
     for _ in range(40):
-        rollout = playing.play(16)
+        rollout = playing.play(32)
         deaths.append(rollout.ended.mean())
-        update(model, msgspec.structs.replace(rollout, rewards=1.0 - rollout.ended.astype(np.float32)), 0.0, random)
+        paid = (1.0 - rollout.ended.astype(np.float32)) / reward_scale(0.0)
+        teacher.learn(msgspec.structs.replace(rollout, rewards=paid), 0.0)
     assert np.mean(deaths[-5:]) < np.mean(deaths[:5]) / 2

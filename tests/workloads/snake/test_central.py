@@ -20,16 +20,16 @@ from workloads.snake.algorithm import Played
 from workloads.snake.central import Ask, Central, Trajectory, ask_from
 from workloads.snake.player import play_as_told
 from workloads.snake.rollout import Floats, Rollout, empty_rollout
-from workloads.snake.rules import HEAD, MOVES, SIDE, START, Frames
+from workloads.snake.rules import HEAD, MOVES, SIDE, START, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
 ROOT = Path(__file__).parents[3]
 STEPS = 8
 
 
-def judge(frames: Frames) -> tuple[Floats, Floats]:
-    """Any policy will do, as long as it can be seen in the values which frames were judged."""
-    total = frames.reshape(len(frames), -1).sum(axis=1, dtype=np.float32)
+def judge(frames: Frames, hunger: Hunger) -> tuple[Floats, Floats]:
+    """Any policy will do, as long as it can be seen in the values which frames were judged, and how hungry."""
+    total = frames.reshape(len(frames), -1).sum(axis=1, dtype=np.float32) + hunger / np.float32(128)
     return np.tile(np.array([1, 2, 3, 4], np.float32), (len(frames), 1)), total
 
 
@@ -39,7 +39,10 @@ def require_one_story(rollout: Rollout) -> None:
     down, right = np.array(MOVES).T
     moved = heads[:-1] + down[rollout.actions[:-1]] * SIDE + right[rollout.actions[:-1]]
     assert (heads[1:] == np.where(rollout.ended[:-1], START[0][0] * SIDE + START[0][1], moved)).all()
-    assert (rollout.values[:-1] == judge(rollout.frames.reshape(-1, SIDE, SIDE))[1].reshape(heads.shape)).all()
+    assert (
+        rollout.values[:-1]
+        == judge(rollout.frames.reshape(-1, SIDE, SIDE), rollout.hunger.ravel())[1].reshape(heads.shape)
+    ).all()
     assert (rollout.log_probabilities < 0).all()
     assert rollout.scores.size == rollout.ended.sum()
 
@@ -108,15 +111,16 @@ def test_the_rollouts_are_the_games_as_they_were_played(endpoint: str, players: 
         require_one_story(rollout)
         again = games[rollout.actions.shape[1]]
         scores = []
-        for frames, actions, rewards, ended in zip(
-            rollout.frames, rollout.actions, rollout.rewards, rollout.ended, strict=True
+        for frames, hunger, actions, rewards, ended in zip(
+            rollout.frames, rollout.hunger, rollout.actions, rollout.rewards, rollout.ended, strict=True
         ):
             assert (frames == again.frames).all()
+            assert (hunger == again.hunger).all()
             _, rewarded, over, finished = again.step(actions)
             assert (rewards == rewarded).all()
             assert (ended == over).all()
             scores.append(finished)
-        assert (rollout.values[-1] == judge(again.frames)[1]).all()
+        assert (rollout.values[-1] == judge(again.frames, again.hunger)[1]).all()
         assert rollout.scores.tolist() == np.concatenate(scores).tolist()
         assert actor == "actor.0"
 
@@ -190,6 +194,7 @@ def test_nobody_waits_for_an_actor_that_asks_no_more(endpoint: str, players: Pla
 def question(games: int, **other: NDArray[Any]) -> dict[str, NDArray[Any]]:
     asked: dict[str, NDArray[Any]] = {
         "frames": VectorSnake(games, 0).frames,
+        "hunger": np.zeros(games, np.uint8),
         "rewards": np.zeros(games, np.float32),
         "ended": np.zeros(games, np.bool_),
         "scores": np.empty(0, np.int64),
@@ -206,6 +211,7 @@ MALFORMED: dict[str, tuple[dict[str, NDArray[Any]], dict[str, object]]] = {
     "frames of floats": (question(2, frames=np.zeros((2, SIDE, SIDE), np.float32)), {"half": 0, "step": 0}),
     "frames of another size": (question(2, frames=np.zeros((2, 9, 9), np.uint8)), {"half": 0, "step": 0}),
     "a number as frames": (question(2, frames=np.zeros((), np.uint8)), {"half": 0, "step": 0}),
+    "hunger of other games": (question(2, hunger=np.zeros(3, np.uint8)), {"half": 0, "step": 0}),
     "rewards of other games": (question(2, rewards=np.zeros(3, np.float32)), {"half": 0, "step": 0}),
     "something beside": (question(2, more=np.zeros(3)), {"half": 0, "step": 0}),
 }
@@ -245,7 +251,8 @@ def test_what_waits_for_no_answer_is_left_out_however_much_it_looks_like_an_ask(
 def ask(step: int, reward: float = 0.0, ended: bool = False, games: int = 2) -> Ask:
     scores = np.full(games if ended else 0, 5, np.int64)
     frames = np.full((games, SIDE, SIDE), step, np.uint8)
-    return Ask(0, step, frames, np.full(games, reward, np.float32), np.full(games, ended), scores)
+    hunger = np.full(games, step, np.uint8)
+    return Ask(0, step, frames, hunger, np.full(games, reward, np.float32), np.full(games, ended), scores)
 
 
 def take(trajectory: Trajectory, asked: Ask) -> Rollout | None:
@@ -262,6 +269,7 @@ def test_what_a_step_gave_belongs_to_the_step_and_the_last_value_to_the_next() -
     whole = take(trajectory, ask(43, reward=3))
     assert whole is not None
     assert whole.frames[:, 0, 0, 0].tolist() == [40, 41, 42]
+    assert whole.hunger[:, 1].tolist() == [40, 41, 42]
     assert whole.rewards[:, 1].tolist() == [1, 2, 3]
     assert whole.ended[:, 0].tolist() == [False, True, False]
     assert whole.values[:, 0].tolist() == [40, 41, 42, 43]

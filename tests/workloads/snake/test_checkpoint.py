@@ -3,32 +3,40 @@
 from pathlib import Path
 
 import keras
+import msgspec
 import numpy as np
 import pytest
 
-from workloads.snake.a2c import prepare, update
+from workloads.snake.a2c import ActorCritic
 from workloads.snake.checkpoint import Counts, UnusableWeights, load, load_network, load_state, save
 from workloads.snake.networks import build, judge, named_weights
 from workloads.snake.rollout import Playing
-from workloads.snake.settings import Network, Settings
+from workloads.snake.settings import Inputs, Network, Settings
 from workloads.snake.vector import VectorSnake
 
 
+class Taught:
+    """A model and who teaches it, from games that a seed decides."""
+
+    def __init__(self, network: Network = "small", inputs: Inputs = "frame", **given: float) -> None:
+        settings = msgspec.convert({"network": network, "inputs": inputs} | given, Settings)
+        self.model = build(network, inputs)
+        self.random = np.random.default_rng(1)
+        self.teacher = ActorCritic(self.model, settings, self.random)
+
+    def learn(self) -> keras.Model:
+        """Learn from one rollout."""
+        self.teacher.learn(Playing(self.model, VectorSnake(16, 1), self.random).play(8), 0.0)
+        return self.model
+
+
 def fresh(network: Network = "small") -> keras.Model:
-    model = build(network)
-    prepare(model, Settings())
-    return model
-
-
-def learnt(seed: int, model: keras.Model) -> keras.Model:
-    random = np.random.default_rng(seed)
-    update(model, Playing(model, VectorSnake(16, seed), random).play(8), 0.9, random)
-    return model
+    return Taught(network).model
 
 
 @pytest.fixture(scope="module")
 def model() -> keras.Model:
-    return learnt(1, fresh())
+    return Taught().learn()
 
 
 def test_weights_counts_and_the_optimizer_come_back(tmp_path: Path, model: keras.Model) -> None:
@@ -43,21 +51,47 @@ def test_weights_counts_and_the_optimizer_come_back(tmp_path: Path, model: keras
 
 
 def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    one, other = learnt(1, fresh()), fresh()
-    save(tmp_path / "weights.npz", one, Counts(network="small"))
-    load(tmp_path / "weights.npz", other)
-    random = np.random.default_rng(3)
-    rollout = Playing(one, VectorSnake(4, 0), random).play(4)
-    for model in (one, other):
-        update(model, rollout, 0.9, np.random.default_rng(4))
-    for name, array in named_weights(one).items():
-        np.testing.assert_allclose(named_weights(other)[name], array, rtol=1e-4, atol=1e-6)
+    one, other = Taught(), Taught()
+    one.learn()
+    save(tmp_path / "weights.npz", one.model, Counts(network="small"))
+    load(tmp_path / "weights.npz", other.model)
+    rollout = Playing(one.model, VectorSnake(4, 0), np.random.default_rng(3)).play(4)
+    other.random.bit_generator.state = one.random.bit_generator.state
+    for taught in (one, other):
+        taught.teacher.learn(rollout, 0.0)
+    for name, array in named_weights(one.model).items():
+        np.testing.assert_allclose(named_weights(other.model)[name], array, rtol=1e-4, atol=1e-6)
 
 
 def test_a_network_can_be_loaded_without_knowing_its_kind(tmp_path: Path, model: keras.Model) -> None:
     save(tmp_path / "weights.npz", model, Counts(network="small"))
     frames = VectorSnake(3, 0).frames
     np.testing.assert_allclose(judge(load_network(tmp_path / "weights.npz"), frames)[0], judge(model, frames)[0])
+
+
+def test_what_a_network_sees_is_saved_with_it(tmp_path: Path) -> None:
+    model, games = build("small", "paths"), VectorSnake(3, 0)
+    save(tmp_path / "weights.npz", model, Counts(network="small", inputs="paths"))
+    again = load_network(tmp_path / "weights.npz")
+    for hunger in (games.hunger, games.hunger + np.uint8(90)):
+        np.testing.assert_allclose(judge(again, games.frames, hunger)[0], judge(model, games.frames, hunger)[0])
+
+
+def test_a_file_from_before_there_were_inputs_sees_the_frame(tmp_path: Path, model: keras.Model) -> None:
+    save(tmp_path / "weights.npz", model, Counts(network="small"))
+    with np.load(tmp_path / "weights.npz") as file:
+        arrays = dict(file)
+    counts = msgspec.json.decode(arrays["counts"].item())
+    del counts["inputs"]
+    arrays["counts"] = np.array(msgspec.json.encode(counts))
+    np.savez(tmp_path / "weights.npz", **arrays)
+    assert load(tmp_path / "weights.npz", fresh()).inputs == "frame"
+
+
+def test_weights_of_other_inputs_are_refused_with_what_they_see(tmp_path: Path, model: keras.Model) -> None:
+    save(tmp_path / "weights.npz", model, Counts(network="small"))
+    with pytest.raises(UnusableWeights, match=r"holds the network 'small' with the inputs 'frame'"):
+        load(tmp_path / "weights.npz", build("small", "paths"))
 
 
 def test_saving_leaves_one_file_and_replaces_the_old_one(tmp_path: Path, model: keras.Model) -> None:
@@ -89,8 +123,7 @@ def test_a_checkpoint_of_the_other_network_is_refused(tmp_path: Path, model: ker
 
 def test_another_learning_rate_is_heeded_with_weights_from_a_file(tmp_path: Path, model: keras.Model) -> None:
     save(tmp_path / "weights.npz", model, Counts(network="small"))
-    other = build("small")
-    prepare(other, Settings(learning_rate=0.25))
+    other = Taught(learning_rate=0.25).model
     load(tmp_path / "weights.npz", other)
     assert float(other.optimizer.learning_rate) == 0.25
 

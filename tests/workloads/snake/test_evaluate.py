@@ -8,20 +8,16 @@ import keras
 import numpy as np
 import pytest
 
-from workloads.snake.a2c import prepare
 from workloads.snake.checkpoint import Counts, save
 from workloads.snake.evaluate import describe, greedy_games, greedy_scores, main
 from workloads.snake.networks import build
 from workloads.snake.rules import FRUIT, HEAD
-from workloads.snake.settings import Settings
 
 
 @pytest.fixture(scope="module")
 def model() -> keras.Model:
     keras.utils.set_random_seed(0)
-    model = build("small")
-    prepare(model, Settings())
-    return model
+    return build("small", "paths")
 
 
 def test_each_game_is_played_once_to_its_end(model: keras.Model) -> None:
@@ -52,7 +48,7 @@ def test_the_description_has_mean_and_spread() -> None:
 def test_the_command_prints_one_line(
     tmp_path: Path, model: keras.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(tmp_path / "weights.npz", model, Counts(network="small"))
+    save(tmp_path / "weights.npz", model, Counts(network="small", inputs="paths"))
     monkeypatch.setattr(sys, "argv", ["evaluate", "--weights", str(tmp_path / "weights.npz"), "--games", "8"])
     main()
     assert capsys.readouterr().out.startswith("greedy play: mean ")

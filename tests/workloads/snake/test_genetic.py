@@ -42,7 +42,7 @@ def evaluation(genetic: Genetic, place: int) -> Evaluation:
 
 
 def play(genetic: Genetic, places: Iterable[int]) -> list[bool]:
-    return [genetic.learn(evaluation(genetic, place)) for place in places]
+    return [genetic.learn(evaluation(genetic, place), 0.0) for place in places]
 
 
 def story(genetic: Genetic) -> tuple[int, list[tuple[int, ...]]]:
@@ -68,10 +68,10 @@ def test_the_best_go_on_and_children_are_one_mutation_of_the_best(genetic: Genet
 def test_one_that_goes_on_is_judged_by_all_its_games(genetic: Genetic) -> None:
     best = 5
     for place in range(SIZE):
-        genetic.learn(replace_scores(evaluation(genetic, place), 10 if place == best else 0))
+        genetic.learn(replace_scores(evaluation(genetic, place), 10 if place == best else 0), 0.0)
     chain = genetic.chain(0)
     for place in range(SIZE):  # unlucky now, and still better than one that is lucky once: 10 and 4 against 6
-        genetic.learn(replace_scores(evaluation(genetic, place), {0: 4, 9: 6}.get(place, 0)))
+        genetic.learn(replace_scores(evaluation(genetic, place), {0: 4, 9: 6}.get(place, 0)), 0.0)
     assert genetic.chain(0).tolist() == chain.tolist()
 
 
@@ -91,7 +91,7 @@ def test_the_order_in_which_scores_come_does_not_matter(model: keras.Model) -> N
 def test_late_and_second_scores_are_not_wanted_and_impossible_ones_are_an_error(genetic: Genetic) -> None:
     first = evaluation(genetic, 4)
     assert genetic.awaits(first)
-    genetic.learn(first)
+    genetic.learn(first, 0.0)
     assert not genetic.awaits(first)
     assert (genetic.waits_for(4), genetic.waits_for(5)) == (False, True)
     play(genetic, genetic.not_played)
@@ -145,7 +145,7 @@ class Players:
         while not answer.over:
             played = self.source.next(0.05)
             if played is not None:
-                self._genetic.learn(played.experience)
+                self._genetic.learn(played.experience, 0.0)
                 self.wanted += 1
                 self.source.learnt()
         told = answer.wait()

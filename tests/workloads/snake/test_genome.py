@@ -83,7 +83,7 @@ def test_in_a_generation_a_child_costs_one_mutation_and_a_parent_no_more(
         for place in range(size):
             chain = genetic.chain(place)
             actor.weights(chain)
-            genetic.learn(Evaluation(generation, place, chain[-1:] % 97, 1))
+            genetic.learn(Evaluation(generation, place, chain[-1:] % 97, 1), 0.0)
     assert made[0] == 0
     assert 0 < max(made.values()) <= size + size // 8
 

@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from workloads.snake.algorithm import Played
 from workloads.snake.genetic import Evaluation, Genetic
@@ -43,6 +45,7 @@ def test_the_largest_seed_is_one_that_keras_takes() -> None:
     [
         ({"algo": "genetic", "inference": "learner"}, "--inference goes with --algo a2c, not genetic"),
         ({"algo": "qlearning", "inference": "learner"}, "--inference goes with --algo a2c, not qlearning"),
+        ({"algo": "genetic", "inputs": "frame"}, "--inputs goes with --algo a2c or qlearning, not genetic"),
         ({"algo": "genetic", "games": 12}, "--games goes with --algo a2c or qlearning, not genetic"),
         ({"algo": "qlearning", "population": 12}, "--population goes with --algo genetic, not qlearning"),
         ({"algo": "genetic", "learning_rate": 0.1}, "--learning-rate goes with --algo a2c or qlearning, not genetic"),
@@ -53,6 +56,77 @@ def test_an_option_that_does_not_go_with_the_algorithm_is_refused(given: dict[st
     with pytest.raises(ValueError, match=told):
         msgspec.convert(given, Settings).check()
     msgspec.convert({"algo": given["algo"]}, Settings).check()
+
+
+class Idle:
+    """An algorithm that learns nothing, and keeps which part of the run was done."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+
+    def learn(self, experience: object, done: float) -> bool:
+        del experience
+        self.done.append(done)
+        return False
+
+
+class Experience(NamedTuple):
+    """So many steps, and the scores of games that ended with them."""
+
+    steps: int
+    scores: NDArray[np.int64]
+
+    @property
+    def games(self) -> int:
+        return self.scores.size
+
+
+def experience(steps: int, scores: float | None = None) -> Played:
+    return Played("actor.0", Experience(steps, np.full(0 if scores is None else 1000, scores or 0, np.int64)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "steps", "score", "done"),
+    [
+        ({"minutes": 2}, 30, 10, None, 0.25),
+        ({"steps": 400}, 30, 100, None, 0.25),
+        ({"target": 40}, 30, 100, 10, 0.25),
+        ({"minutes": 2, "steps": 400, "target": 40}, 60, 100, 30, 0.75),
+        ({"minutes": 2, "steps": 400}, 90, 100, 30, 0.75),
+        ({"minutes": 1}, 61, 100, None, 1.0),
+        ({}, 1800, 100, 50, 0.5),
+        ({}, 100_000, 100, 50, 0.9),
+    ],
+)
+def test_an_algorithm_learns_which_part_of_the_run_is_done(
+    training: Training,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, float],
+    seconds: float,
+    steps: int,
+    score: int | None,
+    done: float,
+) -> None:
+    idle = Idle()
+    monkeypatch.setattr(training, "algorithm", idle)
+    monkeypatch.setattr(training, "_settings", msgspec.convert(limits, Settings))
+    training.learn(experience(steps, score))
+    training.counts.seconds = seconds
+    training.learn(experience(1))
+    assert idle.done[-1] == pytest.approx(done)
+    training.record.close()
+
+
+def test_without_numbers_actors_share_as_many_games_as_the_network_learns_from_best() -> None:
+    assert [Settings().games_of(actors) for actors in (1, 2, 4, 24, 1000)] == [512, 256, 128, 21, 16]
+    assert Settings().steps_of_rollout == 32
+    assert (Settings(network="original").games_of(9), Settings(network="original").steps_of_rollout) == (64, 16)
+    assert (Settings(games=12, rollout=7).games_of(9), Settings(games=12, rollout=7).steps_of_rollout) == (12, 7)
+
+
+def test_only_the_small_network_sees_paths_and_genomes_see_the_frame() -> None:
+    settings = (Settings(), Settings(inputs="frame"), Settings(network="original"), Settings(algo="genetic"))
+    assert [one.seen for one in settings] == ["paths", "frame", "frame", "frame"]
 
 
 def evaluations(training: Training, places: range) -> None:

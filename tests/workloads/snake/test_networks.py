@@ -1,4 +1,4 @@
-"""Both networks: their sizes, what they see, and their weights by name."""
+"""The networks: their sizes, when they are compiled, and their weights by name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,25 +9,18 @@ import numpy as np
 import pytest
 
 from workloads.snake import networks
-from workloads.snake.a2c import prepare
-from workloads.snake.networks import OnePlane, SeenFromHead, build, judge, named_weights, take_weights
-from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames
-from workloads.snake.settings import Network, Settings
+from workloads.snake.a2c import ActorCritic
+from workloads.snake.inputs import OnePlane, Paths, SeenFromHead
+from workloads.snake.networks import build, judge, judge_any_number, named_weights, take_weights
+from workloads.snake.settings import Inputs, Network, Settings
 from workloads.snake.vector import VectorSnake
 
-NETWORKS: list[Network] = ["original", "small"]
+NETWORKS: list[tuple[Network, Inputs]] = [("original", "frame"), ("small", "frame"), ("small", "paths")]
+each_network = pytest.mark.parametrize(("network", "inputs"), NETWORKS)
 
 
 def without_value_head(model: keras.Model) -> int:
     return sum(array.size for name, array in named_weights(model).items() if not name.startswith("value/"))
-
-
-def board(head: tuple[int, int], fruit: tuple[int, int], tail: dict[tuple[int, int], int]) -> Frames:
-    frame = np.zeros((1, SIDE, SIDE), np.uint8)
-    frame[0][head], frame[0][fruit] = HEAD, FRUIT
-    for cell, life in tail.items():
-        frame[0][cell] = life
-    return frame
 
 
 def test_the_original_has_the_original_number_of_weights() -> None:
@@ -35,7 +28,7 @@ def test_the_original_has_the_original_number_of_weights() -> None:
 
 
 def test_the_small_network_is_a_twentieth_of_it() -> None:
-    assert without_value_head(build("small")) < 1_182_904 / 15
+    assert without_value_head(build("small", "paths")) < without_value_head(build("small", "frame")) < 1_182_904 / 15
 
 
 HEADS = {"policy/bias": (4,), "value/bias": (1,)}
@@ -61,15 +54,16 @@ SAVED: dict[Network, dict[str, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@each_network
 @pytest.mark.parametrize(("gpu", "rounds"), [(True, False), (False, True), (False, False)])
 def test_files_of_weights_are_the_same_on_every_machine(
-    network: Network, gpu: bool, rounds: bool, monkeypatch: pytest.MonkeyPatch
+    network: Network, inputs: Inputs, gpu: bool, rounds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(networks, "_has_gpu", lambda: gpu)
     monkeypatch.setattr(networks, "_multiplies_bfloat16", lambda: rounds)
-    weights = named_weights(build(network))
-    assert {name: array.shape for name, array in weights.items()} == SAVED[network] | HEADS
+    weights = named_weights(build(network, inputs))
+    seen = {"dense_1/kernel": (284, 128)} if inputs == "paths" else {}
+    assert {name: array.shape for name, array in weights.items()} == SAVED[network] | HEADS | seen
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
 
 
@@ -82,40 +76,14 @@ def test_a_framework_that_lists_no_gpus_has_none(error: type[Exception], monkeyp
     assert build("original").count_params() == 1_182_904 + 201
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_a_network_gives_four_logits_and_a_value_for_each_frame(network: Network) -> None:
-    model = build(network)
+@each_network
+def test_a_network_gives_four_logits_and_a_value_for_each_frame(network: Network, inputs: Inputs) -> None:
+    model = build(network, inputs)
     for games in (1, 5):
-        logits, values = judge(model, VectorSnake(games, 0).frames)
+        snakes = VectorSnake(games, 0)
+        logits, values = judge(model, snakes.frames, snakes.hunger)
         assert (logits.shape, values.shape) == ((games, 4), (games,))
         assert np.isfinite(logits).all()
-
-
-def test_the_original_tells_head_fruit_tail_and_free_cells_apart() -> None:
-    plane = np.asarray(OnePlane()(board((2, 3), (7, 7), {(2, 2): 2, (2, 1): 1})))[0, :, :, 0]
-    assert (plane[2, 3], plane[7, 7], plane[0, 0]) == (3, -3, 0)
-    assert 0 < plane[2, 1] < plane[2, 2] < 3
-
-
-def test_the_small_network_sees_everything_from_the_head() -> None:
-    seen = np.asarray(SeenFromHead()(board((9, 4), (9, 6), {(9, 3): 2, (8, 3): 1}))).reshape(11, 11, 3)
-    fruit, wall, tail = (seen[:, :, plane] for plane in range(3))
-    middle = 5
-    assert np.argwhere(fruit).tolist() == [[middle, middle + 2]]
-    assert np.argwhere(tail).tolist() == [[middle - 1, middle - 1], [middle, middle - 1]]
-    assert tail[middle, middle - 1] > tail[middle - 1, middle - 1] > 0
-    assert wall[middle + 1].all(), "the wall is right below a head in the last row"
-    assert wall.sum() == 11 + 11 - 1
-
-
-def test_the_view_holds_every_cell_once_wherever_the_head_is() -> None:
-    decode = SeenFromHead()
-    for at in range(SIDE * SIDE):
-        frame = np.arange(1, SIDE * SIDE + 1, dtype=np.uint8).reshape(1, SIDE, SIDE)
-        frame[0, at // SIDE, at % SIDE] = HEAD
-        seen = np.asarray(decode(frame)).reshape(-1, 3)
-        assert np.unique(seen[:, 2]).size == SIDE * SIDE
-        assert not seen[60].any(), "the head itself needs no mark: it is always in the middle"
 
 
 def test_the_original_plays_as_keras_own_convolutions_would() -> None:
@@ -151,45 +119,62 @@ def test_bfloat16_is_used_where_the_cpu_has_it(flags: str, there: bool, tmp_path
     assert not networks._multiplies_bfloat16(tmp_path / "none")
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_many_numbers_of_frames_are_compiled_for_once(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[str] = []
+@each_network
+def test_each_number_of_frames_is_compiled_once_and_any_number_for_powers_of_two(
+    network: Network, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[int] = []
 
-    def counting(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def counted(layer: Any, frames: Any) -> Any:
-            compiled.append(layer.name)
-            return call(layer, frames)
+    def counting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(layer: Any, frames: Any, *hunger: Any) -> Any:
+            compiled.append(frames.shape[0])
+            return call(layer, frames, *hunger)
 
         return counted
 
-    for layer in (OnePlane, SeenFromHead):
+    for layer in (OnePlane, SeenFromHead, Paths):
         monkeypatch.setattr(layer, "call", counting(layer.call))
-    model = build(network)
-    prepare(model, Settings())
-    frames = VectorSnake(30, 0).frames
-    logits, _ = judge(model, frames)
-    judge(model, frames[:7])
+    model, games = build(network, inputs), VectorSnake(8, 0)
     compiled.clear()
-    for games in (1, 2, 3, 8, 11, 29):
-        np.testing.assert_allclose(judge(model, frames[:games])[0], logits[:games], atol=0.02 * logits.std())
-    assert not compiled
+    logits, values = judge(model, games.frames, games.hunger)
+    for count in (5, 6, 7, 8, 3, 4):
+        found = judge_any_number(model, games.frames[:count], games.hunger[:count])
+        np.testing.assert_allclose(found[0], logits[:count], atol=0.02 * logits.std())
+        np.testing.assert_allclose(found[1], values[:count], atol=0.02 * values.std())
+    assert sorted(compiled) == [4, 8]
 
 
-@pytest.mark.parametrize(("backend", "compiled"), [("tensorflow", False), ("jax", True), ("torch", False)])
-def test_only_jax_needs_xla(backend: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    model = build("small")
+@pytest.mark.parametrize(
+    ("backend", "network", "compiled"),
+    [
+        ("tensorflow", "original", False),
+        ("tensorflow", "small", True),
+        ("jax", "original", True),
+        ("jax", "small", True),
+        ("torch", "original", False),
+        ("torch", "small", False),
+    ],
+)
+def test_xla_compiles_the_small_network_and_what_jax_runs(
+    backend: str, network: Network, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(keras.backend, "backend", lambda: backend)
+        model = build(network)
     assert model.jit_compile is compiled
-    prepare(model, Settings())
-    assert model.jit_compile is compiled
+    ActorCritic(model, Settings(network=network), np.random.default_rng(0))
+    assert model.jit_compile is compiled, "who teaches it leaves that as it is"
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_weights_go_from_one_network_into_another_of_its_kind(network: Network) -> None:
-    one, other = build(network), build(network)
+@each_network
+def test_weights_go_from_one_network_into_another_of_its_kind(network: Network, inputs: Inputs) -> None:
+    one, other = build(network, inputs), build(network, inputs)
+    games = VectorSnake(3, 0)
+    before, wanted = (judge(model, games.frames, games.hunger)[0] for model in (other, one))
     take_weights(other, named_weights(one))
-    frames = VectorSnake(3, 0).frames
-    np.testing.assert_allclose(judge(one, frames)[0], judge(other, frames)[0], rtol=1e-5)
+    found = judge(other, games.frames, games.hunger)[0]
+    assert np.abs(found - before).max() > 1e-3
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_named_weights_are_copies() -> None:
@@ -206,9 +191,10 @@ def test_weights_of_another_network_are_refused_by_name() -> None:
         take_weights(build("small"), named_weights(build("original")))
 
 
-def test_a_model_can_be_saved_whole_and_loaded(tmp_path: pytest.TempPathFactory) -> None:
-    model = build("small")
-    model.save(f"{tmp_path}/model.keras")
-    again = keras.saving.load_model(f"{tmp_path}/model.keras")
-    frames = VectorSnake(3, 0).frames
-    np.testing.assert_allclose(judge(model, frames)[0], judge(again, frames)[0], rtol=1e-5)
+@each_network
+def test_a_model_can_be_saved_whole_and_loaded(tmp_path: Path, network: Network, inputs: Inputs) -> None:
+    model, games = build(network, inputs), VectorSnake(3, 0)
+    expected = judge(model, games.frames, games.hunger)[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(judge(again, games.frames, games.hunger)[0], expected, rtol=1e-5, atol=1e-6)

@@ -77,7 +77,9 @@ import workloads.snake.actor
 from workloads.snake.performer import player_of
 from workloads.snake.vector import VectorSnake
 
-print(player_of("small")(np.array([1, 2]))(VectorSnake(3, 1).frames).shape, {"keras", "tensorflow"} & set(sys.modules))
+games = VectorSnake(3, 1)
+moves = player_of("small")(np.array([1, 2]))(games.frames, games.hunger)
+print(moves.shape, {"keras", "tensorflow"} & set(sys.modules))
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.split() == ["(3,)", "set()"]
@@ -87,6 +89,7 @@ def test_genomes_of_the_original_network_are_played_too(monkeypatch: pytest.Monk
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         monkeypatch.setenv(name, "1")  # so that it is as before afterwards
     player, boards = player_of("original"), frames()
-    one, other = (player(np.array(chain))(boards).copy() for chain in ([1, 2], [1, 3]))
+    hunger = np.zeros(len(boards), np.uint8)
+    one, other = (player(np.array(chain))(boards, hunger).copy() for chain in ([1, 2], [1, 3]))
     assert set(np.concatenate([one, other]).tolist()) <= set(range(len(MOVES)))
     assert (one != other).any()

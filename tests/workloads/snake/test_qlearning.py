@@ -17,12 +17,13 @@ from workloads.snake.vector import VectorSnake
 
 
 def explored(steps: int, games: int, seed: int = 0) -> Explored:
-    """Frames that say when they are: step * 10 + game in the first cell."""
+    """Frames that show when they are: step * 10 + game in the first cell, and 100 more as hunger."""
     random = np.random.default_rng(seed)
     frames = np.zeros((steps + 1, games, SIDE, SIDE), np.uint8)
     frames[:, :, 0, 0] = np.arange(steps + 1)[:, None] * 10 + np.arange(games)
     return Explored(
         frames=frames,
+        hunger=frames[:, :, 0, 0] + np.uint8(100),
         actions=random.integers(4, size=(steps, games)).astype(np.uint8),
         rewards=random.integers(0, 2, (steps, games)).astype(np.float32),
         ended=random.random((steps, games)) < 0.3,
@@ -43,12 +44,12 @@ def test_a_transition_is_the_sum_of_the_moves_up_to_where_it_leads(
             total += worth * float(played.rewards[at, game])
             worth *= 0.0 if played.ended[at, game] else 0.5
             at += 1
-        assert found.frames[number, 0, 0] == step * 10 + game
+        assert found.frames[number, 0, 0] == found.hunger[number] - 100 == step * 10 + game
         assert found.actions[number] == played.actions[step, game]
         assert found.returns[number] == pytest.approx(total)
         assert found.worth[number] == pytest.approx(worth)
         if worth:
-            assert found.later[number, 0, 0] == at * 10 + game
+            assert found.later[number, 0, 0] == found.later_hunger[number] - 100 == at * 10 + game
 
 
 def test_the_one_that_finds_a_move_best_does_not_say_how_good_it_is() -> None:
@@ -73,9 +74,11 @@ def test_a_full_memory_holds_the_newest_and_draws_each_of_them() -> None:
     assert memory.size == 10
     marks = Transitions(
         frames=np.zeros((7, SIDE, SIDE), np.uint8),
+        hunger=np.zeros(7, np.uint8),
         actions=np.zeros(7, np.uint8),
         returns=np.arange(100, 107, dtype=np.float32),
         later=np.zeros((7, SIDE, SIDE), np.uint8),
+        later_hunger=np.zeros(7, np.uint8),
         worth=np.zeros(7, np.float32),
     )
     memory.add(marks)
@@ -87,19 +90,21 @@ def test_a_full_memory_holds_the_newest_and_draws_each_of_them() -> None:
 
 
 def test_each_game_explores_by_a_chance_of_its_own() -> None:
-    model = build("small")
+    model = build("small", "paths")
     exploring = Exploring(model, VectorSnake(64, 0), np.random.default_rng(1))
     played = [exploring.play(16) for _ in range(20)]
     off = np.zeros(64)
     for one in played:
         assert one.frames.shape == (17, 64, SIDE, SIDE)
-        best = [judge(model, frames)[0].argmax(axis=1) for frames in one.frames[:-1]]
+        seen = zip(one.frames[:-1], one.hunger[:-1], strict=True)
+        best = [judge(model, frames, hunger)[0].argmax(axis=1) for frames, hunger in seen]
         off += (one.actions != best).sum(axis=0)
     assert off[:8].mean() > 8, "one in ten of 320, and three of four of these are not the best by luck"
     assert off[-16:].mean() < 4
     assert sum(one.games for one in played) == sum(one.ended.sum() for one in played)
     assert sum(one.scores.size for one in played) == sum(one.ended[:, 32:].sum() for one in played)
     np.testing.assert_array_equal(played[0].frames[-1], played[1].frames[0])
+    np.testing.assert_array_equal(played[0].hunger[-1], played[1].hunger[0])
 
 
 def test_the_scores_of_a_single_game_are_told() -> None:
@@ -112,11 +117,12 @@ def test_what_was_explored_travels_and_what_is_none_is_an_error() -> None:
     assert explored_from(whole).steps == 6
     for name, array in {
         "frames": whole["frames"][:-1],
+        "hunger": whole["hunger"][:-1],
         "rewards": whole["rewards"].astype(np.float64),
         "actions": whole["actions"] + 4,
         "ended": whole["ended"][:, :1],
     }.items():
-        with pytest.raises(ValueError, match=r"action|frames|rewards|ended"):
+        with pytest.raises(ValueError, match=r"action|frames|hunger|rewards|ended"):
             explored_from(whole | {name: array})
     with pytest.raises(ValueError, match="a rollout has"):
         explored_from({"frames": whole["frames"]})
@@ -125,23 +131,23 @@ def test_what_was_explored_travels_and_what_is_none_is_an_error() -> None:
 @pytest.mark.timeout(1200)  # seconds alone, more on a busy machine
 def test_it_learns_what_a_move_is_worth_on_a_board_and_on_all_turned_ones() -> None:
     keras.utils.set_random_seed(3)
-    model = build("small")
-    learner = QLearning(
-        model, Settings(network="small", algo="qlearning", learning_rate=0.005), np.random.default_rng(0)
-    )
+    settings = Settings(algo="qlearning", learning_rate=0.005)
+    model = build(settings.network, settings.seen)
+    learner = QLearning(model, settings, np.random.default_rng(0))
     steps, games = 16, 64
     actions = np.random.default_rng(1).integers(4, size=(steps, games)).astype(np.uint8)
     tried = Explored(
         frames=np.broadcast_to(VectorSnake(1, 1).frames[0], (steps + 1, games, SIDE, SIDE)),
+        hunger=np.zeros((steps + 1, games), np.uint8),
         actions=actions,
         rewards=(actions == 2).astype(np.float32),
         ended=np.ones((steps, games), np.bool_),
         scores=np.empty(0, np.int64),
     )
     for _ in range(60):
-        assert not learner.learn(tried)
+        assert not learner.learn(tried, 0.0)
     for symmetry in range(SYMMETRIES):
         frames, (best,) = turned(tried.frames[0, :1], np.array([2]), symmetry)
-        values = judge(model, frames)[0][0]
+        values = judge(model, frames, tried.hunger[0, :1])[0][0]
         assert values[best] > 0.6
         assert np.delete(values, best).max() < 0.3

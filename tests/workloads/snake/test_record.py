@@ -37,6 +37,7 @@ def rollout(steps: int, scores: list[int]) -> Rollout:
     shape = (steps, 1)
     return Rollout(
         frames=np.zeros((*shape, SIDE, SIDE), np.uint8),
+        hunger=np.zeros(shape, np.uint8),
         actions=np.zeros(shape, np.uint8),
         log_probabilities=np.zeros(shape, np.float32),
         rewards=np.zeros(shape, np.float32),

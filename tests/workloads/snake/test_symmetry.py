@@ -5,7 +5,7 @@ import pytest
 
 from workloads.snake.environment import SnakeEnvironment
 from workloads.snake.rules import FRUIT, HEAD, MOVES, Frames
-from workloads.snake.symmetry import SYMMETRIES, turned
+from workloads.snake.symmetry import SYMMETRIES, turned, turned_each
 
 
 def game_from(frame: Frames) -> SnakeEnvironment:
@@ -37,3 +37,16 @@ def test_a_turned_action_in_a_turned_game_gives_the_turned_frame(symmetry: int, 
 def test_the_eight_are_different() -> None:
     frame = np.arange(100, dtype=np.uint8).reshape(1, 10, 10)
     assert len({turned(frame, np.array([0]), symmetry)[0].tobytes() for symmetry in range(SYMMETRIES)}) == SYMMETRIES
+
+
+def test_each_board_is_turned_by_its_own_symmetry() -> None:
+    random = np.random.default_rng(0)
+    count = SYMMETRIES * len(MOVES)
+    frames = random.integers(256, size=(count, 10, 10)).astype(np.uint8)
+    symmetry, actions = np.divmod(np.arange(count, dtype=np.int32), len(MOVES))
+    order = random.permutation(count)
+    found, goes = turned_each(frames[order], actions[order].astype(np.uint8), symmetry[order])
+    for place, number in enumerate(order):
+        (image,), (goes_to,) = turned(frames[[number]], actions[[number]], int(symmetry[number]))
+        np.testing.assert_array_equal(np.asarray(found)[place], image)
+        assert int(goes[place]) == goes_to

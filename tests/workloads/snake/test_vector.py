@@ -34,6 +34,18 @@ def test_games_that_fill_the_board_are_the_same_in_both_forms() -> None:
     assert seen["long"] > 1000
 
 
+def test_hunger_is_the_steps_since_the_last_fruit_or_the_start_and_a_copy() -> None:
+    games, random = VectorSnake(200, 5), np.random.default_rng(5)
+    expected = np.zeros(200, np.int64)
+    kept = games.hunger
+    for _ in range(60):
+        np.testing.assert_array_equal(games.hunger, expected)
+        _, rewards, ended, _ = games.step(random.integers(4, size=200))
+        expected = np.where(ended | (rewards > 0), 0, expected + 1)
+    assert expected.max() > 10
+    assert not kept.any()
+
+
 @settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
