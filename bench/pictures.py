@@ -69,7 +69,7 @@ def _plan(command: Command) -> None:
 
 
 def _launch(command: Command) -> None:
-    words = ("launch", "snake", "--procs", "4", "--network", "small", "--minutes", "3", "--watch")
+    words = ("launch", "snake", "--procs", "4", "--minutes", "3", "--watch")
     _draw("launch", words, command.env, lines=30, seconds=_LEARNT_S)
 
 
@@ -81,7 +81,7 @@ def _status(command: Command) -> None:
         try:
             others = f"{_DEVICES}set 3 used {_FOREIGN_MIB}\nprocess 3 C {foreign.pid} {_FOREIGN_MIB}\n"
             host.change(others)
-            command.run("launch", "-d", "snake", "--procs", "5", "--network", "small", "--minutes", "10")
+            command.run("launch", "-d", "snake", "--procs", "5", "--minutes", "10")
             command.run("run", "-d", "--num-gpus", "2", "--name", "eval", "--", "sleep", "600")
             time.sleep(_LEARNT_S)
             host.change(others + _usage(json.loads(command.run("status", "--json").stdout)))

@@ -48,7 +48,7 @@ def launch(
     With -d it waits in the queue for its turn instead, and goes on without a terminal. Options that launch does not
     know are the workload's own: gpusched launch snake -- --help
 
-    Example: gpusched launch snake --procs 4 --network small
+    Example: gpusched launch snake --procs 4 --minutes 3
     """
     from gpusched.api.launching import prepare
 
