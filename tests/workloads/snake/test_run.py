@@ -102,7 +102,8 @@ def replicas(tmp_path: Path) -> Iterator[Callable[..., Replicas]]:
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"inference": "learner"}, {"algo": "qlearning", "steps": 11_000}, {"algo": "genetic"}]
+    "how",
+    [{}, {"inputs": "frame"}, {"inference": "learner"}, {"algo": "qlearning", "steps": 11_000}, {"algo": "genetic"}],
 )
 def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
     replicas: Callable[..., Replicas], how: dict[str, object]
