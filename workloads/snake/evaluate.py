@@ -5,6 +5,7 @@ Greedy play that goes in circles is ended by the rule of 100 steps without a fru
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 import keras
 import numpy as np
@@ -14,12 +15,14 @@ from gpusched.frameworks import limit_memory
 from workloads.snake.checkpoint import UnusableWeights, load_network
 from workloads.snake.greedy import play_greedily
 from workloads.snake.networks import judge
-from workloads.snake.rules import Actions, Frames, Hunger
+from workloads.snake.rules import CELLS, START, Actions, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["describe", "greedy_games", "greedy_scores", "main"]
+__all__ = ["describe", "full_interval", "greedy_games", "greedy_scores", "main"]
 
-_SEED = 20_000
+_SEED: Final = 20_000
+_NORMAL_95: Final = 1.96
+_FULL: Final = CELLS - len(START)
 
 
 def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[np.int64]:
@@ -48,12 +51,26 @@ def _median_game(scores: NDArray[np.int64], steps: NDArray[np.int64]) -> int:
 
 
 def describe(scores: NDArray[np.int64]) -> str:
-    """Say mean and spread of `scores` in one line."""
+    """Return the mean of `scores` and the share of full boards, each with its 95 % interval, and the spread."""
+    games, mean, deviation = scores.size, scores.mean(), scores.std()
+    off = _NORMAL_95 * deviation / np.sqrt(games)
     low, middle, high = np.percentile(scores, [5, 50, 95])
+    least, most = full_interval(int((scores == _FULL).sum()), games)
     return (
-        f"greedy play: mean {scores.mean():.2f} fruits over {scores.size} games "
-        f"(deviation {scores.std():.2f}, median {middle:.0f}, 5-95 % {low:.0f}-{high:.0f}, most {scores.max()})"
+        f"greedy play: mean {mean:.2f} of {_FULL} fruits ({mean - off:.1f} to {mean + off:.1f}) over {games} games, "
+        f"{(scores == _FULL).mean():.1%} full boards ({least:.1%} to {most:.1%}; "
+        f"deviation {deviation:.2f}, median {middle:.0f}, 5-95 % {low:.0f}-{high:.0f}, most {scores.max()})"
     )
+
+
+def full_interval(full: int, games: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of which `full` of `games` were seen (Wilson 1927)."""
+    share, square = full / games, _NORMAL_95**2
+    middle, off = (
+        share + square / (2 * games),
+        _NORMAL_95 * np.sqrt((share * (1 - share) + square / (4 * games)) / games),
+    )
+    return max(0.0, float((middle - off) / (1 + square / games))), float((middle + off) / (1 + square / games))
 
 
 def main() -> None:

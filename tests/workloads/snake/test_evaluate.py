@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workloads.snake.checkpoint import Counts, save
-from workloads.snake.evaluate import describe, greedy_games, greedy_scores, main
+from workloads.snake.evaluate import describe, full_interval, greedy_games, greedy_scores, main
 from workloads.snake.networks import build
 from workloads.snake.rules import FRUIT, HEAD
 
@@ -40,9 +40,15 @@ def test_the_game_that_is_shown_has_the_median_score_and_is_whole(model: keras.M
 
 def test_the_description_has_mean_and_spread() -> None:
     text = describe(np.array([0, 2, 4]))
-    assert "mean 2.00 fruits over 3 games" in text
+    assert "mean 2.00 of 97 fruits (0.2 to 3.8) over 3 games" in text
     assert "deviation 1.63" in text
     assert "most 4" in text
+
+
+def test_full_boards_are_a_share_with_its_interval() -> None:
+    text = describe(np.array([97] * 8 + [40, 50]))
+    assert "80.0% full boards (49.0% to 94.3%;" in text  # Wilson 1927, as tables have it for 8 of 10
+    assert full_interval(0, 10)[0] == 0.0
 
 
 def test_the_command_prints_one_line(
