@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from gpusched.api.functions import job, jobs, join, launch, run, submit
     from gpusched.api.handle import Job
     from gpusched.api.host import Status, status
-    from gpusched.api.planning import dry_run, plan
+    from gpusched.api.launching import dry_run
+    from gpusched.api.planning import plan
     from gpusched.api.values import Plan
 
 __all__ = [
@@ -33,7 +34,7 @@ _MODULES = {
     "Plan": "values",
     "Status": "host",
     "status": "host",
-    "dry_run": "planning",
+    "dry_run": "launching",
     "plan": "planning",
 }
 """Where the others than those of `functions` are."""

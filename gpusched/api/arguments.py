@@ -5,14 +5,22 @@ seconds. Each default is that of the command line.
 """
 
 import datetime as dt
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
-from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, get_type_hints
+from numbers import Real
+from typing import Annotated, Any, Final, Literal, TypedDict, get_type_hints
 
 import msgspec
 
+from gpusched.api.plan_arguments import (
+    Function,
+    PlanArguments,
+    amount,
+    as_text,
+    chosen_of,
+    require_known,
+    with_signature,
+)
 from gpusched.api.validation import SomeJobs, require_ids, require_list, require_type
 from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
@@ -37,36 +45,13 @@ __all__ = [
     "SubmitArguments",
     "cluster_options",
     "command_submission",
-    "plan_options",
     "queue_options",
-    "require_known",
     "span_text",
     "with_arguments",
 ]
 
 Begins = Literal["now", "later", "never"]
 """When a job is to begin: what it needs must be there `now`, or only when its turn comes."""
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class PlanArguments(TypedDict, total=False):
-    """Where replicas may go, and how many there are."""
-
-    procs: int | str | None
-    """How many actors, or "max"; the learner comes on top."""
-    machine: str | None
-    """A machine that is not here, such as "p3.8xlarge"; "here" is this host."""
-    gpus: str | None
-    """Only these devices: indices ("0,2"), MIG instances ("0:2") or starts of uuids."""
-    exclude_gpus: str | None
-    """All devices but these."""
-    learner_memory: int | str | None
-    """The least memory of the learner."""
-    actor_memory: int | str | None
-    """The least memory of an actor."""
-    policy: str
-    """"balanced", "pack", "spread" or "exclusive"."""
 
 
 class QueueArguments(TypedDict, total=False):
@@ -189,18 +174,9 @@ class RunArguments(CommandArguments, QueueArguments):
     """All arguments of run."""
 
 
-def plan_options(given: Mapping[str, Any]) -> PlanOptions:
-    """Return what is given of PlanArguments as it is typed on the command line."""
-    texts = _chosen(given, PlanArguments)
-    for name in ("learner_memory", "actor_memory"):
-        if name in texts:
-            texts[name] = _amount(texts[name])
-    return PlanOptions()._replace(**_as_text(texts))
-
-
 def queue_options(given: Mapping[str, Any]) -> QueueOptions:
     """Return what is given of QueueArguments as it is typed on the command line. Raises UsageError for a wrong type."""
-    chosen = _chosen(given, QueueArguments)
+    chosen = chosen_of(given, QueueArguments)
     for name in ("after", "after_any"):
         if name in chosen:
             chosen[name] = require_ids(chosen[name], name)
@@ -216,9 +192,9 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
 
 def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
     """Return what is given of ClusterArguments as it is typed on the command line. Raises UsageError."""
-    chosen = _chosen(given, ClusterArguments)
+    chosen = chosen_of(given, ClusterArguments)
     if "device_memory" in chosen:
-        chosen["device_memory"] = _amount(chosen["device_memory"])
+        chosen["device_memory"] = amount(chosen["device_memory"])
     if "patience" in chosen:
         chosen["patience"] = span_text(chosen["patience"], "patience")
     for name, value in chosen.items():
@@ -253,28 +229,9 @@ def command_submission(
     return found
 
 
-def require_known(given: Mapping[str, Any], table: type) -> None:
-    """Raise TypeError for a name that `table` does not have."""
-    known = get_type_hints(table)
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}; known: {', '.join(sorted(known))}")
-
-
 def with_arguments(table: type) -> Callable[[Function], Function]:
     """Return a decorator that gives a function of **keywords the signature of `table`, for help() and completion."""
-
-    def decorate(function: Function) -> Function:
-        own = inspect.signature(function)
-        keywords = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind)
-            for name, kind in get_type_hints(table).items()
-        ]
-        before = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        function.__signature__ = own.replace(parameters=[*before, *keywords])  # type: ignore[attr-defined]
-        return function
-
-    return decorate
+    return with_signature(table, _DEFAULTS)
 
 
 _CLUSTER: Final[Mapping[str, Any]] = {
@@ -295,11 +252,11 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 def _command_options(given: Mapping[str, Any]) -> CommandOptions:
     """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
-    texts = _chosen(given, CommandArguments)
+    texts = chosen_of(given, CommandArguments)
     texts.pop("grace", None)
     if "memory" in texts:
-        texts["memory"] = _amount(texts["memory"])
-    return CommandOptions()._replace(**_as_text(texts))
+        texts["memory"] = amount(texts["memory"])
+    return CommandOptions()._replace(**as_text(texts))
 
 
 def _command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -318,16 +275,3 @@ def span_text(span: Any, name: str) -> str | None:
     text: str | None = f"{float(span):.3f}s" if isinstance(span, Real) else span
     require_type(text, str | None, name)
     return text
-
-
-def _chosen(given: Mapping[str, Any], table: type) -> dict[str, Any]:
-    names = get_type_hints(table)
-    return {name: value for name, value in given.items() if name in names and value is not None}
-
-
-def _as_text(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: str(value) for name, value in values.items()}
-
-
-def _amount(value: Any) -> Any:
-    return f"{value}MiB" if isinstance(value, Integral) else value

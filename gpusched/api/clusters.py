@@ -6,7 +6,8 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
-from gpusched.api.arguments import Begins, LaunchArguments, cluster_options, plan_options, require_known, with_arguments
+from gpusched.api.arguments import Begins, LaunchArguments, cluster_options, with_arguments
+from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.workloads import Options, WorkloadName, chosen_workload
 from gpusched.engines.cluster.options import engine_of
 from gpusched.engines.registry import EngineOption, cluster_engine, clusters

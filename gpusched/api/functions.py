@@ -19,11 +19,11 @@ from gpusched.api.arguments import (
     SubmitArguments,
     command_submission,
     queue_options,
-    require_known,
     with_arguments,
 )
 from gpusched.api.handle import Job
 from gpusched.api.launching import prepare
+from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import find_jobs
 from gpusched.api.queue import submit as submit_to_queue
 from gpusched.api.validation import require_type

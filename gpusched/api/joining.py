@@ -6,16 +6,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from gpusched.api.arguments import (
-    Begins,
-    JoinArguments,
-    plan_options,
-    queue_options,
-    require_known,
-    span_text,
-    with_arguments,
-)
+from gpusched.api.arguments import Begins, JoinArguments, queue_options, span_text, with_arguments
 from gpusched.api.launching import Launch
+from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.validation import require_type
 from gpusched.errors import UsageError
 from gpusched.execution.plan_options import visible_here

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gpusched.api.arguments import (
     Begins,
+    LaunchArguments,
     SubmitArguments,
     cluster_options,
-    plan_options,
     queue_options,
-    require_known,
     with_arguments,
 )
 from gpusched.api.handle import Job
+from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.planning import DryRun
 from gpusched.api.queue import submit
 from gpusched.api.validation import require_type
@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # the planner and the engines take their time, and `launch --
     from gpusched.execution.workload_options import Configured
     from gpusched.model import plan as model
 
-__all__ = ["Launch", "Reserved", "prepare"]
+__all__ = ["Launch", "Reserved", "dry_run", "prepare"]
 
 _GUARD_PATIENCE_S: Final = 5.0
 
@@ -224,6 +224,16 @@ def prepare(
     asked = _here(chosen, given, settings, follows=queue.follows, begins=begins)
     notice = picked.notice()
     return Launch(asked, settings, queue, () if notice is None else (notice,), begins=begins)
+
+
+@with_arguments(LaunchArguments)
+def dry_run(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[LaunchArguments]) -> DryRun:
+    """Return what launch would start at this moment, or raise what it would raise. Nothing is started.
+
+    Raises UsageError for a cluster, too: see gpusched.api.clusters.plan_on_cluster.
+    """
+    require_known(given, LaunchArguments)
+    return prepare(workload, options=options, begins="never", **given).dry_run()
 
 
 def _here(

@@ -4,13 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
 
-from gpusched.api.arguments import (
-    ExportArguments,
-    cluster_options,
-    plan_options,
-    require_known,
-    with_arguments,
-)
+from gpusched.api.arguments import ExportArguments, cluster_options, with_arguments
+from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.engines.registry import cluster_engine, clusters

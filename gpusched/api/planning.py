@@ -3,19 +3,14 @@
 import os
 from typing import NamedTuple, Unpack
 
-from gpusched.api.arguments import (
-    LaunchArguments,
-    PlanArguments,
-    plan_options,
-    require_known,
-    with_arguments,
-)
+from gpusched.api.plan_arguments import PlanArguments, plan_options, require_known, with_signature
 from gpusched.api.values import Plan
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
+from gpusched.execution.plan_options import PlanOptions
 from gpusched.execution.workload_options import configured_by
 from gpusched.settings import load_settings
 
-__all__ = ["DryRun", "dry_run", "plan", "policies"]
+__all__ = ["DryRun", "plan", "policies"]
 
 
 class DryRun(NamedTuple):
@@ -33,7 +28,7 @@ def policies() -> list[str]:
     return list(POLICIES)
 
 
-@with_arguments(PlanArguments)
+@with_signature(PlanArguments, PlanOptions._field_defaults)
 def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **given: Unpack[PlanArguments]) -> Plan:
     """Return which process would go on which GPU with how much memory, and why. Nothing is started.
 
@@ -47,15 +42,3 @@ def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **
     named = named_workload(workload)
     chosen = configured_by(named, own_options(options)).workload if options or named.conditional else named
     return Plan.of(plan_options(given).here(settings).plan(chosen, settings))
-
-
-@with_arguments(LaunchArguments)
-def dry_run(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[LaunchArguments]) -> DryRun:
-    """Return what launch would start at this moment, or raise what it would raise. Nothing is started.
-
-    Raises UsageError for a cluster, too: see gpusched.api.clusters.plan_on_cluster.
-    """
-    from gpusched.api.launching import prepare
-
-    require_known(given, LaunchArguments)
-    return prepare(workload, options=options, begins="never", **given).dry_run()

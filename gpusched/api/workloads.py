@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from gpusched.api.validation import require_type
-from gpusched.execution.active_python import with_active_python
 from gpusched.execution.workload_options import Configured, chosen_under, configured_by, settings_class
 from gpusched.execution.workloads import load_workload
 from gpusched.model.workload import Workload
@@ -54,4 +53,6 @@ def require_options(workload: Workload, of: type[msgspec.Struct], options: Optio
 
 def chosen_workload(workload: WorkloadName, options: Options | None) -> Configured:
     """Return the workload under `options`, with the Python of the active environment. Raises UsageError."""
+    from gpusched.execution.active_python import with_active_python  # a plan has none
+
     return configured_by(with_active_python(named_workload(workload), os.environ).workload, own_options(options))

@@ -237,7 +237,7 @@ SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
     ("words", "unwanted"),
     [
         (("plan", *P3, "--json"), {*SLOW, "pynvml", "zmq", "gpusched.supervisor", "gpusched.render.plan"}),
-        (("plan", *P3), {*SLOW, "pynvml", "zmq", "gpusched.supervisor"}),
+        (("plan", *P3), {*SLOW, "pynvml", "zmq", "gpusched.supervisor", "gpusched.api.arguments", "gpusched.engines"}),
         (("plan", "--json"), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "shutil"}),
         (("status", "--json"), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "tomllib"}),
         (("status",), {*SLOW, "pynvml", "zmq", "hashlib", "secrets", "subprocess", "json"}),
