@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusched.cli.cluster import print_warnings, show_plan, with_engine_options
 from gpusched.cli.cluster_options import CLUSTER
-from gpusched.cli.foreground import require_no_queue, run_here
 from gpusched.cli.options import Context, Option, Options, flag, with_options
 from gpusched.cli.planning import LISTEN, PLAN, WORKLOAD
 from gpusched.cli.queue_options import DETACH, QUEUE
@@ -69,6 +68,8 @@ def launch(
     elif detach:
         _queue(found, as_json=as_json)
     else:
+        from gpusched.cli.foreground import run_here  # --help needs nothing of it
+
         run_here(found, watch=watch, as_json=as_json)
 
 
@@ -95,4 +96,6 @@ def _require_one_way(given: Mapping[str, Any], *, detach: bool, dry_run: bool, w
     if detach and (dry_run or watch):
         raise UsageError(f"-d and {'--dry-run' if dry_run else '--watch'} exclude each other", "leave one of them out")
     if not detach:
+        from gpusched.cli.foreground import require_no_queue
+
         require_no_queue(given, "a launch")

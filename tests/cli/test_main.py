@@ -245,6 +245,7 @@ SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
         (("ps", "--json"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.render.ps"}),
         (("ps", "--why", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor"}),
         (("--version",), {*SLOW - {"typer"}, "pynvml", "zmq", "gpusched.planner", "hashlib", "secrets"}),
+        (("launch", "--help"), {"pynvml", "zmq", "gpusched.api.launching", "gpusched.planner", "gpusched.render.text"}),
         (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),
         (("new", "snake"), {"rich", "pynvml", "zmq", "numpy", "psutil", "hashlib"}),
         (("export", "compose", "snake", *P3, "--json"), {*SLOW - {"typer"}, "pynvml", "zmq", "yaml"}),
