@@ -246,10 +246,10 @@ CONDITIONAL = """
         (
             'thinks = "learner"',
             "memory.unless.thinks is no setting of workloads.snake",
-            "known there: algo, network, inference",
+            "known there: algo, network, inputs, inference",
         ),
         ('inference = "nobody"', "memory.unless.inference is 'nobody': Invalid enum value", "value that the setting"),
-        ("games = 0", "memory.unless.games is 0: Expected `int` >= 1", "value that the setting can have"),
+        ("games = -1", "memory.unless.games is -1: Expected `int` >= 0", "value that the setting can have"),
         ('games = "8"', "memory.unless.games is '8': Expected `int`", "value that the setting can have"),
     ],
 )
