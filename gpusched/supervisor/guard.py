@@ -25,6 +25,7 @@ from gpusched.linux.processes import (
     inherited,
     kill_descendants,
     set_death_signal,
+    wake,
 )
 from gpusched.linux.regular_files import open_regular, read_regular
 
@@ -169,7 +170,7 @@ def _supervise(path: str, me: int, streams: tuple[int, int, int] | None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     finally:
-        os.kill(os.getppid(), signal.SIGCONT)  # a job may have halted the guard, and now nothing else has it go on
+        wake(os.getpid())  # a job may have halted the guard, and now nothing else has it go on
 
 
 def _watch(supervisor: int) -> int:

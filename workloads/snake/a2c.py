@@ -17,7 +17,7 @@ from workloads.common.compiled import Steps, steps_on_minibatches
 from workloads.snake.networks import taken
 from workloads.snake.rollout import Floats, Rollout
 from workloads.snake.settings import Network, Settings
-from workloads.snake.symmetry import SYMMETRIES, turned_each
+from workloads.snake.symmetry import SYMMETRIES, actions_turned_each, frames_turned_each
 
 __all__ = ["ActorCritic", "advantages", "policy_loss", "reward_scale"]
 
@@ -116,12 +116,11 @@ class ActorCritic:
 
 def _steps(model: keras.Model) -> Steps:
     def inputs(played: Mapping[str, Any]) -> Any:
-        frames, _ = turned_each(played["frames"], played["actions"], played["symmetry"])
-        return taken(model, frames, played["hunger"])
+        return taken(model, frames_turned_each(played["frames"], played["symmetry"]), played["hunger"])
 
     def loss(outputs: Any, played: Mapping[str, Any]) -> Any:
         logits, values = outputs
-        _, actions = turned_each(played["frames"], played["actions"], played["symmetry"])
+        actions = actions_turned_each(played["actions"], played["symmetry"])
         policy = policy_loss(logits, actions, played["advantage"], played["then"], played["entropy"])
         return ops.mean(policy + _VALUE_WEIGHT * ops.square(values[:, 0] - played["worth"]))
 

@@ -30,9 +30,9 @@ Floats = NDArray[np.float32]
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Some steps of some games, in step with each other: what all that actors send has in common.
 
-    `frames` uint8 [steps, games, 10, 10] and `hunger` uint8: what each action was chosen from. [steps, games] are
-    `hunger`, `actions` uint8, `rewards` float32, and `ended` bool: the game ended with this step. `scores` int64: of
-    games that ended, but perhaps not of all.
+    `frames` uint8 [steps, games, 10, 10] and `hunger` uint8 [steps, games]: what each action was chosen from. `actions`
+    uint8, `rewards` float32, and `ended` bool (the game ended with this step) are [steps, games], too. `scores` int64:
+    of games that ended, but perhaps not of all.
     """
 
     frames: Frames

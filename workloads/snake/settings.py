@@ -50,12 +50,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     games: Annotated[
         int,
         Meta(
-            description="games that one actor plays at once; 0: as many as its network learns from best", ge=0, le=65536
+            description="games that one actor plays at once; 0: 512 shared among the actors, with original 64 each",
+            ge=0,
+            le=65536,
         ),
     ] = 0
     rollout: Annotated[
         int,
-        Meta(description="steps of each game in one batch; 0: as many as its network learns from best", ge=0, le=1024),
+        Meta(description="steps of each game in one batch; 0: 32, with original 16", ge=0, le=1024),
     ] = 0
     learning_rate: Annotated[float, Meta(description="step size of Adam", gt=0, le=1)] = 0.001
     discount: Annotated[float, Meta(description="worth of a fruit one step later", ge=0, le=1)] = 0.995

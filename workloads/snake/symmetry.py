@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from workloads.snake.rules import CELLS, MOVES, SIDE, Actions, Frames
 
-__all__ = ["SYMMETRIES", "turned", "turned_each"]
+__all__ = ["SYMMETRIES", "actions_turned_each", "frames_turned_each", "turned"]
 
 SYMMETRIES: Final = 8
 
@@ -20,14 +20,19 @@ def turned(frames: Frames, actions: Actions, symmetry: int) -> tuple[Frames, Act
     return np.ascontiguousarray(np.rot90(frames, quarters, axes=(1, 2))), (actions - quarters) % len(MOVES)
 
 
-def turned_each(frames: Any, actions: Any, symmetry: Any) -> tuple[Any, Any]:
-    """Return frames [n, 10, 10] and actions int32 [n] as tensors, each turned by its own `symmetry` int32 [n]."""
-    from keras import ops  # those who only look at games need no framework
+def frames_turned_each(frames: Any, symmetry: Any) -> Any:
+    """Return frames [n, 10, 10] as a tensor, each turned by its own `symmetry` int32 [n]."""
+    from keras import ops  # a program that only turns games as arrays needs no framework
 
     cells = ops.reshape(frames, (-1, CELLS))
-    turned_frames = ops.take_along_axis(cells, ops.take(_CELLS, symmetry, axis=0), axis=1)
-    turned_actions = ops.take(_ACTIONS, symmetry * len(MOVES) + ops.cast(actions, "int32"), axis=0)
-    return ops.reshape(turned_frames, (-1, SIDE, SIDE)), turned_actions
+    return ops.reshape(ops.take_along_axis(cells, ops.take(_CELLS, symmetry, axis=0), axis=1), (-1, SIDE, SIDE))
+
+
+def actions_turned_each(actions: Any, symmetry: Any) -> Any:
+    """Return actions int32 [n] as a tensor, each turned by its own `symmetry` int32 [n]."""
+    from keras import ops
+
+    return ops.take(_ACTIONS, symmetry * len(MOVES) + ops.cast(actions, "int32"), axis=0)
 
 
 def _tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -5,7 +5,7 @@ import pytest
 
 from workloads.snake.environment import SnakeEnvironment
 from workloads.snake.rules import FRUIT, HEAD, MOVES, Frames
-from workloads.snake.symmetry import SYMMETRIES, turned, turned_each
+from workloads.snake.symmetry import SYMMETRIES, actions_turned_each, frames_turned_each, turned
 
 
 def game_from(frame: Frames) -> SnakeEnvironment:
@@ -45,7 +45,8 @@ def test_each_board_is_turned_by_its_own_symmetry() -> None:
     frames = random.integers(256, size=(count, 10, 10)).astype(np.uint8)
     symmetry, actions = np.divmod(np.arange(count, dtype=np.int32), len(MOVES))
     order = random.permutation(count)
-    found, goes = turned_each(frames[order], actions[order].astype(np.uint8), symmetry[order])
+    found = frames_turned_each(frames[order], symmetry[order])
+    goes = actions_turned_each(actions[order].astype(np.uint8), symmetry[order])
     for place, number in enumerate(order):
         (image,), (goes_to,) = turned(frames[[number]], actions[[number]], int(symmetry[number]))
         np.testing.assert_array_equal(np.asarray(found)[place], image)
