@@ -31,7 +31,7 @@ def test_a_launched_job_is_watched_read_stopped_and_waited_for(command: Command)
 
     until(lambda: (job.status().progress or {}).get("score") == 7.5, "the learner's report is seen")
     until(lambda: len(list(job.logs())) == 9, "all three have written, under a line of the start of each")
-    assert job.status().state == "running"
+    until(lambda: job.status().state == "running", "all are ready")
     assert (job.id, job.why) == ("toy-1", None)
     assert list(job.logs("actor.1"))[1:] == ["first line", "<b>last</b> line"]
     assert list(job.logs("actor.1", lines=1)) == ["<b>last</b> line"]

@@ -23,6 +23,27 @@ print("never", flush=True)
 """
 
 
+AMID_THE_IMPORTS = """
+import os, signal, sys
+
+class Typed:
+    def find_spec(self, name, *_):
+        if name == "gpusched.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Typed())
+import gpusched.__main__
+print("goes on")
+"""
+
+
+def test_ctrl_c_amid_the_imports_ends_the_command_with_no_word() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AMID_THE_IMPORTS], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_an_interrupt_that_python_dropped_is_heard_at_the_next_turn() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CALLBACK], capture_output=True, text=True, timeout=PATIENCE_S, check=False

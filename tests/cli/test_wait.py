@@ -61,5 +61,7 @@ def test_ctrl_c_ends_the_waiting_alone(command: Command) -> None:
     until_state(command, name, "running")
     waiting.send_signal(signal.SIGINT)
 
-    assert waiting.wait(PATIENCE_S) == 130
+    said, _ = waiting.communicate(timeout=PATIENCE_S)
+    assert waiting.returncode in {130, -signal.SIGINT}, "the latter amid its imports; to a shell it is 130, too"
+    assert said == ""
     until_state(command, name, "running")
