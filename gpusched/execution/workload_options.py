@@ -89,10 +89,11 @@ def _under(workload: Workload, of: type[msgspec.Struct], chosen: msgspec.Struct)
 def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
     """Raise WorkloadError for a condition that names no setting, or a value that the setting cannot have."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(of)}
-    conditions = [("job.listen", workload.listen_unless)]
-    conditions += [(f"roles.{role.name}.memory", role.memory.unless) for role in workload.roles if role.memory]
-    for key, name, value in ((key, *condition) for key, unless in conditions for condition in unless):
-        where = f"{workload.path}: {key}.unless.{name}"
+    conditions = [("job.listen.unless", workload.listen_unless)]
+    conditions += [(f"roles.{role.name}.when", role.when) for role in workload.roles]
+    conditions += [(f"roles.{role.name}.memory.unless", role.memory.unless) for role in workload.roles if role.memory]
+    for key, name, value in ((key, *condition) for key, all_of_it in conditions for condition in all_of_it):
+        where = f"{workload.path}: {key}.{name}"
         if name not in kinds:
             raise WorkloadError(f"{where} is no setting of {workload.settings}", f"known there: {', '.join(kinds)}")
         try:

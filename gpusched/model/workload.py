@@ -48,7 +48,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of process. Its replicas get `memory` on one device, or whole `devices`; with neither they get none.
 
     `threads` None: the plan decides, and gives `least_threads` or more if there are enough CPUs. `light`: another role
-    computes what this one needs, so that it hardly uses a CPU.
+    computes what this one needs, so that it hardly uses a CPU. `when` are settings of the workload's own, each with a
+    value: unless all of them have it, the job is without this role.
     """
 
     name: str
@@ -60,13 +61,19 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     least_threads: int = 1
     light: bool = False
+    when: tuple[tuple[str, Setting], ...] = ()
 
-    def under(self, settings: Mapping[str, object]) -> "Role":
-        """Return the role as it is when the workload's settings are these; one that loses its device is light."""
+    def under(self, settings: Mapping[str, object]) -> "Role | None":
+        """Return the role as it is when the workload's settings are these, None if the job is then without it.
+
+        One that loses its device is light.
+        """
+        if not _hold(self.when, settings):
+            return None
         if self.memory is None:
-            return self
+            return replace(self, when=())
         memory = self.memory.under(settings)
-        return replace(self, memory=memory, light=memory is None)
+        return replace(self, memory=memory, light=memory is None, when=())
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,13 +106,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def conditional(self) -> bool:
-        """Whether what its roles need depends on its settings."""
-        return bool(self.listen_unless) or any(role.memory is not None and role.memory.unless for role in self.roles)
+        """Whether its roles, or what they need, depend on its settings."""
+        roles = any(role.when or (role.memory is not None and role.memory.unless) for role in self.roles)
+        return roles or bool(self.listen_unless)
 
     def under(self, settings: Mapping[str, object]) -> "Workload":
         """Return the workload as it is when its settings are these: nothing in it depends on them any more."""
         listen = self.listen and not (self.listen_unless and _hold(self.listen_unless, settings))
-        roles = tuple(role.under(settings) for role in self.roles)
+        roles = tuple(there for role in self.roles if (there := role.under(settings)) is not None)
         return replace(self, roles=roles, listen=listen, listen_unless=())
 
 

@@ -51,7 +51,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
     )
     if workload.conditional and workload.settings is None:
         hint = 'name the class of the settings, such as settings = "my.module:Settings"'
-        raise job.error("settings", "is missing, and `unless` names one of them", hint)
+        raise job.error("settings", "is missing, and `when` or `unless` names one of them", hint)
     return workload
 
 
@@ -59,8 +59,9 @@ def _leader(job: "_Table", roles: tuple[Role, ...]) -> str | None:
     if "leader" not in job.values:
         return None
     leader = job.text("leader")
-    if leader not in {role.name for role in roles if role.count > 0}:
-        known = ", ".join(role.name for role in roles if role.count > 0)
+    always = [role.name for role in roles if role.count > 0 and not role.when]
+    if leader not in always:
+        known = ", ".join(always)
         raise job.error("leader", f"{leader!r} is not a role with a replica", f"name one of: {known}")
     return leader
 
@@ -80,7 +81,7 @@ def _listen(job: "_Table") -> tuple[bool, tuple[tuple[str, Setting], ...]]:
         return job.yes("listen", default=True), ()
     listen = job.table("listen")
     listen.only("unless")
-    return True, _unless(listen)
+    return True, _conditions(listen, "unless")
 
 
 def _settings(job: "_Table") -> str | None:
@@ -97,7 +98,7 @@ def _role(name: str, table: "_Table") -> Role:
         raise table.error(
             "", "is not a name for a role", "use lower-case letters, digits, - and _, such as [roles.actor]"
         )
-    table.only("command", "count", "memory", "devices", "restart", "threads")
+    table.only("command", "count", "memory", "devices", "restart", "threads", "when")
     command = _command(table)
     threads, least_threads = _threads(table)
     return Role(
@@ -109,6 +110,7 @@ def _role(name: str, table: "_Table") -> Role:
         restart=_restart(table.table("restart")),
         threads=threads,
         least_threads=least_threads,
+        when=_conditions(table, "when") if "when" in table.values else (),
     )
 
 
@@ -135,7 +137,7 @@ def _memory(table: "_Table") -> Memory:
         share = parse_fraction(table.values["share"], table.where("share")) if "share" in table.values else None
     except UsageError as error:
         raise WorkloadError(error.message, error.hint) from None
-    return Memory(min_mib=least, share=share, unless=_unless(table) if "unless" in table.values else ())
+    return Memory(min_mib=least, share=share, unless=_conditions(table, "unless") if "unless" in table.values else ())
 
 
 def _devices(table: "_Table") -> Devices:
@@ -151,10 +153,10 @@ def _devices(table: "_Table") -> Devices:
     return value
 
 
-def _unless(table: "_Table") -> tuple[tuple[str, Setting], ...]:
-    settings = table.table("unless")
+def _conditions(table: "_Table", key: str) -> tuple[tuple[str, Setting], ...]:
+    settings = table.table(key)
     if not settings.values:
-        raise table.error("unless", "is empty", 'name a setting and its value, such as { inference = "learner" }')
+        raise table.error(key, "is empty", 'name a setting and its value, such as { inference = "learner" }')
     return tuple((name, settings.setting(name)) for name in sorted(settings.values))
 
 

@@ -133,8 +133,15 @@ MISTAKES = {
     ),
     "unless without settings": (
         ROLE + 'memory = { min = "1GiB", unless = { inference = "learner" } }',
-        "job.settings is missing, and `unless` names",
+        "job.settings is missing, and `when` or `unless` names",
         "my.module:Settings",
+    ),
+    "when without settings": (ROLE + "when = { watch = true }", "job.settings is missing", "my.module:Settings"),
+    "when is empty": (ROLE + "when = {}", "roles.actor.when is empty", "inference ="),
+    "the leader is there under a condition": (
+        ROLE + 'when = { watch = true }\n[job]\nleader = "actor"\nsettings = "my.settings:Settings"',
+        "job.leader 'actor' is not a role with a replica",
+        "name one of",
     ),
     "devices are none": (ROLE + "devices = 0", "roles.actor.devices is 0", 'from 1 to 1024, or "all"'),
     "devices are a text": (ROLE + 'devices = "two"', "roles.actor.devices is 'two'", 'from 1 to 1024, or "all"'),
@@ -238,6 +245,16 @@ def test_a_role_needs_no_device_while_all_of_its_conditions_hold(
     assert (under.role("actor").memory, under.role("learner").memory) == (needs, Memory(min_mib=2048))
     assert not under.conditional
     assert [role.light for role in under.roles] == [needs is None, False]
+
+
+def test_a_role_is_there_only_while_all_of_its_conditions_hold() -> None:
+    workload = parse(UNLESS.replace("[roles.learner]", 'when = { game = "snake", watch = true }\n[roles.learner]'))
+    for settings in ({"game": "snake"}, {"game": "go", "watch": True}, {}):
+        assert [role.name for role in workload.under(settings).roles] == ["learner"]
+    under = workload.under({"game": "snake", "watch": True})
+    assert [role.name for role in under.roles] == ["actor", "learner"]
+    assert workload.conditional
+    assert not under.conditional
 
 
 def test_a_workload_with_conditions_travels_and_can_be_looked_up_by() -> None:

@@ -44,8 +44,20 @@ def steps_on_minibatches(model: keras.Model, inputs: Inputs, loss: Loss) -> Step
 def _call_tensorflow(model: keras.Model) -> Call:
     import tensorflow as tf
 
-    call = tf.function(partial(model, training=False), jit_compile=bool(model.jit_compile))
-    return lambda inputs: call(tf.nest.map_structure(tf.convert_to_tensor, inputs))
+    def call(*inputs: Any) -> Any:
+        return model(keras.tree.pack_sequence_as(model.input, inputs), training=False)
+
+    compiled = tf.function(call, jit_compile=bool(model.jit_compile), autograph=False)
+    of_shapes: dict[Any, Any] = {}  # TensorFlow takes as long to find the right one as to run a small network
+
+    def run(inputs: Any) -> Any:
+        arrays = keras.tree.flatten(inputs)
+        shapes = tuple((array.shape, array.dtype) for array in arrays)
+        if shapes not in of_shapes:
+            of_shapes[shapes] = compiled.get_concrete_function(*arrays)
+        return of_shapes[shapes](*map(tf.convert_to_tensor, arrays))
+
+    return run
 
 
 def _call_jax(model: keras.Model) -> Call:

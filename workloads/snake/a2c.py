@@ -14,10 +14,10 @@ from keras import ops
 from numpy.typing import NDArray
 
 from workloads.common.compiled import Steps, steps_on_minibatches
-from workloads.snake.networks import taken
+from workloads.snake.networks import layout_of, reader
 from workloads.snake.rollout import Floats, Rollout
 from workloads.snake.settings import Network, Settings
-from workloads.snake.symmetry import SYMMETRIES, actions_turned_each, frames_turned_each
+from workloads.snake.symmetry import SYMMETRIES, turned_each
 
 __all__ = ["ActorCritic", "advantages", "policy_loss", "reward_scale"]
 
@@ -78,6 +78,7 @@ class ActorCritic:
         optimizer = keras.optimizers.Adam(settings.learning_rate, epsilon=1e-5, global_clipnorm=_GRADIENT_NORM)
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, jit_compile=model.jit_compile)
+        self._layout = layout_of(model)
         self._steps = _steps(model)
 
     def learn(self, rollout: Rollout, done: float) -> bool:
@@ -88,17 +89,17 @@ class ActorCritic:
         advantage = advantages(rollout.rewards * reward_scale(discount), rollout.ended, rollout.values, discount)
         worth = advantage + rollout.values[:-1]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
-        played = {
-            "frames": rollout.frames,
-            "hunger": rollout.hunger,
-            "actions": rollout.actions,
-            "then": rollout.log_probabilities,
-            "advantage": advantage,
-            "worth": worth,
-        }
         steps, minibatches = rollout.steps, max(1, rollout.steps // _MINIBATCH[settings.network])
-        of_step = {name: array.reshape(steps, *array.shape[2:]) for name, array in played.items()}
-        of_step["symmetry"] = self._random.integers(SYMMETRIES, size=steps, dtype=np.int32)
+        symmetries = self._random.integers(SYMMETRIES, size=steps)
+        observations = rollout.observations.reshape(steps, -1)
+        observations, actions = turned_each(observations, rollout.actions.ravel(), symmetries, self._layout)
+        of_step = {
+            "observations": observations,
+            "actions": actions,
+            "then": rollout.log_probabilities.ravel(),
+            "advantage": advantage.ravel(),
+            "worth": worth.ravel(),
+        }
         order = self._random.permutation(steps)[: steps // minibatches * minibatches].reshape(minibatches, -1)
         entropy = np.full(minibatches, settings.entropy * (1 - (1 - _LAST_ENTROPY) * done), np.float32)
         self._steps({name: array[order] for name, array in of_step.items()} | {"entropy": entropy})
@@ -115,13 +116,12 @@ class ActorCritic:
 
 
 def _steps(model: keras.Model) -> Steps:
-    def inputs(played: Mapping[str, Any]) -> Any:
-        return taken(model, frames_turned_each(played["frames"], played["symmetry"]), played["hunger"])
+    part = reader(model)
+    part.compile(optimizer=model.optimizer, jit_compile=model.jit_compile)
 
     def loss(outputs: Any, played: Mapping[str, Any]) -> Any:
         logits, values = outputs
-        actions = actions_turned_each(played["actions"], played["symmetry"])
-        policy = policy_loss(logits, actions, played["advantage"], played["then"], played["entropy"])
+        policy = policy_loss(logits, *(played[name] for name in ("actions", "advantage", "then", "entropy")))
         return ops.mean(policy + _VALUE_WEIGHT * ops.square(values[:, 0] - played["worth"]))
 
-    return steps_on_minibatches(model, inputs, loss)
+    return steps_on_minibatches(part, lambda played: played["observations"], loss)

@@ -77,9 +77,7 @@ def send_played(
         if weights.version != version:
             take_weights(model, weights.arrays)
             version = weights.version
-        played = playing.play(steps)
-        if spectator is not None:
-            spectator.see(played.frames[:steps, 0], played.ended[:, 0])
+        played = playing.play(steps, None if spectator is None else spectator.see)
         channel.send(played.arrays(), version=version)
 
 

@@ -18,11 +18,22 @@ from workloads.snake.algorithm import Played
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import Floats, Rollout, empty_rollout, sample
 from workloads.snake.rules import SIDE, Frames, Hunger
+from workloads.snake.symmetry import Observations
 
-__all__ = ["Central", "Judge", "Trajectory"]
+__all__ = ["Central", "Judge", "Judgement", "Trajectory"]
 
-Judge = Callable[[Frames, Hunger], tuple[Floats, Floats]]
-"""Frames [n, 10, 10] and hunger [n] -> logits [n, 4] and values [n]."""
+Judge = Callable[[Frames, Hunger], tuple[Floats, Floats, Observations]]
+"""Frames [n, 10, 10] and hunger [n] -> logits [n, 4], values [n], and the observations [n, k] that they come of."""
+
+
+class Judgement(NamedTuple):
+    """Of the games of one ask [games]: what they observe, the actions drawn, their log-probabilities, the values."""
+
+    observations: Observations
+    actions: NDArray[np.uint8]
+    logs: Floats
+    values: Floats
+
 
 _PATIENCE_S: Final = 0.001
 _MOST_FRAMES: Final = 4096
@@ -52,10 +63,13 @@ class Ask(NamedTuple):
 
 
 class Trajectory:
-    """The steps of one half that are not a whole rollout yet. `steps` of each of `games` are one."""
+    """The steps of one half that are not a whole rollout yet. `steps` of each of `games` are one.
 
-    def __init__(self, steps: int, games: int) -> None:
-        self._steps, self._games = steps, games
+    `size`: how many bytes an observation has.
+    """
+
+    def __init__(self, steps: int, games: int, size: int) -> None:
+        self._steps, self._games, self._size = steps, games, size
         self._last = -1
         self._begin()
 
@@ -66,26 +80,25 @@ class Trajectory:
         """
         return len(ask.frames) == self._games and ask.step in {self._last, self._last + 1}
 
-    def take(self, ask: Ask, actions: NDArray[np.uint8], logs: Floats, values: Floats) -> Rollout | None:
-        """Add what was asked and answered, [games] each; return the rollout that the step before it has completed."""
+    def take(self, ask: Ask, judged: Judgement) -> Rollout | None:
+        """Add what was asked and how it was judged; return the rollout that the step before it has completed."""
         whole = None
         if ask.step == self._last + 1 and self._last >= 0:
             self._rollout.rewards[self._at], self._rollout.ended[self._at] = ask.rewards, ask.ended
             self._scores.append(ask.scores.copy())  # the ask's own memory goes back to its actor
             self._at += 1
             if self._at == self._steps:
-                whole = self._whole(values)
+                whole = self._whole(judged.values)
                 self._begin()
         self._last = ask.step
-        self._rollout.frames[self._at], self._rollout.hunger[self._at] = ask.frames, ask.hunger
-        self._rollout.actions[self._at], self._rollout.log_probabilities[self._at] = actions, logs
-        self._rollout.values[self._at] = values
+        self._rollout.observations[self._at], self._rollout.values[self._at] = judged.observations, judged.values
+        self._rollout.actions[self._at], self._rollout.log_probabilities[self._at] = judged.actions, judged.logs
         return whole
 
     def _begin(self) -> None:
         self._at = 0
         self._scores: list[NDArray[np.int64]] = []
-        self._rollout = empty_rollout(self._steps, self._games)
+        self._rollout = empty_rollout(self._steps, self._games, self._size)
 
     def _whole(self, values: Floats) -> Rollout:
         self._rollout.values[self._steps] = values
@@ -121,23 +134,22 @@ class Central:
         if not asked:
             return
         seen = ([ask.frames for _, ask in asked], [ask.hunger for _, ask in asked])
-        logits, values = self._judge(*map(np.concatenate, seen))
+        logits, values, observations = self._judge(*map(np.concatenate, seen))
         drawn, logs = sample(logits, self._random)
-        actions = drawn.astype(np.uint8)
-        end = 0
-        for batch, ask in asked:
-            start, end = end, end + len(ask.frames)
-            self._channel.answer(batch, {"actions": actions[start:end]})
-        end = 0
-        for batch, ask in asked:
-            start, end = end, end + len(ask.frames)
-            self._keep(batch.actor, ask, actions[start:end], logs[start:end], values[start:end])
+        every = Judgement(observations, drawn.astype(np.uint8), logs, values)
+        ends = np.cumsum([len(ask.frames) for _, ask in asked])[:-1]
+        parts = [Judgement(*part) for part in zip(*(np.split(array, ends) for array in every), strict=True)]
+        for (batch, _), judged in zip(asked, parts, strict=True):
+            self._channel.answer(batch, {"actions": judged.actions})
+        for (batch, ask), judged in zip(asked, parts, strict=True):
+            self._keep(batch.actor, ask, judged)
 
-    def _keep(self, actor: str, ask: Ask, actions: NDArray[np.uint8], logs: Floats, values: Floats) -> None:
+    def _keep(self, actor: str, ask: Ask, judged: Judgement) -> None:
         trajectory = self._trajectories.get((actor, ask.half))
         if trajectory is None or not trajectory.goes_on_with(ask):
-            trajectory = self._trajectories[actor, ask.half] = Trajectory(self._steps, len(ask.frames))
-        whole = trajectory.take(ask, actions, logs, values)
+            trajectory = Trajectory(self._steps, *judged.observations.shape)
+            self._trajectories[actor, ask.half] = trajectory
+        whole = trajectory.take(ask, judged)
         if whole is not None:
             self._whole.append(Played(actor, whole))
 

@@ -69,9 +69,9 @@ def load_state(path: Path) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
 
 
-def load_network(path: Path) -> keras.Model:
-    """Return the network that `path` holds, ready to play. Raises UnusableWeights."""
+def load_network(path: Path) -> tuple[keras.Model, Counts]:
+    """Return the network that `path` holds, ready to play, and how far it was. Raises UnusableWeights."""
     arrays, counts = read_checkpoint(path, Counts)
     model = build(counts.network, counts.inputs)
     take_weights(model, arrays)
-    return model
+    return model, counts

@@ -1,9 +1,10 @@
-"""How well a network plays without chance: `python -m workloads.snake.evaluate --weights FILE --games 256`.
+"""How well a network plays without chance: `gpusched launch snake --evaluate FILE`, and the end of each training.
 
-Greedy play that goes in circles is ended by the rule of 100 steps without a fruit.
+The games are the same each time, and none that is learnt from. Greedy play that goes in circles is ended by the rule of
+100 steps without a fruit.
 """
 
-import argparse
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -11,23 +12,37 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched.frameworks import limit_memory
-from workloads.snake.checkpoint import UnusableWeights, load_network
+from workloads.common.evaluation import save_evaluation
+from workloads.snake.checkpoint import Counts
 from workloads.snake.greedy import play_greedily
 from workloads.snake.networks import judge
+from workloads.snake.pictures import save_game
 from workloads.snake.rules import CELLS, START, Actions, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["describe", "full_interval", "greedy_games", "greedy_scores", "main"]
+__all__ = ["GAMES", "describe", "evaluate", "full_interval", "greedy_games", "greedy_scores"]
+
+GAMES: Final = 256
 
 _SEED: Final = 20_000
 _NORMAL_95: Final = 1.96
 _FULL: Final = CELLS - len(START)
 
 
+def evaluate(model: keras.Model, counts: Counts, run_dir: Path) -> str:
+    """Play greedy games; leave what they gave, and a picture of the median one; return it in words. Raises OSError."""
+    scores, median_game = greedy_games(model, GAMES)
+    save_evaluation(run_dir / "evaluation.json", scores, steps=counts.steps, seconds=counts.seconds)
+    try:
+        save_game(median_game, run_dir / "game.gif")
+    except ImportError as error:
+        print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
+    return describe(scores)
+
+
 def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[np.int64]:
     """Play `games` whole games, each action the most probable one; return the scores [games]."""
-    return play_greedily(lambda *seen: judge(model, *seen)[0].argmax(axis=1), VectorSnake(games, seed))[0]
+    return play_greedily(lambda *seen: judge(model, *seen).logits.argmax(axis=1), VectorSnake(games, seed))[0]
 
 
 def greedy_games(model: keras.Model, games: int, seed: int = _SEED) -> tuple[NDArray[np.int64], list[Frames]]:
@@ -36,7 +51,7 @@ def greedy_games(model: keras.Model, games: int, seed: int = _SEED) -> tuple[NDA
 
     def choose(frames: Frames, hunger: Hunger) -> Actions:
         shown.append(frames)
-        moves: Actions = judge(model, frames, hunger)[0].argmax(axis=1)
+        moves: Actions = judge(model, frames, hunger).logits.argmax(axis=1)
         return moves
 
     scores, steps = play_greedily(choose, VectorSnake(games, seed))
@@ -71,28 +86,3 @@ def full_interval(full: int, games: int) -> tuple[float, float]:
         _NORMAL_95 * np.sqrt((share * (1 - share) + square / (4 * games)) / games),
     )
     return max(0.0, float((middle - off) / (1 + square / games))), float((middle + off) / (1 + square / games))
-
-
-def main() -> None:
-    """Read the command line, play, print one line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m workloads.snake.evaluate", description="greedy play of saved weights"
-    )
-    parser.add_argument("--weights", type=Path, required=True, help="a weights.npz that a learner saved")
-    parser.add_argument("--games", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=_SEED, help="where the fruits will be")
-    given = parser.parse_args()
-    if given.games < 1:
-        parser.error("--games: at least 1")
-    if given.seed < 0:
-        parser.error("--seed: at least 0")
-    limit_memory()
-    try:
-        model = load_network(given.weights)
-    except UnusableWeights as error:
-        parser.error(str(error))
-    print(describe(greedy_scores(model, given.games, given.seed)))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,9 +10,10 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.snake.greedy import Watch
 from workloads.snake.networks import judge
 from workloads.snake.rollout import TYPES_OF_STEPS, Steps, check_arrays
-from workloads.snake.rules import MOVES, SIDE
+from workloads.snake.rules import MOVES, SIDE, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
 __all__ = ["Explored", "Exploring", "explored_from"]
@@ -23,12 +24,21 @@ _TOLD: Final = 0.01
 
 
 class Explored(Steps, frozen=True, kw_only=True):
-    """Steps, whose `frames` and `hunger` [steps + 1, games, ...] have one more: what is there after the last one."""
+    """Steps, and what each action was chosen from; after the last one there is one more.
+
+    `frames` uint8 [steps + 1, games, 10, 10], `hunger` uint8 [steps + 1, games].
+    """
+
+    frames: Frames
+    hunger: Hunger
+
+
+_TYPES: Final = TYPES_OF_STEPS | {"frames": np.uint8, "hunger": np.uint8}
 
 
 def explored_from(arrays: Mapping[str, NDArray[Any]]) -> Explored:
     """Return the steps that travelled as `arrays`. Raises ValueError if they are none."""
-    check_arrays(arrays, TYPES_OF_STEPS, {"frames": (1, SIDE, SIDE), "hunger": (1,)})
+    check_arrays(arrays, _TYPES, {"frames": (1, SIDE, SIDE), "hunger": (1,)})
     if arrays["actions"].size and arrays["actions"].max() >= len(MOVES):
         raise ValueError(f"there is no action {arrays['actions'].max()}")
     return Explored(**arrays)
@@ -47,8 +57,8 @@ class Exploring:
         self._chances = np.geomspace(_MOST, _LEAST, len(games.frames))
         self._told = self._chances <= max(_TOLD, self._chances[-1])
 
-    def play(self, steps: int) -> Explored:
-        """Play each game on for `steps` steps."""
+    def play(self, steps: int, see: Watch | None = None) -> Explored:
+        """Play each game on for `steps` steps; `see` the first game."""
         shape = (steps, len(self._games.frames))
         frames, hunger = (np.empty((steps + 1, shape[1], *each), np.uint8) for each in ((SIDE, SIDE), ()))
         actions, rewards, ended = np.empty(shape, np.uint8), np.empty(shape, np.float32), np.empty(shape, np.bool_)
@@ -59,10 +69,12 @@ class Exploring:
             _, rewards[step], ended[step], finished = self._games.step(actions[step])
             scores.append(finished[self._told[ended[step]]])
         frames[steps], hunger[steps] = self._games.frames, self._games.hunger
+        if see is not None:
+            see(frames[:steps, 0], ended[:, 0])
         ends = np.concatenate(scores).astype(np.int64)
         return Explored(frames=frames, hunger=hunger, actions=actions, rewards=rewards, ended=ended, scores=ends)
 
     def _choose(self) -> NDArray[np.intp]:
-        best = judge(self._model, self._games.frames, self._games.hunger)[0].argmax(axis=1)
+        best = judge(self._model, self._games.frames, self._games.hunger).logits.argmax(axis=1)
         anything = self._random.integers(len(MOVES), size=len(best))
         return np.where(self._random.random(len(best)) < self._chances, anything, best)

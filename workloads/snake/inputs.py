@@ -1,6 +1,7 @@
-"""What a network sees of a board, as Keras layers that name no backend: the frame around the head, and paths.
+"""What a network sees of a board: an observation in bytes, and layers that read it. They name no backend.
 
-Knows the rules; knows nothing about networks and how they are trained.
+Actors observe, and learners read what they observed: where moves lead is found once for each board. Knows the rules;
+knows nothing about networks and how they are trained.
 """
 
 from collections.abc import Sequence
@@ -12,85 +13,132 @@ import numpy as np
 from keras import layers, ops
 from numpy.typing import NDArray
 
-from workloads.snake.rules import CELLS, FRUIT, HEAD, SIDE
+from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, WALL
+from workloads.snake.symmetry import Layout
 
-__all__ = ["OnePlane", "Paths", "SeenFromHead"]
+__all__ = ["Around", "AroundAndPaths", "OnePlane", "Paths", "SeenFromHead", "Whole"]
 
-_SEEN: Final = SIDE + 1
-_MIDDLE: Final = _SEEN // 2
+_AROUND: Final = SIDE + 1
+_MIDDLE: Final = _AROUND // 2
 _TIP_OF_TAIL: Final = 0.5
 _LONG_TAIL: Final = 40.0
 _MANY: Final = 50.0
 _A_FEW: Final = 25.0
+_REACHED: Final = 0x7F
+_TIP: Final = 0x80
+
+
+@keras.saving.register_keras_serializable("gpusched")
+class Whole(layers.Layer):  # type: ignore[misc]
+    """Frames uint8 [n, 10, 10] -> uint8 [n, 100]: the frame itself."""
+
+    layout = Layout(SIDE)
+
+    def call(self, frames: Any) -> Any:
+        """Observe `frames`."""
+        return ops.reshape(frames, (-1, CELLS))
 
 
 @keras.saving.register_keras_serializable("gpusched")
 class OnePlane(layers.Layer):  # type: ignore[misc]
-    """Frames uint8 [n, 10, 10] -> float [n, 10, 10, 1]: the tail above 0 by how long it stays, head and fruit apart."""
+    """What Whole observes, uint8 [n, 100] -> float [n, 10, 10, 1].
+
+    The tail is above 0 by how long it stays; head and fruit are apart from it.
+    """
 
     def call(self, frames: Any) -> Any:
-        """Decode `frames`."""
-        frames = ops.expand_dims(ops.cast(frames, self.compute_dtype), -1)
+        """Read `frames`."""
+        frames = ops.reshape(ops.cast(frames, self.compute_dtype), (-1, SIDE, SIDE, 1))
         tail = ops.where(frames > 0, _TIP_OF_TAIL + frames / _LONG_TAIL, 0.0)
         return ops.where(ops.equal(frames, HEAD), 3.0, ops.where(ops.equal(frames, FRUIT), -3.0, tail))
 
 
 @keras.saving.register_keras_serializable("gpusched")
-class SeenFromHead(layers.Layer):  # type: ignore[misc]
-    """Frames uint8 [n, 10, 10] -> float [n, 11 * 11 * 3]: fruit, wall and tail, with the head always in the middle.
+class Around(layers.Layer):  # type: ignore[misc]
+    """Frames uint8 [n, 10, 10] -> uint8 [n, 121]: the board around the head, row by row.
 
-    The board with one line of wall is a torus of 11 x 11: rolled until the head is in the middle, each cell is in
-    it exactly once, and what is left, right, above and below of the head is always at the same place.
+    The torus of 11 x 11 is rolled until the head is in the middle: each cell is in it exactly once, and what is left,
+    right, above and below of the head is always at the same place.
     """
 
+    layout = Layout(_AROUND)
+
     def call(self, frames: Any) -> Any:
-        """Decode `frames`."""
+        """Observe `frames`."""
+        return _around(_cells(frames))
+
+
+@keras.saving.register_keras_serializable("gpusched")
+class AroundAndPaths(layers.Layer):  # type: ignore[misc]
+    """Frames uint8 [n, 10, 10] and hunger uint8 [n] -> uint8 [n, 127]: as Around; length, hunger; and of each move 1.
+
+    That one is how many cells the move leads to, 0 if it is deadly, and 128 more if the tip of the tail can be reached
+    from there: path knowledge made by hand, though the frame alone decides it.
+    """
+
+    layout = Layout(_AROUND, counts=2, moves=len(MOVES))
+
+    def call(self, frames: Any, hunger: Any) -> Any:
+        """Observe `frames` and `hunger`."""
         cells = _cells(frames)
-        head = _head(cells)
-        fruit, tail = _around(cells, head, self.compute_dtype)
-        wall = ops.take(ops.cast(_WALLS, self.compute_dtype), head, axis=0)
-        return ops.reshape(ops.stack([fruit, wall, tail], axis=-1), (-1, _SEEN**2 * 3))
+        length = ops.max(ops.where(cells < HEAD, cells, 0), axis=1) + 1
+        counts = ops.stack([ops.cast(length, "uint8"), hunger], axis=1)
+        return ops.concatenate([_around(cells), counts, ops.cast(_moves(cells), "uint8")], axis=1)
+
+
+@keras.saving.register_keras_serializable("gpusched")
+class SeenFromHead(layers.Layer):  # type: ignore[misc]
+    """What Around observes, uint8 [n, 121] -> float [n, 11 * 11 * 3]: fruit, wall and tail."""
+
+    def call(self, around: Any) -> Any:
+        """Read `around`."""
+        fruit, tail = _fruit_and_tail(around, self.compute_dtype)
+        wall = ops.cast(ops.equal(around, WALL), self.compute_dtype)
+        return ops.reshape(ops.stack([fruit, wall, tail], axis=-1), (-1, 3 * _AROUND**2))
 
 
 @keras.saving.register_keras_serializable("gpusched")
 class Paths(layers.Layer):  # type: ignore[misc]
-    """Frames uint8 [n, 10, 10] and hunger uint8 [n] -> float [n, 284]: the frame around the head, and where moves lead.
+    """What AroundAndPaths observes, uint8 [n, 127] -> float [n, 284].
 
     Fruit and tail as SeenFromHead has them, the row and the column of the wall, the length, the hunger, and for each
     of the four moves: it is deadly; how many cells it leads to; they are as many as the snake is long; the tip of the
-    tail can be reached from there. That last one is path knowledge made by hand, though the frame alone decides it.
+    tail can be reached from there.
     """
 
-    def call(self, frames: Any, hunger: Any) -> Any:
-        """Decode `frames` and `hunger`."""
-        cells = _cells(frames)
-        head = _head(cells)
-        length = ops.max(ops.where(cells < HEAD, cells, 0), axis=1) + 1
-        walls = ops.take(ops.cast(_LINES, self.compute_dtype), head, axis=0)
-        counts = ops.cast(ops.stack([length, ops.cast(hunger, "int32")], axis=1), self.compute_dtype)
+    def call(self, observed: Any) -> Any:
+        """Read `observed`."""
+        dtype = self.compute_dtype
+        around, counts, moves = (observed[:, part] for part in AroundAndPaths.layout.parts)
+        places = ops.reshape(around, (-1, _AROUND, _AROUND))
+        walls = ops.equal(ops.concatenate([places[:, :, _MIDDLE], places[:, _MIDDLE, :]], axis=1), WALL)
+        moves = ops.cast(moves, "int32")
+        reached, counts = ops.bitwise_and(moves, _REACHED), ops.cast(counts, dtype)
+        enough = (reached > 0) & (ops.cast(reached, dtype) >= counts[:, :1])
+        facts = [ops.equal(reached, 0), ops.cast(reached, dtype) / _MANY, enough, moves >= _TIP]
         many = ops.relu(counts - _MANY) / _A_FEW
-        parts = [*_around(cells, head, self.compute_dtype), walls, counts / _MANY, many]
-        return ops.concatenate([*parts, ops.cast(_moves(cells, length), self.compute_dtype)], axis=1)
+        parts = [*_fruit_and_tail(around, dtype), walls, counts / _MANY, many, *facts]
+        return ops.concatenate([ops.cast(part, dtype) for part in parts], axis=1)
+
+
+def _fruit_and_tail(around: Any, dtype: str) -> tuple[Any, Any]:
+    tail = ops.where((around > 0) & (around < WALL), _TIP_OF_TAIL + ops.cast(around, dtype) / _LONG_TAIL, 0.0)
+    return ops.cast(ops.equal(around, FRUIT), dtype), tail
 
 
 def _cells(frames: Any) -> Any:
     return ops.cast(ops.reshape(frames, (-1, CELLS)), "int32")
 
 
-def _head(cells: Any) -> Any:
-    """Return the head's cell [n]: its number is the largest but the fruit's."""
-    return ops.argmax(ops.where(ops.equal(cells, FRUIT), 0, cells), axis=1)
+def _around(cells: Any) -> Any:
+    """Return what is at each place around the head [n, 121]; its number is the largest but the fruit's."""
+    head = ops.argmax(ops.where(ops.equal(cells, FRUIT), 0, cells), axis=1)
+    torus = ops.pad(cells, ((0, 0), (0, 1)), constant_values=WALL)
+    return ops.cast(ops.take_along_axis(torus, ops.take(_CELL_AT, head, axis=0), axis=1), "uint8")
 
 
-def _around(cells: Any, head: Any, dtype: str) -> tuple[Any, Any]:
-    """Return the fruit and the tail [n, 121] as planes with the head in the middle."""
-    seen = ops.take_along_axis(ops.pad(cells, ((0, 0), (0, 1))), ops.take(_AROUND, head, axis=0), axis=1)
-    tail = ops.where((seen > 0) & (seen < HEAD), _TIP_OF_TAIL + ops.cast(seen, dtype) / _LONG_TAIL, 0.0)
-    return ops.cast(ops.equal(seen, FRUIT), dtype), tail
-
-
-def _moves(cells: Any, length: Any) -> Any:
-    """Return what Paths has of each move, float32 [n, 16].
+def _moves(cells: Any) -> Any:
+    """Return what AroundAndPaths has of each move, int32 [n, 4].
 
     A board is four numbers of 30 bits, three rows in each; all cells that can be reached grow by one step at a time,
     for all boards and moves at once, until none does.
@@ -106,9 +154,7 @@ def _moves(cells: Any, length: Any) -> Any:
     reached = _filled(start, [ops.bitwise_or(one, cell[:, None]) for one, cell in zip(start, free, strict=True)])
     beside = [ops.bitwise_and(one, tip[:, None]) for one, tip in zip(_grown(reached), last_two, strict=True)]
     size = sum(_count(one) for one in reached)
-    enough = (size >= length[:, None]) & (size > 0)
-    facts = (ops.equal(size, 0), ops.cast(size, "float32") / _MANY, enough, ops.not_equal(_any_of(beside), 0))
-    return ops.concatenate([ops.cast(one, "float32") for one in facts], axis=1)
+    return size + ops.where(ops.equal(_any_of(beside), 0), 0, _TIP)
 
 
 Bits = Sequence[Any]
@@ -186,20 +232,14 @@ def _count(word: Any) -> Any:
     return ops.bitwise_and(sixteens + ops.right_shift(sixteens, 16), 0x3F)
 
 
-def _tables() -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """Return by the head's cell: the cell at each place around it, CELLS for wall; wall as a plane; its lines."""
-    away = np.arange(_SEEN) - _MIDDLE
+def _cell_at() -> NDArray[np.int32]:
+    """Return by the head's cell [100, 121] the cell at each place around it, CELLS where there is wall."""
+    away = np.arange(_AROUND) - _MIDDLE
     row, column = np.divmod(np.arange(CELLS), SIDE)
-    rows, columns = (row[:, None] + away) % _SEEN, (column[:, None] + away) % _SEEN
-    by_row, by_column = rows == SIDE, columns == SIDE
-    wall = by_row[:, :, None] | by_column[:, None, :]
+    rows, columns = (row[:, None] + away) % _AROUND, (column[:, None] + away) % _AROUND
+    wall = (rows == SIDE)[:, :, None] | (columns == SIDE)[:, None, :]
     cells = np.where(wall, CELLS, rows[:, :, None] * SIDE + columns[:, None, :])
-    lines = np.concatenate([by_row, by_column], axis=1)
-    return (
-        cells.reshape(CELLS, -1).astype(np.int32),
-        wall.reshape(CELLS, -1).astype(np.float32),
-        lines.astype(np.float32),
-    )
+    return cells.reshape(CELLS, -1).astype(np.int32)
 
 
-_AROUND, _WALLS, _LINES = _tables()
+_CELL_AT: Final = _cell_at()

@@ -11,22 +11,24 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import keras
 from numpy.typing import NDArray
 
 from gpusched import runtime
-from gpusched.channel import ChannelError, Learner, Limits
+from gpusched.channel import ChannelError, Learner, Limits, Progress
 from gpusched.frameworks import limit_memory
 from workloads.common.chance import chance_of
 from workloads.snake.algorithm import Experience, Played
 from workloads.snake.breeding import Breeding
 from workloads.snake.central import Central
-from workloads.snake.checkpoint import UnusableWeights
+from workloads.snake.checkpoint import UnusableWeights, load_network
+from workloads.snake.evaluate import GAMES, evaluate
 from workloads.snake.exploring import explored_from
 from workloads.snake.genetic import Genetic
-from workloads.snake.networks import judge_any_number, named_weights
+from workloads.snake.networks import judge_any_number, layout_of, named_weights
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import rollout_from
 from workloads.snake.settings import Inference, Settings
@@ -46,9 +48,14 @@ def main() -> None:
     try:
         me, settings = runtime.current_replica(), runtime.settings(Settings)
         limit_memory()
+        if settings.evaluate:
+            evaluate_saved(Path(settings.evaluate), me.run_dir)
+            return
         training = Training(settings, me.run_dir, me.attempt)
     except (ChannelError, UnusableWeights) as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"not written: {error}")
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
     try:
         with Learner(limits=Limits(in_flight=_IN_FLIGHT[settings.inference])) as channel:
@@ -62,6 +69,20 @@ def main() -> None:
             training.evaluate()
     except OSError as error:
         sys.exit(f"not written: {error}")
+
+
+def evaluate_saved(weights: Path, run_dir: Path) -> None:
+    """Play greedy games with saved weights; leave and tell what they gave. Raises UnusableWeights, OSError."""
+    model, counts = load_network(weights)
+    runtime.report_ready()
+    progress = Progress()
+
+    def tell(note: str) -> None:
+        print(note, flush=True)
+        progress.report(step=counts.steps, note=note)
+
+    tell(f"playing {GAMES} greedy games with {weights}")
+    tell(evaluate(model, counts, run_dir))
 
 
 class Sent:
@@ -103,7 +124,8 @@ def source_of(training: Training, channel: Learner, settings: Settings, attempt:
         runtime.report_ready()
         return Breeding(channel, training.algorithm)
     if settings.inference == "actor":
-        return Sent(channel, training.model, rollout_from if settings.algo == "a2c" else explored_from)
+        as_rollout = partial(rollout_from, size=layout_of(training.model).size)
+        return Sent(channel, training.model, as_rollout if settings.algo == "a2c" else explored_from)
     random = chance_of("answers", settings.seed, attempt)
     runtime.report_ready()
     return Central(channel, partial(judge_any_number, training.model), settings.steps_of_rollout, random)

@@ -5,7 +5,7 @@ Knows what a frame holds; knows nothing about how a network is trained.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import keras
 import numpy as np
@@ -15,21 +15,33 @@ from numpy.typing import NDArray
 from workloads.common.compiled import compiled_call
 from workloads.common.weights import Arrays, Weights
 from workloads.snake.convolution import OneTileConvolution
-from workloads.snake.inputs import OnePlane, Paths, SeenFromHead
+from workloads.snake.inputs import Around, AroundAndPaths, OnePlane, Paths, SeenFromHead, Whole
 from workloads.snake.rules import MOVES, SIDE, Frames, Hunger
 from workloads.snake.settings import Inputs, Network
+from workloads.snake.symmetry import Layout, Observations
 
-__all__ = ["build", "judge", "judge_any_number", "named_weights", "take_weights", "taken"]
+__all__ = [
+    "Judged",
+    "build",
+    "judge",
+    "judge_any_number",
+    "layout_of",
+    "named_weights",
+    "reader",
+    "take_weights",
+    "taken",
+]
 
 _FIRST_CPU: Final = 8192
+_OBSERVATION: Final = "observation"
 
 
-def _original(frames: Any) -> Any:
+def _original(observed: Any) -> Any:
     # A GPU has arithmetic to spare, and may round products to TF32.
     on_gpu = _has_gpu()
     second = layers.Conv2D if on_gpu else OneTileConvolution
     dense = "mixed_bfloat16" if not on_gpu and _multiplies_bfloat16() else "float32"
-    x = OnePlane()(frames)
+    x = OnePlane()(observed)
     x = layers.Conv2D(100, 4, activation="relu", name="convolution_1")(x)
     x = second(200, 3, activation="relu", name="convolution_2")(x)
     return layers.Dense(200, activation="relu", name="dense", dtype=dense)(layers.Flatten()(x))
@@ -65,41 +77,61 @@ def build(network: Network, inputs: Inputs = "frame") -> keras.Model:
     each n: it is many small steps. For `original` XLA is no faster on a CPU, but JAX needs it. PyTorch has none.
     """
     frames, hunger = keras.Input((SIDE, SIDE), dtype="uint8"), keras.Input((), dtype="uint8")
+    taken = [frames, hunger] if (network, inputs) == ("small", "paths") else [frames]
     if network == "original":
-        x, taken = _original(frames), frames
+        x = _original(Whole(name=_OBSERVATION)(*taken))
     elif inputs == "frame":
-        x, taken = _small(SeenFromHead()(frames)), frames
+        x = _small(SeenFromHead()(Around(name=_OBSERVATION)(*taken)))
     else:
-        x, taken = _small(Paths()(frames, hunger)), [frames, hunger]
+        x = _small(Paths()(AroundAndPaths(name=_OBSERVATION)(*taken)))
     heads = [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)]
-    model = keras.Model(taken, heads, name=network)
+    model = keras.Model(taken if len(taken) > 1 else frames, heads, name=network)
     model.jit_compile = keras.backend.backend() in (("tensorflow", "jax") if network == "small" else ("jax",))
     return model
 
 
-def judge(
-    model: keras.Model, frames: Frames, hunger: Hunger | None = None
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the logits [n, 4] and the values [n] of frames [n, 10, 10] and hunger [n].
+class Judged(NamedTuple):
+    """What a network says of n boards: logits [n, 4], values [n], and the observations [n, k] that it read."""
+
+    logits: NDArray[np.float32]
+    values: NDArray[np.float32]
+    observations: Observations
+
+
+def judge(model: keras.Model, frames: Frames, hunger: Hunger | None = None) -> Judged:
+    """Return what the model says of frames [n, 10, 10] and hunger [n].
 
     A model that sees the frame only needs no hunger. Each n is compiled once, which takes seconds on a CPU: callers
     keep to few.
     """
     if not hasattr(model, "compiled_call"):
-        model.compiled_call = compiled_call(model)
-    logits, values = model.compiled_call(taken(model, frames, hunger))
-    return np.asarray(logits), np.asarray(values)[:, 0]
+        telling = keras.Model(model.inputs, [*model.outputs, model.get_layer(_OBSERVATION).output])
+        telling.jit_compile = model.jit_compile
+        model.compiled_call = compiled_call(telling)
+    logits, values, observations = map(np.asarray, model.compiled_call(taken(model, frames, hunger)))
+    return Judged(logits, values[:, 0], observations)
 
 
-def judge_any_number(
-    model: keras.Model, frames: Frames, hunger: Hunger
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def judge_any_number(model: keras.Model, frames: Frames, hunger: Hunger) -> Judged:
     """Return what judge() does, for an n that changes from call to call: it compiles for powers of two only."""
     count = len(frames)
     more = (1 << (count - 1).bit_length()) - count
     padded = np.concatenate([frames, np.zeros((more, *frames.shape[1:]), frames.dtype)])
-    logits, values = judge(model, padded, np.concatenate([hunger, np.zeros(more, hunger.dtype)]))
-    return logits[:count], values[:count]
+    judged = judge(model, padded, np.concatenate([hunger, np.zeros(more, hunger.dtype)]))
+    return Judged(judged.logits[:count], judged.values[:count], judged.observations[:count])
+
+
+def reader(model: keras.Model) -> keras.Model:
+    """Return the part of `model` that reads observations uint8 [n, k], with the same weights."""
+    part = keras.Model(model.get_layer(_OBSERVATION).output, model.outputs)
+    part.jit_compile = model.jit_compile
+    return part
+
+
+def layout_of(model: keras.Model) -> Layout:
+    """Return what the bytes of the model's observations are."""
+    layout: Layout = model.get_layer(_OBSERVATION).layout
+    return layout
 
 
 def taken(model: keras.Model, frames: Any, hunger: Any) -> Any:

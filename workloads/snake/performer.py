@@ -38,7 +38,7 @@ def player_of(network: Network) -> Callable[[Chain], Choose]:
 
     def shown(chain: Chain) -> Choose:
         take_weights(model, of_model.weights(chain))
-        return lambda frames, hunger: judge(model, frames, hunger)[0].argmax(axis=1)
+        return lambda frames, hunger: judge(model, frames, hunger).logits.argmax(axis=1)
 
     return shown
 

@@ -11,12 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames, Hunger
+from workloads.snake.rules import FRUIT, HEAD, SIDE, WALL, Frames, Hunger
 
 __all__ = ["PlainNetwork", "rounded"]
 
 _SEEN: Final = SIDE + 1
-_WALL: Final = HEAD - 1
 _AROUND: Final = np.arange(_SEEN) - _SEEN // 2
 _PARTS: Final = 40
 """A cell of the tail is worth 20 and some fortieths, see inputs.py; so inputs are counted in fortieths."""
@@ -62,18 +61,18 @@ def _between(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _seen_from_head(frames: Frames) -> NDArray[np.float64]:
     """[n, 363]: fruit, wall and tail of each cell, the head in the middle, in fortieths; as inputs.SeenFromHead."""
     games = len(frames)
-    board = np.full((games, _SEEN, _SEEN), _WALL, np.uint8)
+    board = np.full((games, _SEEN, _SEEN), WALL, np.uint8)
     board[:, :SIDE, :SIDE] = frames
     row, column = np.divmod((frames.reshape(games, -1) == HEAD).argmax(axis=1), SIDE)
     rows, columns = (row[:, None] + _AROUND) % _SEEN, (column[:, None] + _AROUND) % _SEEN
     seen = board[np.arange(games)[:, None, None], rows[:, :, None], columns[:, None, :]]
     planes = np.zeros((games, _SEEN, _SEEN, 3))
     planes[..., 0] = (seen == FRUIT) * _PARTS
-    planes[..., 1] = (seen == _WALL) * _PARTS
+    planes[..., 1] = (seen == WALL) * _PARTS
     planes[..., 2] = _TAIL[seen]
     return planes.reshape(games, -1)
 
 
 _TAIL: Final = np.where(
-    (np.arange(256) > 0) & (np.arange(256) < _WALL), _PARTS // 2 + np.arange(256, dtype=np.float64), 0.0
+    (np.arange(256) > 0) & (np.arange(256) < WALL), _PARTS // 2 + np.arange(256, dtype=np.float64), 0.0
 )

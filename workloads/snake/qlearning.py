@@ -91,7 +91,9 @@ class QLearning:
         symmetry = int(self._random.integers(SYMMETRIES))
         frames, moves = turned(batch.frames, batch.actions.astype(np.int64), symmetry)
         later, _ = turned(batch.later, moves, symmetry)
-        worth = targets(batch, *(judge(model, later, batch.later_hunger)[0] for model in (self._model, self._target)))
+        worth = targets(
+            batch, *(judge(model, later, batch.later_hunger).logits for model in (self._model, self._target))
+        )
         q_targets = np.stack([moves, worth], axis=-1, dtype=np.float32)
         self._model.train_on_batch(taken(self._model, frames, batch.hunger), [q_targets, worth.reshape(-1, 1)])
         self._updates += 1

@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.networks import judge
-from workloads.snake.rules import SIDE, Frames, Hunger
+from workloads.snake.greedy import Watch
+from workloads.snake.networks import Judged, judge
+from workloads.snake.symmetry import Observations
 from workloads.snake.vector import VectorSnake
 
 __all__ = [
@@ -30,13 +31,10 @@ Floats = NDArray[np.float32]
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Some steps of some games, in step with each other: what all that actors send has in common.
 
-    `frames` uint8 [steps, games, 10, 10] and `hunger` uint8 [steps, games]: what each action was chosen from. `actions`
-    uint8, `rewards` float32, and `ended` bool (the game ended with this step) are [steps, games], too. `scores` int64:
-    of games that ended, but perhaps not of all.
+    `actions` uint8, `rewards` float32, and `ended` bool (the game ended with this step) are [steps, games]. `scores`
+    int64: of games that ended, but perhaps not of all.
     """
 
-    frames: Frames
-    hunger: Hunger
     actions: NDArray[np.uint8]
     rewards: Floats
     ended: NDArray[np.bool_]
@@ -58,30 +56,33 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rollout(Steps, frozen=True, kw_only=True):
-    """Steps, and what the policy that played them thought of them.
+    """Steps, what the policy that played them saw, and what it thought of it.
 
-    `log_probabilities` float32 [steps, games] of the actions. `values` float32 [steps + 1, games] has one more, of the
-    frames after the last step.
+    `observations` uint8 [steps, games, k] are what the actions were chosen from. `log_probabilities` float32
+    [steps, games] of the actions. `values` float32 [steps + 1, games] has one more, of what is there after the last
+    step.
     """
 
+    observations: Observations
     log_probabilities: Floats
     values: Floats
 
 
 TYPES_OF_STEPS: Final[dict[str, type[np.generic]]] = {
-    "frames": np.uint8,
-    "hunger": np.uint8,
     "actions": np.uint8,
     "rewards": np.float32,
     "ended": np.bool_,
     "scores": np.int64,
 }
-_TYPES: Final = TYPES_OF_STEPS | {"log_probabilities": np.float32, "values": np.float32}
+_TYPES: Final = TYPES_OF_STEPS | {"observations": np.uint8, "log_probabilities": np.float32, "values": np.float32}
 
 
-def rollout_from(arrays: Mapping[str, NDArray[Any]]) -> Rollout:
-    """Return the rollout that travelled as `arrays`. Raises ValueError if they are not one."""
-    check_arrays(arrays, _TYPES, {"frames": (0, SIDE, SIDE), "values": (1,)})
+def rollout_from(arrays: Mapping[str, NDArray[Any]], size: int) -> Rollout:
+    """Return the rollout that travelled as `arrays`; an observation has `size` bytes.
+
+    Raises ValueError if they are none.
+    """
+    check_arrays(arrays, _TYPES, {"observations": (0, size), "values": (1,)})
     return Rollout(**arrays)
 
 
@@ -104,12 +105,11 @@ def check_arrays(
             raise ValueError(f"{name} is {array.dtype} {array.shape}, not {np.dtype(types[name])} {shapes[name]}")
 
 
-def empty_rollout(steps: int, games: int) -> Rollout:
-    """Return a rollout of that size to be filled, with no scores."""
+def empty_rollout(steps: int, games: int, size: int) -> Rollout:
+    """Return a rollout of so many steps, games, and bytes of an observation, to be filled, with no scores."""
     shape = (steps, games)
     return Rollout(
-        frames=np.empty((*shape, SIDE, SIDE), np.uint8),
-        hunger=np.empty(shape, np.uint8),
+        observations=np.empty((*shape, size), np.uint8),
         actions=np.empty(shape, np.uint8),
         log_probabilities=np.empty(shape, np.float32),
         rewards=np.empty(shape, np.float32),
@@ -128,22 +128,28 @@ class Playing:
 
     def __init__(self, model: keras.Model, games: VectorSnake, random: np.random.Generator) -> None:
         self._model, self._games, self._random = model, games, random
-        self._judged: tuple[Floats, Floats] | None = None
+        self._judged: Judged | None = None
 
-    def play(self, steps: int) -> Rollout:
-        """Play each game on for `steps` steps, with actions drawn from the model's policy."""
-        rollout = empty_rollout(steps, len(self._games.frames))
-        logits, rollout.values[0] = self._judged or self._judge()
+    def play(self, steps: int, see: Watch | None = None) -> Rollout:
+        """Play each game on for `steps` steps, with actions drawn from the model's policy; `see` the first game."""
+        judged = self._judged or self._judge()
+        rollout = empty_rollout(steps, *judged.observations.shape)
+        rollout.values[0] = judged.values
         scores = []
         for step in range(steps):
-            rollout.frames[step], rollout.hunger[step] = self._games.frames, self._games.hunger
-            rollout.actions[step], rollout.log_probabilities[step] = sample(logits, self._random)
+            frames = self._games.frames
+            rollout.observations[step] = judged.observations
+            rollout.actions[step], rollout.log_probabilities[step] = sample(judged.logits, self._random)
             _, rollout.rewards[step], rollout.ended[step], finished = self._games.step(rollout.actions[step])
             scores.append(finished)
-            self._judged = logits, rollout.values[step + 1] = self._judge()
+            judged = self._judge()
+            rollout.values[step + 1] = judged.values
+            if see is not None:
+                see(frames[:1], rollout.ended[step, :1])
+        self._judged = judged
         return msgspec.structs.replace(rollout, scores=np.concatenate(scores).astype(np.int64))
 
-    def _judge(self) -> tuple[Floats, Floats]:
+    def _judge(self) -> Judged:
         return judge(self._model, self._games.frames, self._games.hunger)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CELLS", "FRUIT", "HEAD", "MOVES", "PATIENCE", "SIDE", "START", "Actions", "Frames", "Hunger"]
+__all__ = ["CELLS", "FRUIT", "HEAD", "MOVES", "PATIENCE", "SIDE", "START", "WALL", "Actions", "Frames", "Hunger"]
 
 Frames = NDArray[np.uint8]
 Actions = NDArray[np.integer[Any]]
@@ -24,6 +24,8 @@ SIDE: Final = 10
 CELLS: Final = SIDE * SIDE
 FRUIT: Final = 255
 HEAD: Final = 254
+WALL: Final = 253
+"""What stands for a wall where a board is shown with its walls; no tail is so long."""
 PATIENCE: Final = 100
 
 MOVES: Final = ((-1, 0), (0, 1), (1, 0), (0, -1))

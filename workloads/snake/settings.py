@@ -66,6 +66,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trials: Annotated[int, Meta(description="games of each genome, with --algo genetic", ge=1, le=65536)] = 16
     seed: Annotated[int, Meta(description="what the run's random numbers start from", ge=0, lt=2**32)] = 0
     weights: Annotated[str, Meta(description="file of saved weights to start from")] = ""
+    evaluate: Annotated[
+        str, Meta(description="file of saved weights to play 256 greedy games with; nothing is learnt, no actor plays")
+    ] = ""
 
     @property
     def seen(self) -> Inputs:
@@ -88,8 +91,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name, algos in _ONLY_WITH.items():
             if self.algo not in algos and getattr(self, name) != _DEFAULT_OF[name]:
                 raise ValueError(f"--{name.replace('_', '-')} goes with --algo {' or '.join(algos)}, not {self.algo}")
-        if self.weights and not Path(self.weights).is_file():
-            raise ValueError(f"--weights: there is no file {self.weights}")
+        for name in ("weights", "evaluate"):
+            path = getattr(self, name)
+            if path and not Path(path).is_file():
+                raise ValueError(f"--{name}: there is no file {path}")
+        others = [name for name in _DEFAULT_OF if name != "evaluate" and getattr(self, name) != _DEFAULT_OF[name]]
+        if self.evaluate and others:
+            raise ValueError(f"--{others[0].replace('_', '-')} is for learning, and with --evaluate nothing is learnt")
 
 
 _ALL_GAMES: Final = 512

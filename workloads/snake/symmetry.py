@@ -1,15 +1,18 @@
 """The eight ways to turn and mirror a board. A turned game is as good to learn from as the one that was played."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.rules import CELLS, MOVES, SIDE, Actions, Frames
+from workloads.snake.rules import MOVES, Actions, Frames
 
-__all__ = ["SYMMETRIES", "actions_turned_each", "frames_turned_each", "turned"]
+__all__ = ["SYMMETRIES", "Layout", "Observations", "turned", "turned_each"]
 
 SYMMETRIES: Final = 8
+
+Observations = NDArray[np.uint8]
+"""[..., k]: what a network sees of each of some boards, k bytes; see inputs.py."""
 
 
 def turned(frames: Frames, actions: Actions, symmetry: int) -> tuple[Frames, Actions]:
@@ -20,27 +23,39 @@ def turned(frames: Frames, actions: Actions, symmetry: int) -> tuple[Frames, Act
     return np.ascontiguousarray(np.rot90(frames, quarters, axes=(1, 2))), (actions - quarters) % len(MOVES)
 
 
-def frames_turned_each(frames: Any, symmetry: Any) -> Any:
-    """Return frames [n, 10, 10] as a tensor, each turned by its own `symmetry` int32 [n]."""
-    from keras import ops  # a program that only turns games as arrays needs no framework
+class Layout(NamedTuple):
+    """What the bytes of an observation are: `side` rows and columns of a board, `counts`, one for each of `moves`."""
 
-    cells = ops.reshape(frames, (-1, CELLS))
-    return ops.reshape(ops.take_along_axis(cells, ops.take(_CELLS, symmetry, axis=0), axis=1), (-1, SIDE, SIDE))
+    side: int
+    counts: int = 0
+    moves: int = 0
 
+    @property
+    def parts(self) -> tuple[slice, slice, slice]:
+        """Where the board, the counts and the moves are."""
+        board, moves = self.side**2, self.side**2 + self.counts
+        return slice(0, board), slice(board, moves), slice(moves, moves + self.moves)
 
-def actions_turned_each(actions: Any, symmetry: Any) -> Any:
-    """Return actions int32 [n] as a tensor, each turned by its own `symmetry` int32 [n]."""
-    from keras import ops
-
-    return ops.take(_ACTIONS, symmetry * len(MOVES) + ops.cast(actions, "int32"), axis=0)
-
-
-def _tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return for each symmetry the cells [8, 100] that a board's cells come from, and the actions [32] after it."""
-    board, moves = np.arange(CELLS, dtype=np.uint8).reshape(1, SIDE, SIDE), np.arange(len(MOVES))
-    cells = [turned(board, moves[:1], symmetry)[0].ravel() for symmetry in range(SYMMETRIES)]
-    actions = [turned(board, moves, symmetry)[1] for symmetry in range(SYMMETRIES)]
-    return np.stack(cells).astype(np.int32), np.concatenate(actions).astype(np.int32)
+    @property
+    def size(self) -> int:
+        """How many bytes an observation has."""
+        return self.side**2 + self.counts + self.moves
 
 
-_CELLS, _ACTIONS = _tables()
+def turned_each(
+    observations: Observations, actions: Actions, symmetries: NDArray[np.integer[Any]], layout: Layout
+) -> tuple[Observations, Actions]:
+    """Return observations [n, layout.size] and actions [n], each turned by its own one of `symmetries` [n]."""
+    images, goes = observations.copy(), np.empty_like(actions)
+    board, _, moves = layout.parts
+    for symmetry in range(SYMMETRIES):
+        mine = (symmetries == symmetry).nonzero()[0]
+        places = observations[mine, board].reshape(-1, layout.side, layout.side)
+        turned_places, goes[mine] = turned(places, actions[mine], symmetry)
+        images[mine, board] = turned_places.reshape(-1, layout.side**2)
+        came_from = turned(_NOTHING, np.arange(layout.moves), symmetry)[1].argsort()
+        images[mine, moves] = observations[mine, moves][:, came_from]
+    return images, goes
+
+
+_NOTHING: Final = np.empty((0, 1, 1), np.uint8)

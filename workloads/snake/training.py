@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.common.chance import chance_of
-from workloads.common.evaluation import save_evaluation
 from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
 from workloads.snake.checkpoint import Counts, load, load_state, save
-from workloads.snake.evaluate import describe, greedy_games
+from workloads.snake.evaluate import GAMES, evaluate, greedy_games
 from workloads.snake.genetic import Genetic
 from workloads.snake.networks import build
 from workloads.snake.pictures import save_curve, save_game
@@ -32,7 +31,6 @@ _WEIGHTS: Final = "weights.npz"
 _USUAL_RUN_S: Final = 3600.0
 _LAST_PART: Final = 0.9
 """Without a limit it goes on learning as in the last tenth of an hour."""
-_GAMES_TO_EVALUATE: Final = 256
 _GAMES_TO_DRAW_FROM: Final = 5
 """Few, because a run that is stopped has only seconds left; an evaluation draws the median of its games instead."""
 
@@ -149,13 +147,9 @@ class Training:
             save_game(frames, self._run_dir / "game.gif")
 
     def evaluate(self) -> None:
-        """Play greedy games; leave what they gave, and a picture of the median one."""
-        self.record.tell(self.counts, f"playing {_GAMES_TO_EVALUATE} greedy games")
-        scores, median_game = greedy_games(self.model, _GAMES_TO_EVALUATE)
-        found = self._run_dir / "evaluation.json"
-        save_evaluation(found, scores, steps=self.counts.steps, seconds=self.counts.seconds)
-        self._draw_game(median_game)
-        self.record.tell(self.counts, describe(scores))
+        """Play greedy games; leave what they gave, and a picture of the median one. Raises OSError."""
+        self.record.tell(self.counts, f"playing {GAMES} greedy games")
+        self.record.tell(self.counts, evaluate(self.model, self.counts, self._run_dir))
 
 
 _NAMES: Final[dict[Algo, str]] = {"a2c": "actor-critic", "qlearning": "Q-learning", "genetic": "genetic"}

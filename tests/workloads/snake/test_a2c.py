@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from workloads.snake import a2c
 from workloads.snake.a2c import ActorCritic, advantages, policy_loss, reward_scale
-from workloads.snake.networks import build, judge, named_weights, take_weights
+from workloads.snake.networks import build, judge, layout_of, named_weights, reader, take_weights
 from workloads.snake.rollout import Floats, Playing, rollout_from, sample
-from workloads.snake.rules import SIDE
 from workloads.snake.settings import Settings
-from workloads.snake.symmetry import SYMMETRIES, turned
+from workloads.snake.symmetry import SYMMETRIES, Layout, turned_each
 from workloads.snake.vector import VectorSnake
 
 
@@ -88,20 +88,20 @@ def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
     assert rollout.steps == 600
     again = VectorSnake(30, 1)
     for step in range(20):
-        np.testing.assert_array_equal(rollout.frames[step], again.frames)
-        np.testing.assert_array_equal(rollout.hunger[step], again.hunger)
+        observed = judge(model, again.frames, again.hunger).observations
+        np.testing.assert_array_equal(rollout.observations[step], observed)
         _, rewards, ended, _ = again.step(rollout.actions[step])
         np.testing.assert_array_equal(rollout.rewards[step], rewards)
         np.testing.assert_array_equal(rollout.ended[step], ended)
     assert rollout.scores.size == rollout.ended.sum()
-    np.testing.assert_allclose(rollout.values[20], judge(model, again.frames, again.hunger)[1], rtol=1e-5)
+    np.testing.assert_allclose(rollout.values[20], judge(model, again.frames, again.hunger).values, rtol=1e-5)
 
 
 def test_a_rollout_goes_on_where_the_one_before_it_ended(model: keras.Model) -> None:
     playing = Playing(model, VectorSnake(30, 1), np.random.default_rng(1))
     one, other = playing.play(5), playing.play(5)
     whole = Playing(model, VectorSnake(30, 1), np.random.default_rng(1)).play(10)
-    np.testing.assert_array_equal(np.concatenate([one.frames, other.frames]), whole.frames)
+    np.testing.assert_array_equal(np.concatenate([one.observations, other.observations]), whole.observations)
     np.testing.assert_array_equal(np.concatenate([one.actions, other.actions]), whole.actions)
     np.testing.assert_allclose(np.concatenate([one.values[:-1], other.values]), whole.values, rtol=1e-5)
 
@@ -116,17 +116,17 @@ def test_a_log_probability_is_of_the_policy_that_played_also_when_weights_change
     after = changing.get_weights()
     for step, weights in enumerate([before, after, after]):
         changing.set_weights(weights)
-        logits, values = judge(changing, rollout.frames[step], rollout.hunger[step])
+        logits, values = (np.asarray(array) for array in reader(changing)(rollout.observations[step]))
         logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         np.testing.assert_allclose(
             rollout.log_probabilities[step], logs[np.arange(30), rollout.actions[step]], atol=1e-4
         )
-        np.testing.assert_allclose(rollout.values[step], values, atol=1e-4)
+        np.testing.assert_allclose(rollout.values[step], values[:, 0], atol=1e-4)
 
 
 def test_a_rollout_travels_as_named_arrays(model: keras.Model) -> None:
     rollout = Playing(model, VectorSnake(3, 1), np.random.default_rng(1)).play(4)
-    again = rollout_from(rollout.arrays())
+    again = rollout_from(rollout.arrays(), 127)
     for name, array in again.arrays().items():
         np.testing.assert_array_equal(array, getattr(rollout, name))
 
@@ -134,16 +134,18 @@ def test_a_rollout_travels_as_named_arrays(model: keras.Model) -> None:
 def test_arrays_that_are_no_rollout_are_refused(model: keras.Model) -> None:
     arrays = Playing(model, VectorSnake(3, 1), np.random.default_rng(1)).play(4).arrays()
     with pytest.raises(ValueError, match="values"):
-        rollout_from({name: array for name, array in arrays.items() if name != "values"})
+        rollout_from({name: array for name, array in arrays.items() if name != "values"}, 127)
+    with pytest.raises(ValueError, match="observations"):
+        rollout_from(arrays, 121)
     for name in arrays:
         with pytest.raises(ValueError, match=name):
-            rollout_from(arrays | {name: arrays[name].astype(np.float64)})
+            rollout_from(arrays | {name: arrays[name].astype(np.float64)}, 127)
     with pytest.raises(ValueError, match="values"):
-        rollout_from(arrays | {"values": arrays["values"][1:]})
+        rollout_from(arrays | {"values": arrays["values"][1:]}, 127)
     with pytest.raises(ValueError, match="actions"):
-        rollout_from(arrays | {"actions": arrays["actions"][0]})
+        rollout_from(arrays | {"actions": arrays["actions"][0]}, 127)
     with pytest.raises(ValueError, match="actions"):
-        rollout_from({name: array if name == "scores" else array[0] for name, array in arrays.items()})
+        rollout_from({name: array if name == "scores" else array[0] for name, array in arrays.items()}, 127)
 
 
 class Recorded:
@@ -160,19 +162,28 @@ def test_each_step_is_learnt_from_once_and_turned_by_itself(
     played = Playing(model, VectorSnake(64, 1), np.random.default_rng(1)).play(32)
     numbers = np.arange(played.steps, dtype=np.float32)  # by which a step is known again
     rollout = msgspec.structs.replace(played, log_probabilities=numbers.reshape(32, 64))
+    drawn: list[NDArray[np.int64]] = []
+
+    def turning(observations: Any, actions: Any, symmetries: NDArray[np.int64], layout: Layout) -> Any:
+        drawn.append(symmetries)
+        return turned_each(observations, actions, symmetries, layout)
+
+    monkeypatch.setattr(a2c, "turned_each", turning)
     teacher = ActorCritic(model, Settings(), np.random.default_rng(2))
     recorded = Recorded(teacher, monkeypatch)
     assert not teacher.learn(rollout, 0.0)
     (minibatches,) = recorded.minibatches
-    assert minibatches["frames"].shape == (2, 1024, SIDE, SIDE)
-    assert all(set(symmetries) == set(range(SYMMETRIES)) for symmetries in minibatches["symmetry"].tolist())
+    assert minibatches["observations"].shape == (2, 1024, 127)
     order = minibatches["then"].ravel().astype(np.int64)
     assert sorted(order) == list(range(rollout.steps)) != order.tolist()
     surprise = advantages(rollout.rewards * reward_scale(0.995), rollout.ended, rollout.values, 0.995)
+    (symmetries,) = drawn
+    assert all(set(part) == set(range(SYMMETRIES)) for part in symmetries[order].reshape(2, 1024).tolist())
+    flat = rollout.observations.reshape(2048, 127)
+    observations, actions = turned_each(flat, rollout.actions.ravel(), symmetries, layout_of(model))
     expected = {
-        "frames": rollout.frames.reshape(-1, SIDE, SIDE),
-        "hunger": rollout.hunger.ravel(),
-        "actions": rollout.actions.ravel(),
+        "observations": observations,
+        "actions": actions,
         "worth": (surprise + rollout.values[:-1]).ravel(),
     }
     for name, array in expected.items():
@@ -196,39 +207,6 @@ def test_values_are_as_large_with_any_discount() -> None:
     for discount in (0.0, 0.9, 0.97, 0.995, 0.999):
         assert reward_scale(discount) / (1 - discount) == pytest.approx(1 / 0.03)
     assert reward_scale(1.0) > 0
-
-
-def test_a_turned_step_is_learnt_from_as_if_it_had_been_played_so() -> None:
-    settings, random = Settings(inputs="frame"), np.random.default_rng(3)
-    games = VectorSnake(8, 1)
-    games.step(random.integers(4, size=8))
-    symmetries = np.arange(8, dtype=np.int32)
-    pairs = [turned(games.frames[at : at + 1], np.array([at % 4]), at) for at in range(8)]
-    step: dict[str, NDArray[Any]] = {
-        "hunger": games.hunger,
-        "then": np.full(8, -1.4, np.float32),
-        "advantage": random.normal(size=8).astype(np.float32),
-        "worth": random.normal(size=8).astype(np.float32),
-    }
-    asked = step | {"frames": games.frames, "actions": np.arange(8, dtype=np.uint8) % 4, "symmetry": symmetries}
-    played = step | {
-        "frames": np.concatenate([frames for frames, _ in pairs]),
-        "actions": np.concatenate([actions for _, actions in pairs]).astype(np.uint8),
-        "symmetry": np.zeros(8, np.int32),
-    }
-    model = build("small", "frame")
-    before, after = named_weights(model), []
-    teacher = ActorCritic(model, settings, random)
-    zero = [variable.numpy() for variable in model.optimizer.variables]
-    for arrays in (asked, played):
-        take_weights(model, before)
-        for variable, value in zip(model.optimizer.variables, zero, strict=True):
-            variable.assign(value)
-        teacher._steps({name: array[None] for name, array in arrays.items()} | {"entropy": np.zeros(1, np.float32)})
-        after.append(named_weights(model))
-    for name, array in before.items():
-        assert np.abs(after[0][name] - array).max() > 1e-4
-        np.testing.assert_allclose(after[0][name], after[1][name], atol=1e-6)
 
 
 @pytest.mark.timeout(1200)  # half a minute alone, more on a busy machine

@@ -17,31 +17,47 @@ from numpy.typing import NDArray
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
 from tests.patience import PATIENCE_S
 from workloads.snake.algorithm import Played
-from workloads.snake.central import Ask, Central, Trajectory, ask_from
+from workloads.snake.central import Ask, Central, Judgement, Trajectory, ask_from
 from workloads.snake.player import play_as_told
 from workloads.snake.rollout import Floats, Rollout, empty_rollout
-from workloads.snake.rules import HEAD, MOVES, SIDE, START, Frames, Hunger
+from workloads.snake.rules import CELLS, HEAD, MOVES, SIDE, START, Frames, Hunger
+from workloads.snake.symmetry import Observations
 from workloads.snake.vector import VectorSnake
 
 ROOT = Path(__file__).parents[3]
 STEPS = 8
+OBSERVED = CELLS + 1
 
 
-def judge(frames: Frames, hunger: Hunger) -> tuple[Floats, Floats]:
-    """Any policy will do, as long as it can be seen in the values which frames were judged, and how hungry."""
+def judge(frames: Frames, hunger: Hunger) -> tuple[Floats, Floats, Observations]:
+    """Any policy will do, as long as it can be seen in the values which frames were judged, and how hungry.
+
+    What it observes is the frame, and then the hunger.
+    """
     total = frames.reshape(len(frames), -1).sum(axis=1, dtype=np.float32) + hunger / np.float32(128)
-    return np.tile(np.array([1, 2, 3, 4], np.float32), (len(frames), 1)), total
+    observations = np.concatenate([frames.reshape(len(frames), -1), hunger[:, None]], axis=1)
+    return np.tile(np.array([1, 2, 3, 4], np.float32), (len(frames), 1)), total, observations
+
+
+def frames_of(rollout: Rollout) -> Frames:
+    """[steps, games, 10, 10]."""
+    return rollout.observations[..., :CELLS].reshape(*rollout.actions.shape, SIDE, SIDE)
+
+
+def hunger_of(rollout: Rollout) -> Hunger:
+    """[steps, games]."""
+    return rollout.observations[..., CELLS]
 
 
 def require_one_story(rollout: Rollout) -> None:
     """Each head is where the action before has moved it to, or at a start when the game had ended."""
-    heads = (rollout.frames.reshape(*rollout.actions.shape, -1) == HEAD).argmax(axis=2)
+    heads = (rollout.observations[..., :CELLS] == HEAD).argmax(axis=2)
     down, right = np.array(MOVES).T
     moved = heads[:-1] + down[rollout.actions[:-1]] * SIDE + right[rollout.actions[:-1]]
     assert (heads[1:] == np.where(rollout.ended[:-1], START[0][0] * SIDE + START[0][1], moved)).all()
     assert (
         rollout.values[:-1]
-        == judge(rollout.frames.reshape(-1, SIDE, SIDE), rollout.hunger.ravel())[1].reshape(heads.shape)
+        == judge(frames_of(rollout).reshape(-1, SIDE, SIDE), hunger_of(rollout).ravel())[1].reshape(heads.shape)
     ).all()
     assert (rollout.log_probabilities < 0).all()
     assert rollout.scores.size == rollout.ended.sum()
@@ -112,7 +128,7 @@ def test_the_rollouts_are_the_games_as_they_were_played(endpoint: str, players: 
         again = games[rollout.actions.shape[1]]
         scores = []
         for frames, hunger, actions, rewards, ended in zip(
-            rollout.frames, rollout.hunger, rollout.actions, rollout.rewards, rollout.ended, strict=True
+            frames_of(rollout), hunger_of(rollout), rollout.actions, rollout.rewards, rollout.ended, strict=True
         ):
             assert (frames == again.frames).all()
             assert (hunger == again.hunger).all()
@@ -258,18 +274,19 @@ def ask(step: int, reward: float = 0.0, ended: bool = False, games: int = 2) -> 
 def take(trajectory: Trajectory, asked: Ask) -> Rollout | None:
     games = len(asked.frames)
     values = np.full(games, asked.step, np.float32)
-    return trajectory.take(asked, np.full(games, asked.step % 4, np.uint8), -values, values)
+    observations = np.concatenate([asked.frames.reshape(games, -1), asked.hunger[:, None]], axis=1)
+    return trajectory.take(asked, Judgement(observations, np.full(games, asked.step % 4, np.uint8), -values, values))
 
 
 def test_what_a_step_gave_belongs_to_the_step_and_the_last_value_to_the_next() -> None:
-    trajectory = Trajectory(3, 2)
+    trajectory = Trajectory(3, 2, OBSERVED)
     assert take(trajectory, ask(40, reward=9)) is None, "what came before the first ask belongs to no step"
     assert take(trajectory, ask(41, reward=1)) is None
     assert take(trajectory, ask(42, reward=2, ended=True)) is None
     whole = take(trajectory, ask(43, reward=3))
     assert whole is not None
-    assert whole.frames[:, 0, 0, 0].tolist() == [40, 41, 42]
-    assert whole.hunger[:, 1].tolist() == [40, 41, 42]
+    assert frames_of(whole)[:, 0, 0, 0].tolist() == [40, 41, 42]
+    assert hunger_of(whole)[:, 1].tolist() == [40, 41, 42]
     assert whole.rewards[:, 1].tolist() == [1, 2, 3]
     assert whole.ended[:, 0].tolist() == [False, True, False]
     assert whole.values[:, 0].tolist() == [40, 41, 42, 43]
@@ -278,12 +295,12 @@ def test_what_a_step_gave_belongs_to_the_step_and_the_last_value_to_the_next() -
         assert take(trajectory, ask(step, reward=step)) is None
     following = take(trajectory, ask(46, reward=46))
     assert following is not None
-    assert (following.frames[0, 0, 0, 0], following.scores.size) == (43, 0)
-    assert whole.frames[0, 0, 0, 0] == 40, "a whole rollout is not written to any more"
+    assert (frames_of(following)[0, 0, 0, 0], following.scores.size) == (43, 0)
+    assert frames_of(whole)[0, 0, 0, 0] == 40, "a whole rollout is not written to any more"
 
 
 def test_a_step_that_is_asked_again_counts_once() -> None:
-    trajectory = Trajectory(2, 2)
+    trajectory = Trajectory(2, 2, OBSERVED)
     take(trajectory, ask(0))
     take(trajectory, ask(1, reward=1))
     assert trajectory.goes_on_with(ask(1))
@@ -294,7 +311,7 @@ def test_a_step_that_is_asked_again_counts_once() -> None:
 
 
 def test_an_asks_memory_is_not_kept_for_its_scores() -> None:
-    trajectory = Trajectory(2, 2)
+    trajectory = Trajectory(2, 2, OBSERVED)
     take(trajectory, ask(0))
     ended = ask(1, ended=True)
     take(trajectory, ended)
@@ -305,7 +322,7 @@ def test_an_asks_memory_is_not_kept_for_its_scores() -> None:
 
 
 def test_other_games_under_the_same_name_do_not_go_on() -> None:
-    trajectory = Trajectory(4, 2)
+    trajectory = Trajectory(4, 2, OBSERVED)
     for step in range(3):
         take(trajectory, ask(step))
     assert trajectory.goes_on_with(ask(3))
@@ -317,7 +334,7 @@ def test_other_games_under_the_same_name_do_not_go_on() -> None:
 def test_who_asks_is_answered_before_a_rollout_that_waits_is_learnt_from(endpoint: str) -> None:
     with Learner(endpoint) as learner, Actor(endpoint, name="actor.0") as actor:
         source = central(learner)
-        source._whole.append(Played("actor.1", empty_rollout(STEPS, 2)))
+        source._whole.append(Played("actor.1", empty_rollout(STEPS, 2, OBSERVED)))
         answer = actor.ask(question(2), meta={"half": 0, "step": 0})
         deadline = time.monotonic() + PATIENCE_S
         while not any(each.waiting for each in learner.actors):

@@ -66,13 +66,15 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
 def test_a_network_can_be_loaded_without_knowing_its_kind(tmp_path: Path, model: keras.Model) -> None:
     save(tmp_path / "weights.npz", model, Counts(network="small"))
     frames = VectorSnake(3, 0).frames
-    np.testing.assert_allclose(judge(load_network(tmp_path / "weights.npz"), frames)[0], judge(model, frames)[0])
+    np.testing.assert_allclose(judge(load_network(tmp_path / "weights.npz")[0], frames)[0], judge(model, frames)[0])
 
 
 def test_what_a_network_sees_is_saved_with_it(tmp_path: Path) -> None:
     model, games = build("small", "paths"), VectorSnake(3, 0)
-    save(tmp_path / "weights.npz", model, Counts(network="small", inputs="paths"))
-    again = load_network(tmp_path / "weights.npz")
+    counts = Counts(network="small", inputs="paths", steps=7)
+    save(tmp_path / "weights.npz", model, counts)
+    again, found = load_network(tmp_path / "weights.npz")
+    assert found == counts
     for hunger in (games.hunger, games.hunger + np.uint8(90)):
         np.testing.assert_allclose(judge(again, games.frames, hunger)[0], judge(model, games.frames, hunger)[0])
 

@@ -1,15 +1,14 @@
-"""Greedy play: whole games, the same for the same seed, and a command that says so."""
+"""Greedy play: whole games, the same for the same seed."""
 
-import subprocess
-import sys
+import json
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from workloads.snake.checkpoint import Counts, save
-from workloads.snake.evaluate import describe, full_interval, greedy_games, greedy_scores, main
+from workloads.snake.checkpoint import Counts
+from workloads.snake.evaluate import describe, evaluate, full_interval, greedy_games, greedy_scores
 from workloads.snake.networks import build
 from workloads.snake.rules import FRUIT, HEAD
 
@@ -51,18 +50,10 @@ def test_full_boards_are_a_share_with_its_interval() -> None:
     assert full_interval(0, 10)[0] == 0.0
 
 
-def test_the_command_prints_one_line(
-    tmp_path: Path, model: keras.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(tmp_path / "weights.npz", model, Counts(network="small", inputs="paths"))
-    monkeypatch.setattr(sys, "argv", ["evaluate", "--weights", str(tmp_path / "weights.npz"), "--games", "8"])
-    main()
-    assert capsys.readouterr().out.startswith("greedy play: mean ")
+def test_what_greedy_play_gave_is_left_and_said(tmp_path: Path, model: keras.Model) -> None:
+    told = evaluate(model, Counts(network="small", inputs="paths", steps=7, seconds=2.5), tmp_path)
 
-
-def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "workloads.snake.evaluate", "--weights", str(tmp_path / "none.npz")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "none.npz: No such file" in result.stderr
-    assert "Traceback" not in result.stderr
+    left = json.loads((tmp_path / "evaluation.json").read_text())
+    assert (left["games"], left["steps"], left["seconds"]) == (256, 7, 2.5)
+    assert told.startswith(f"greedy play: mean {left['mean']:.2f} of 97 fruits")
+    assert (tmp_path / "game.gif").read_bytes()[:6] == b"GIF89a"

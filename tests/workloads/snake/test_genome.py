@@ -106,9 +106,9 @@ def test_a_genome_plays_a_turned_board_as_it_plays_the_board(model: keras.Model,
     games, random = VectorSnake(32, 1), np.random.default_rng(2)
     for _ in range(12):
         games.step(random.integers(len(MOVES), size=32))
-    logits, _ = judge(model, games.frames)
+    logits = judge(model, games.frames).logits
     images, goes = turned(np.repeat(games.frames, len(MOVES), axis=0), np.tile(np.arange(len(MOVES)), 32), symmetry)
-    turned_logits, _ = judge(model, images[:: len(MOVES)])
+    turned_logits = judge(model, images[:: len(MOVES)]).logits
     np.testing.assert_allclose(turned_logits[:, goes[: len(MOVES)]], logits, rtol=1e-4, atol=1e-4)
     assert np.ptp(logits, axis=1).min() > 0.01, "it prefers some moves"
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workloads.snake.inputs import OnePlane, Paths, SeenFromHead
-from workloads.snake.networks import build, judge
+from workloads.snake.inputs import Around, AroundAndPaths, OnePlane, Paths, SeenFromHead, Whole
+from workloads.snake.networks import build, judge, layout_of, named_weights, reader, take_weights
 from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, Frames, Hunger
-from workloads.snake.symmetry import SYMMETRIES, turned
+from workloads.snake.settings import Inputs, Network
+from workloads.snake.symmetry import SYMMETRIES, turned, turned_each
 from workloads.snake.vector import VectorSnake
 
 Cell = tuple[int, int]
@@ -118,17 +119,18 @@ def rolled(frame: Frames) -> NDArray[np.float64]:
 
 
 def paths(frames: Frames, hunger: Hunger | None = None) -> NDArray[np.float32]:
-    return np.asarray(Paths()(frames, np.zeros(len(frames), np.uint8) if hunger is None else hunger))
+    hunger = np.zeros(len(frames), np.uint8) if hunger is None else hunger
+    return np.asarray(Paths()(AroundAndPaths()(frames, hunger)))
 
 
 def test_the_original_tells_head_fruit_tail_and_free_cells_apart() -> None:
-    plane = np.asarray(OnePlane()(board((2, 3), (7, 7), {(2, 2): 2, (2, 1): 1})))[0, :, :, 0]
+    plane = np.asarray(OnePlane()(Whole()(board((2, 3), (7, 7), {(2, 2): 2, (2, 1): 1}))))[0, :, :, 0]
     assert (plane[2, 3], plane[7, 7], plane[0, 0]) == (3, -3, 0)
     assert 0 < plane[2, 1] < plane[2, 2] < 3
 
 
 def test_the_frame_is_seen_from_the_head() -> None:
-    seen = np.asarray(SeenFromHead()(board((9, 4), (9, 6), {(9, 3): 2, (8, 3): 1}))).reshape(11, 11, 3)
+    seen = np.asarray(SeenFromHead()(Around()(board((9, 4), (9, 6), {(9, 3): 2, (8, 3): 1})))).reshape(11, 11, 3)
     fruit, wall, tail = (seen[:, :, plane] for plane in range(3))
     middle = 5
     assert np.argwhere(fruit).tolist() == [[middle, middle + 2]]
@@ -139,11 +141,11 @@ def test_the_frame_is_seen_from_the_head() -> None:
 
 
 def test_the_view_holds_every_cell_once_wherever_the_head_is() -> None:
-    decode = SeenFromHead()
+    observe, read = Around(), SeenFromHead()
     for at in range(SIDE * SIDE):
         frame = np.arange(1, SIDE * SIDE + 1, dtype=np.uint8).reshape(1, SIDE, SIDE)
         frame[0, at // SIDE, at % SIDE] = HEAD
-        seen = np.asarray(decode(frame)).reshape(-1, 3)
+        seen = np.asarray(read(observe(frame))).reshape(-1, 3)
         assert np.unique(seen[:, 2]).size == SIDE * SIDE
         assert not seen[60].any(), "the head itself needs no mark: it is always in the middle"
 
@@ -151,7 +153,7 @@ def test_the_view_holds_every_cell_once_wherever_the_head_is() -> None:
 def test_the_frame_is_the_board_rolled_until_the_head_is_in_the_middle() -> None:
     frames = boards()
     expected = [rolled(frame).ravel() for frame in frames]
-    np.testing.assert_allclose(np.asarray(SeenFromHead()(frames)), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(SeenFromHead()(Around()(frames))), expected, rtol=1e-6)
 
 
 def test_the_boards_of_these_tests_have_long_snakes_and_moves_of_all_kinds() -> None:
@@ -231,3 +233,29 @@ def test_a_turned_board_is_seen_as_the_board_with_its_cells_and_moves_turned(sym
     np.testing.assert_array_equal(after[:, COUNTS], before[:, COUNTS])
     one, other = (seen[:, FACTS].reshape(-1, 4, len(MOVES)) for seen in (before, after))
     np.testing.assert_array_equal(other[:, :, goes], one)
+
+
+@pytest.mark.parametrize("network", [("original", "frame"), ("small", "frame"), ("small", "paths")])
+def test_what_is_observed_of_turned_boards_is_what_is_observed_turned(network: tuple[Network, Inputs]) -> None:
+    frames, model = boards(), build(*network)
+    symmetries = np.arange(len(frames)) % SYMMETRIES
+    hunger = np.arange(len(frames), dtype=np.uint8)
+    images = [
+        turned(frame[None], np.zeros(1, np.int64), int(at))[0] for frame, at in zip(frames, symmetries, strict=True)
+    ]
+    before, after = (judge(model, seen, hunger).observations for seen in (frames, np.concatenate(images)))
+    assert before.shape == (len(frames), layout_of(model).size)
+    found, _ = turned_each(before, np.zeros(len(frames), np.int64), symmetries, layout_of(model))
+    np.testing.assert_array_equal(found, after)
+
+
+@pytest.mark.parametrize("network", [("original", "frame"), ("small", "frame"), ("small", "paths")])
+def test_who_reads_observations_says_what_the_network_says_of_the_boards(network: tuple[Network, Inputs]) -> None:
+    games, model = VectorSnake(16, 1), build(*network)
+    part, judged = reader(model), judge(model, games.frames, games.hunger)
+    for _ in range(2):
+        logits, values = part(judged.observations)
+        np.testing.assert_allclose(np.asarray(logits), judged.logits, atol=0.02 * judged.logits.std())
+        np.testing.assert_allclose(np.asarray(values)[:, 0], judged.values, atol=0.02 * judged.values.std())
+        take_weights(model, {name: array * 2 for name, array in named_weights(model).items()})
+        judged = judge(model, games.frames, games.hunger)

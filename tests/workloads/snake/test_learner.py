@@ -58,6 +58,22 @@ def test_an_option_that_does_not_go_with_the_algorithm_is_refused(given: dict[st
     msgspec.convert({"algo": given["algo"]}, Settings).check()
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"minutes": 3}, "--minutes is for learning"),
+        ({"learning_rate": 0.1}, "--learning-rate is for learning"),
+        ({"evaluate": "none.npz"}, "--evaluate: there is no file none.npz"),
+    ],
+)
+def test_with_evaluate_nothing_is_learnt(given: dict[str, object], told: str, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.npz"
+    weights.touch()
+    msgspec.convert({"evaluate": str(weights)}, Settings).check()
+    with pytest.raises(ValueError, match=told):
+        msgspec.convert({"evaluate": str(weights)} | given, Settings).check()
+
+
 class Idle:
     """An algorithm that learns nothing, and keeps which part of the run was done."""
 

@@ -81,7 +81,7 @@ def test_a_network_gives_four_logits_and_a_value_for_each_frame(network: Network
     model = build(network, inputs)
     for games in (1, 5):
         snakes = VectorSnake(games, 0)
-        logits, values = judge(model, snakes.frames, snakes.hunger)
+        logits, values, _ = judge(model, snakes.frames, snakes.hunger)
         assert (logits.shape, values.shape) == ((games, 4), (games,))
         assert np.isfinite(logits).all()
 
@@ -97,7 +97,7 @@ def test_the_original_plays_as_keras_own_convolutions_would() -> None:
     )
     take_weights(plain, named_weights(model))
     frames = VectorSnake(40, 0).frames
-    for ours, theirs in zip(judge(model, frames), judge(plain, frames), strict=True):
+    for ours, theirs in zip(judge(model, frames)[:2], judge(plain, frames)[:2], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=0.02 * theirs.std())
 
 
@@ -126,9 +126,9 @@ def test_each_number_of_frames_is_compiled_once_and_any_number_for_powers_of_two
     compiled: list[int] = []
 
     def counting(call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(layer: Any, frames: Any, *hunger: Any) -> Any:
-            compiled.append(frames.shape[0])
-            return call(layer, frames, *hunger)
+        def counted(layer: Any, observed: Any) -> Any:
+            compiled.append(observed.shape[0])
+            return call(layer, observed)
 
         return counted
 
@@ -136,11 +136,12 @@ def test_each_number_of_frames_is_compiled_once_and_any_number_for_powers_of_two
         monkeypatch.setattr(layer, "call", counting(layer.call))
     model, games = build(network, inputs), VectorSnake(8, 0)
     compiled.clear()
-    logits, values = judge(model, games.frames, games.hunger)
+    logits, values, observations = judge(model, games.frames, games.hunger)
     for count in (5, 6, 7, 8, 3, 4):
         found = judge_any_number(model, games.frames[:count], games.hunger[:count])
         np.testing.assert_allclose(found[0], logits[:count], atol=0.02 * logits.std())
         np.testing.assert_allclose(found[1], values[:count], atol=0.02 * values.std())
+        np.testing.assert_array_equal(found[2], observations[:count])
     assert sorted(compiled) == [4, 8]
 
 

@@ -36,8 +36,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def rollout(steps: int, scores: list[int]) -> Rollout:
     shape = (steps, 1)
     return Rollout(
-        frames=np.zeros((*shape, SIDE, SIDE), np.uint8),
-        hunger=np.zeros(shape, np.uint8),
+        observations=np.zeros((*shape, 127), np.uint8),
         actions=np.zeros(shape, np.uint8),
         log_probabilities=np.zeros(shape, np.float32),
         rewards=np.zeros(shape, np.float32),

@@ -184,7 +184,9 @@ def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launches: Launches, h
     run.begins("learner.0", 1)
     assert "going on from" in run.log("learner.0")
     run.waits_until(lambda: any(row[1] > steps for row in curve(run)), "further lines of scores.csv")
-    assert [run.replica(name)["restarts"] for name in ("learner.0", "actor.0", "actor.1")] == [1, 1, 0]
+    assert [run.replica(name)["restarts"] for name in ("learner.0", "actor.0", "actor.1")] == [1, 1, 0], run.log(
+        "learner.0"
+    )
     run.stops_when_asked()
     assert (run.folder / "learning_curve.png").exists()
     assert (run.folder / "game.gif").exists()

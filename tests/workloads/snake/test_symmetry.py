@@ -5,7 +5,7 @@ import pytest
 
 from workloads.snake.environment import SnakeEnvironment
 from workloads.snake.rules import FRUIT, HEAD, MOVES, Frames
-from workloads.snake.symmetry import SYMMETRIES, actions_turned_each, frames_turned_each, turned
+from workloads.snake.symmetry import SYMMETRIES, Layout, turned, turned_each
 
 
 def game_from(frame: Frames) -> SnakeEnvironment:
@@ -39,15 +39,18 @@ def test_the_eight_are_different() -> None:
     assert len({turned(frame, np.array([0]), symmetry)[0].tobytes() for symmetry in range(SYMMETRIES)}) == SYMMETRIES
 
 
-def test_each_board_is_turned_by_its_own_symmetry() -> None:
-    random = np.random.default_rng(0)
-    count = SYMMETRIES * len(MOVES)
-    frames = random.integers(256, size=(count, 10, 10)).astype(np.uint8)
-    symmetry, actions = np.divmod(np.arange(count, dtype=np.int32), len(MOVES))
-    order = random.permutation(count)
-    found = frames_turned_each(frames[order], symmetry[order])
-    goes = actions_turned_each(actions[order].astype(np.uint8), symmetry[order])
-    for place, number in enumerate(order):
-        (image,), (goes_to,) = turned(frames[[number]], actions[[number]], int(symmetry[number]))
-        np.testing.assert_array_equal(np.asarray(found)[place], image)
-        assert int(goes[place]) == goes_to
+@pytest.mark.parametrize("count", [SYMMETRIES * len(MOVES), 1, 0])
+def test_each_observation_is_turned_by_its_own_symmetry(count: int) -> None:
+    random, layout = np.random.default_rng(0), Layout(11, counts=2, moves=len(MOVES))
+    observations = random.integers(256, size=(count, layout.size)).astype(np.uint8)
+    symmetries, actions = np.divmod(random.permutation(SYMMETRIES * len(MOVES))[:count], len(MOVES))
+    images, goes = turned_each(observations, actions.astype(np.uint8), symmetries, layout)
+    board, counts, moves = layout.parts
+    for number, (observed, image) in enumerate(zip(observations, images, strict=True)):
+        places, wanted = turned(
+            observed[None, board].reshape(1, 11, 11), np.arange(len(MOVES)), int(symmetries[number])
+        )
+        assert image[board].tolist() == places.ravel().tolist()
+        assert image[counts].tolist() == observed[counts].tolist()
+        assert image[moves][wanted].tolist() == observed[moves].tolist()
+        assert goes[number] == wanted[actions[number]]
