@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpusched.environment import child_environment, resource_environment
+from gpusched.frameworks.hook.gpusched_import_hook import FRAMEWORKS
 from gpusched.frameworks.jax import fraction_variable
 from gpusched.model.plan import Replica
 from tests.patience import PATIENCE_S
@@ -62,3 +63,10 @@ def run_script(environment: dict[str, str], tmp_path_factory: pytest.TempPathFac
         return Ran(done, Path(environment["RECORD"]))
 
     return run
+
+
+@pytest.fixture
+def none_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process look as if no framework was loaded, whatever tests before it did."""
+    for name in FRAMEWORKS:
+        monkeypatch.delitem(sys.modules, name, raising=False)

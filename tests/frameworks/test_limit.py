@@ -52,6 +52,7 @@ def test_without_a_limit_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sys.meta_path == before
 
 
+@pytest.mark.usefixtures("none_loaded")
 def test_with_a_limit_the_imports_to_come_are_watched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSCHED_MEMORY_LIMIT_MIB", "512")
     monkeypatch.setenv("GPUSCHED_MEMORY_FRACTION", "0.1")

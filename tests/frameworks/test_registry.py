@@ -67,7 +67,7 @@ def test_what_it_prints_without_memory_is_recognised() -> None:
     assert memory_errors.memory_that_ran_out(b"ToyframeFull") is None
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("toy", "none_loaded")
 def test_a_process_that_has_imported_it_is_not_forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert obstacle_to_fork(str(tmp_path)) is None
     monkeypatch.setitem(sys.modules, "toyframe", ModuleType("toyframe"))
