@@ -134,7 +134,8 @@ def test_an_algorithm_learns_which_part_of_the_run_is_done(
 
 
 def test_without_numbers_actors_share_as_many_games_as_the_network_learns_from_best() -> None:
-    assert [Settings().games_of(actors) for actors in (1, 2, 4, 24, 1000)] == [512, 256, 128, 21, 16]
+    assert [Settings().games_of(actors) for actors in (1, 2, 4, 24, 1000)] == [1024, 512, 256, 42, 16]
+    assert Settings(algo="qlearning").games_of(2) == 256
     assert Settings().steps_of_rollout == 32
     assert (Settings(network="original").games_of(9), Settings(network="original").steps_of_rollout) == (64, 16)
     assert (Settings(games=12, rollout=7).games_of(9), Settings(games=12, rollout=7).steps_of_rollout) == (12, 7)
