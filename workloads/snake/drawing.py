@@ -7,14 +7,19 @@ from numpy.typing import NDArray
 
 from workloads.snake.rules import FRUIT, HEAD, SIDE, Frames
 
-__all__ = ["BACKGROUND", "as_image", "as_text"]
+__all__ = ["BACKGROUND", "COLOURS", "TEXT", "as_image", "as_text"]
 
 BACKGROUND: Final = (18, 22, 30)
+TEXT: Final = (220, 226, 235)
 _FREE: Final = (28, 34, 45)
 _FRUIT: Final = (240, 85, 75)
 _HEAD: Final = (255, 214, 90)
 _NECK: Final = np.array((94, 208, 133), np.float32)
 _TIP: Final = np.array((34, 94, 84), np.float32)
+_SHADES: Final = np.linspace(0, 1, 24, dtype=np.float32)[:, None]
+
+COLOURS: Final = np.vstack([[BACKGROUND, TEXT, _FREE, _FRUIT, _HEAD], _TIP + (_NECK - _TIP) * _SHADES]).astype(np.uint8)
+"""Those of the images [n, 3]; of the tail's shades 24."""
 
 
 def as_text(frame: Frames) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from workloads.common.curve import draw_curve
-from workloads.snake.drawing import BACKGROUND, as_image
+from workloads.snake.drawing import BACKGROUND, COLOURS, TEXT, as_image
 from workloads.snake.record import Row
 from workloads.snake.rules import HEAD, START, Frames
 
@@ -18,20 +18,27 @@ _CELL: Final = 20
 _CAPTION: Final = 24
 _MILLISECONDS: Final = 70
 _PAUSE: Final = 1500
+_MOST_SHOWN: Final = 240
 
 
 def save_game(frames: Sequence[Frames], path: Path) -> None:
-    """Write a game, its frames first to last, as a GIF that runs for ever, with the score above the board."""
+    """Write a game, its frames first to last, as a GIF that runs for ever, with the score above the board.
+
+    A long game is shown in a quarter of a minute: of every few steps one, and the last.
+    """
     from PIL import Image, ImageDraw
 
-    pictures = []
-    for frame in frames:
+    pictures, every = [], -(-len(frames) // _MOST_SHOWN)
+    pace = f", 1 of {every} steps" if every > 1 else ""
+    colours = Image.new("P", (1, 1))
+    colours.putpalette(COLOURS.tobytes())
+    for frame in [*frames[:-1:every], frames[-1]]:
         board = Image.fromarray(as_image(frame, _CELL))
         picture = Image.new("RGB", (board.width, board.height + _CAPTION), BACKGROUND)
         picture.paste(board, (0, _CAPTION))
         score = int(((frame > 0) & (frame <= HEAD)).sum()) - len(START)
-        ImageDraw.Draw(picture).text((8, 6), f"Snake   {score} fruits", fill=(220, 226, 235))
-        pictures.append(picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
+        ImageDraw.Draw(picture).text((8, 6), f"Snake   {score} fruits{pace}", fill=TEXT)
+        pictures.append(picture.quantize(palette=colours, dither=Image.Dither.NONE))
     durations = [_MILLISECONDS] * (len(pictures) - 1) + [_PAUSE]
     temporary = path.with_name(f".{path.name}")
     pictures[0].save(temporary, format="GIF", save_all=True, append_images=pictures[1:], duration=durations, loop=0)

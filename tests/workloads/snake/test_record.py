@@ -96,6 +96,24 @@ def test_a_game_is_drawn_frame_by_frame(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["game.gif"]
 
 
+HEAD_COLOUR, FRUIT_COLOUR = (255, 214, 90), (240, 85, 75)
+
+
+def test_a_long_game_is_drawn_by_some_of_its_frames_and_the_last(tmp_path: Path) -> None:
+    games = VectorSnake(1, 0)
+    frames = [np.roll(games.frames[0], number, axis=1) for number in range(1000)]
+    save_game(frames, tmp_path / "game.gif")
+    save_game(frames[-1:], tmp_path / "last.gif")
+    with Image.open(tmp_path / "game.gif") as image, Image.open(tmp_path / "last.gif") as last:
+        count = getattr(image, "n_frames", 1)
+        assert 200 <= count <= 241
+        image.seek(count - 1)
+        below_the_caption = (0, 24, *image.size)
+        shown, expected = (np.asarray(one.convert("RGB").crop(below_the_caption)) for one in (image, last))
+        np.testing.assert_array_equal(shown, expected)
+        assert {HEAD_COLOUR, FRUIT_COLOUR} <= set(map(tuple, shown.reshape(-1, 3).tolist()))
+
+
 def test_a_spectator_is_shown_whole_games_and_only_while_watching(tmp_path: Path) -> None:
     frames = np.zeros((4, SIDE, SIDE), np.uint8)
     ended = np.array([False, True, False, True])
