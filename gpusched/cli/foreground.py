@@ -22,7 +22,7 @@ __all__ = ["require_no_queue", "run_here"]
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
 _LAST_LINES: Final = 6
-_RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "tensorboard")
+_RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "evaluation.json", "tensorboard")
 
 
 def run_here(launch: Launch, *, watch: bool, as_json: bool) -> None:

@@ -60,6 +60,8 @@ def _leader(job: "_Table", roles: tuple[Role, ...]) -> str | None:
         return None
     leader = job.text("leader")
     always = [role.name for role in roles if role.count > 0 and not role.when]
+    if leader not in always and any(role.name == leader and role.when for role in roles):
+        raise job.error("leader", f"{leader!r} may be absent", f"leave out roles.{leader}.when")
     if leader not in always:
         known = ", ".join(always)
         raise job.error("leader", f"{leader!r} is not a role with a replica", f"name one of: {known}")

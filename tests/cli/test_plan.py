@@ -240,6 +240,15 @@ CONDITIONAL = """
 """
 
 
+def test_a_role_that_is_there_under_an_impossible_condition_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "workload.toml"
+    file.write_text(CONDITIONAL.replace(", unless = { UNLESS } }", ' }\n    when = { games = "8" }'))
+    done = gpusched(tmp_path, "--workload", str(file), "--machine", "2x16GiB", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"]) == (2, "workload")
+    assert error["message"].startswith(f"{file}: roles.player.when.games is '8': Expected `int`")
+
+
 @pytest.mark.parametrize(
     ("unless", "said", "fix"),
     [

@@ -140,8 +140,8 @@ MISTAKES = {
     "when is empty": (ROLE + "when = {}", "roles.actor.when is empty", "inference ="),
     "the leader is there under a condition": (
         ROLE + 'when = { watch = true }\n[job]\nleader = "actor"\nsettings = "my.settings:Settings"',
-        "job.leader 'actor' is not a role with a replica",
-        "name one of",
+        "job.leader 'actor' may be absent",
+        "leave out roles.actor.when",
     ),
     "devices are none": (ROLE + "devices = 0", "roles.actor.devices is 0", 'from 1 to 1024, or "all"'),
     "devices are a text": (ROLE + 'devices = "two"', "roles.actor.devices is 'two'", 'from 1 to 1024, or "all"'),

@@ -48,12 +48,7 @@ def load(path: Path, model: keras.Model, algo: Algo = "a2c") -> Counts:
     Of a network that another algorithm trained the optimizer stays as it is. The learning rate, which Keras counts
     among the optimizer's variables, stays the model's own.
     """
-    arrays, counts = read_checkpoint(path, Counts)
-    try:
-        take_weights(model, arrays)
-    except ValueError as error:
-        held = f"the network {counts.network!r} with the inputs {counts.inputs!r}"
-        raise UnusableWeights(f"{path}: {error}; it holds {held}") from None
+    arrays, counts = _load_weights(path, model)
     if not model.compiled or counts.algo != algo:
         return counts
     rate = float(model.optimizer.learning_rate)
@@ -71,7 +66,17 @@ def load_state(path: Path) -> dict[str, NDArray[Any]]:
 
 def load_network(path: Path) -> tuple[keras.Model, Counts]:
     """Return the network that `path` holds, ready to play, and how far it was. Raises UnusableWeights."""
-    arrays, counts = read_checkpoint(path, Counts)
+    _, counts = read_checkpoint(path, Counts)
     model = build(counts.network, counts.inputs)
-    take_weights(model, arrays)
+    _load_weights(path, model)
     return model, counts
+
+
+def _load_weights(path: Path, model: keras.Model) -> tuple[dict[str, NDArray[Any]], Counts]:
+    arrays, counts = read_checkpoint(path, Counts)
+    try:
+        take_weights(model, arrays)
+    except ValueError as error:
+        held = f"the network {counts.network!r} with the inputs {counts.inputs!r}"
+        raise UnusableWeights(f"{path}: {error}; it holds {held}") from None
+    return arrays, counts

@@ -1,7 +1,7 @@
 """How well a network plays without chance: `gpusched launch snake --evaluate FILE`, and the end of each training.
 
-The games are the same each time, and none that is learnt from. Greedy play that goes in circles is ended by the rule of
-100 steps without a fruit.
+The same weights play the same games each time, from a seed that nobody trains with but by chance. Greedy play that goes
+in circles is ended by the rule of 100 steps without a fruit.
 """
 
 import sys
@@ -20,7 +20,7 @@ from workloads.snake.pictures import save_game
 from workloads.snake.rules import CELLS, START, Actions, Frames, Hunger
 from workloads.snake.vector import VectorSnake
 
-__all__ = ["GAMES", "describe", "evaluate", "full_interval", "greedy_games", "greedy_scores"]
+__all__ = ["GAMES", "describe", "evaluate", "full_interval", "greedy_games"]
 
 GAMES: Final = 256
 
@@ -40,13 +40,11 @@ def evaluate(model: keras.Model, counts: Counts, run_dir: Path) -> str:
     return describe(scores)
 
 
-def greedy_scores(model: keras.Model, games: int, seed: int = _SEED) -> NDArray[np.int64]:
-    """Play `games` whole games, each action the most probable one; return the scores [games]."""
-    return play_greedily(lambda *seen: judge(model, *seen).logits.argmax(axis=1), VectorSnake(games, seed))[0]
-
-
 def greedy_games(model: keras.Model, games: int, seed: int = _SEED) -> tuple[NDArray[np.int64], list[Frames]]:
-    """Play as greedy_scores does; return the scores [games], and the frames [10, 10] of the median game, in order."""
+    """Play `games` whole games, each action the most probable one.
+
+    Returns the scores [games], and the frames [10, 10] of the median game, in order.
+    """
     shown: list[Frames] = []
 
     def choose(frames: Frames, hunger: Hunger) -> Actions:

@@ -1,6 +1,6 @@
 """What a network sees of a board: an observation in bytes, and layers that read it. They name no backend.
 
-Actors observe, and learners read what they observed: where moves lead is found once for each board. Knows the rules;
+So who plays can observe, and who learns can read that: where moves lead is found once for each board. Knows the rules;
 knows nothing about networks and how they are trained.
 """
 

@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return self.games
         if self.network == "original":
             return _ORIGINAL_GAMES
-        return max(_FEWEST_GAMES, (_MANY_GAMES if self.algo == "a2c" else _FEWER_GAMES) // actors)
+        return max(_FEWEST_GAMES, (_GAMES if self.algo == "a2c" else _GAMES_OF_QLEARNING) // actors)
 
     @property
     def steps_of_rollout(self) -> int:
@@ -103,9 +103,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"--{others[0].replace('_', '-')} is for learning, and with --evaluate nothing is learnt")
 
 
-_MANY_GAMES: Final = 1024
+_GAMES: Final = 1024
 """The more games a call of the network judges, the less of an actor's time the call itself takes."""
-_FEWER_GAMES: Final = 512
+_GAMES_OF_QLEARNING: Final = 512
 _FEWEST_GAMES: Final = 16
 _ROLLOUT: Final = 32
 _ORIGINAL_GAMES: Final = 64

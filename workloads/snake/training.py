@@ -2,8 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +20,6 @@ from workloads.snake.networks import build
 from workloads.snake.pictures import save_curve, save_game
 from workloads.snake.qlearning import QLearning
 from workloads.snake.record import MEAN_OVER, Record, read_rows
-from workloads.snake.rules import Frames
 from workloads.snake.settings import Algo, Settings
 
 __all__ = ["Training"]
@@ -140,11 +137,7 @@ class Training:
         except ImportError as error:
             print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
             return
-        self._draw_game(greedy_games(self.model, _GAMES_TO_DRAW_FROM)[1])
-
-    def _draw_game(self, frames: Sequence[Frames]) -> None:
-        with suppress(ImportError):  # reported with the curve
-            save_game(frames, self._run_dir / "game.gif")
+        save_game(greedy_games(self.model, _GAMES_TO_DRAW_FROM)[1], self._run_dir / "game.gif")
 
     def evaluate(self) -> None:
         """Play greedy games; leave what they gave, and a picture of the median one. Raises OSError."""

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from workloads.snake import a2c
 from workloads.snake.a2c import ActorCritic, advantages, policy_loss, reward_scale
+from workloads.snake.exploring import Exploring
 from workloads.snake.networks import build, judge, layout_of, named_weights, reader, take_weights
 from workloads.snake.rollout import Floats, Playing, rollout_from, sample
+from workloads.snake.rules import Frames
 from workloads.snake.settings import Settings
 from workloads.snake.symmetry import SYMMETRIES, Layout, turned_each
 from workloads.snake.vector import VectorSnake
@@ -95,6 +97,23 @@ def test_a_rollout_is_what_was_played(model: keras.Model) -> None:
         np.testing.assert_array_equal(rollout.ended[step], ended)
     assert rollout.scores.size == rollout.ended.sum()
     np.testing.assert_allclose(rollout.values[20], judge(model, again.frames, again.hunger).values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Playing, Exploring])
+def test_who_watches_sees_the_first_game_step_by_step(
+    model: keras.Model, kind: type[Playing] | type[Exploring]
+) -> None:
+    seen: list[tuple[Frames, NDArray[np.bool_]]] = []
+    played = kind(model, VectorSnake(5, 1), np.random.default_rng(1)).play(
+        40, lambda frames, ended: seen.append((frames.copy(), ended.copy()))
+    )
+    again = VectorSnake(5, 1)
+    frames, ended = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    assert len(frames) == len(ended) == 40
+    for step in range(40):
+        np.testing.assert_array_equal(frames[step], again.frames[0])
+        assert ended[step] == again.step(played.actions[step])[2][0]
+    assert ended.any()
 
 
 def test_a_rollout_goes_on_where_the_one_before_it_ended(model: keras.Model) -> None:

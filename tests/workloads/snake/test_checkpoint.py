@@ -69,6 +69,12 @@ def test_a_network_can_be_loaded_without_knowing_its_kind(tmp_path: Path, model:
     np.testing.assert_allclose(judge(load_network(tmp_path / "weights.npz")[0], frames)[0], judge(model, frames)[0])
 
 
+def test_weights_of_another_network_than_the_file_says_are_unusable(tmp_path: Path, model: keras.Model) -> None:
+    save(tmp_path / "weights.npz", model, Counts(network="small", inputs="paths"))
+    with pytest.raises(UnusableWeights, match="it holds the network 'small' with the inputs 'paths'"):
+        load_network(tmp_path / "weights.npz")
+
+
 def test_what_a_network_sees_is_saved_with_it(tmp_path: Path) -> None:
     model, games = build("small", "paths"), VectorSnake(3, 0)
     counts = Counts(network="small", inputs="paths", steps=7)

@@ -12,7 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cli.command import Command
 from tests.workloads.launched import WHOLE_TEST_S, Launched, Launches
+from workloads.snake.checkpoint import Counts, save
+from workloads.snake.networks import build
 from workloads.snake.record import Row, read_rows
 from workloads.snake.settings import Settings
 
@@ -119,6 +122,21 @@ def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
         assert (run.run_dir / name).stat().st_size > 0
     assert list((run.run_dir / "tensorboard").iterdir())
     assert "greedy play: mean" in str(run.progress()[-1]["note"])
+
+
+def test_saved_weights_are_evaluated_without_an_actor_and_play_the_same_games(tmp_path: Path) -> None:
+    saved = Counts(network="small", inputs="paths", steps=7)
+    save(tmp_path / "some.npz", build("small", "paths"), saved)
+    command, evaluations = Command(tmp_path), []
+    for job in ("snake-1", "snake-2"):
+        done = command.run("launch", "snake", "--machine=cpu", "--evaluate", "some.npz", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "greedy play: mean" in done.stdout
+        assert f"{job}: evaluation.json, game.gif" in done.stdout
+        assert [replica["name"] for replica in command.job(job)["replicas"]] == ["learner.0"]
+        evaluations.append(json.loads((command.state / "jobs" / job / "evaluation.json").read_text()))
+    assert (evaluations[0]["games"], evaluations[0]["steps"]) == (256, 7)
+    assert evaluations[0] == evaluations[1]
 
 
 def curve(run: Launched) -> list[Row]:
