@@ -59,12 +59,11 @@ def _leader(job: "_Table", roles: tuple[Role, ...]) -> str | None:
     if "leader" not in job.values:
         return None
     leader = job.text("leader")
-    always = [role.name for role in roles if role.count > 0 and not role.when]
-    if leader not in always and any(role.name == leader and role.when for role in roles):
+    if any(role.name == leader and role.when for role in roles):
         raise job.error("leader", f"{leader!r} may be absent", f"leave out roles.{leader}.when")
-    if leader not in always:
-        known = ", ".join(always)
-        raise job.error("leader", f"{leader!r} is not a role with a replica", f"name one of: {known}")
+    known = [role.name for role in roles if role.count > 0 and not role.when]
+    if leader not in known:
+        raise job.error("leader", f"{leader!r} is not a role with a replica", f"name one of: {', '.join(known)}")
     return leader
 
 

@@ -54,8 +54,6 @@ def main() -> None:
         training = Training(settings, me.run_dir, me.attempt)
     except (ChannelError, UnusableWeights) as error:
         sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"not written: {error}")
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
     try:
         with Learner(limits=Limits(in_flight=_IN_FLIGHT[settings.inference])) as channel:
@@ -72,7 +70,7 @@ def main() -> None:
 
 
 def evaluate_saved(weights: Path, run_dir: Path) -> None:
-    """Play greedy games with saved weights; leave and tell what they gave. Raises UnusableWeights, OSError."""
+    """Play greedy games with saved weights; leave and tell what they gave. Raises UnusableWeights."""
     model, counts = load_network(weights)
     runtime.report_ready()
     progress = Progress()
@@ -82,7 +80,10 @@ def evaluate_saved(weights: Path, run_dir: Path) -> None:
         progress.report(step=counts.steps, note=note)
 
     tell(f"playing {GAMES} greedy games with {weights}")
-    tell(evaluate(model, counts, run_dir))
+    try:
+        tell(evaluate(model, counts, run_dir))
+    except OSError as error:
+        sys.exit(f"not written: {error}")
 
 
 class Sent:

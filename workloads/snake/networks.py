@@ -77,15 +77,14 @@ def build(network: Network, inputs: Inputs = "frame") -> keras.Model:
     each n: it is many small steps. For `original` XLA is no faster on a CPU, but JAX needs it. PyTorch has none.
     """
     frames, hunger = keras.Input((SIDE, SIDE), dtype="uint8"), keras.Input((), dtype="uint8")
-    taken = [frames, hunger] if (network, inputs) == ("small", "paths") else [frames]
     if network == "original":
-        x = _original(Whole(name=_OBSERVATION)(*taken))
+        boards, x = frames, _original(Whole(name=_OBSERVATION)(frames))
     elif inputs == "frame":
-        x = _small(SeenFromHead()(Around(name=_OBSERVATION)(*taken)))
+        boards, x = frames, _small(SeenFromHead()(Around(name=_OBSERVATION)(frames)))
     else:
-        x = _small(Paths()(AroundAndPaths(name=_OBSERVATION)(*taken)))
+        boards, x = [frames, hunger], _small(Paths()(AroundAndPaths(name=_OBSERVATION)(frames, hunger)))
     heads = [layers.Dense(len(MOVES), name="policy")(x), layers.Dense(1, name="value")(x)]
-    model = keras.Model(taken if len(taken) > 1 else frames, heads, name=network)
+    model = keras.Model(boards, heads, name=network)
     model.jit_compile = keras.backend.backend() in (("tensorflow", "jax") if network == "small" else ("jax",))
     return model
 

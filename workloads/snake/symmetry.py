@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     def parts(self) -> tuple[slice, slice, slice]:
         """Where the board, the counts and the moves are."""
         board, moves = self.side**2, self.side**2 + self.counts
-        return slice(0, board), slice(board, moves), slice(moves, moves + self.moves)
+        return slice(0, board), slice(board, moves), slice(moves, self.size)
 
     @property
     def size(self) -> int:
