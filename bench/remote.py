@@ -69,7 +69,7 @@ def actor(endpoint: str, keys: str, rank: str) -> None:
 
 def _wait_until_acknowledged(channel: Actor) -> None:
     loop = channel._loop  # noqa: SLF001 (the application has no need to know)
-    with channel._call():  # noqa: SLF001
+    with channel._call:  # noqa: SLF001
         channel._wait(lambda: not loop.in_flight and not loop.outbox, None)  # noqa: SLF001
 
 

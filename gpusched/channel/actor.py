@@ -5,15 +5,13 @@ It owns the calls and their promises; the work is its thread's (actor_thread.py)
 
 import os
 import re
-import socket
+import socket as sockets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, overload
-
-import zmq
 
 from gpusched import runtime
 from gpusched.channel.actor_protocol import Outgoing, Question
@@ -21,15 +19,18 @@ from gpusched.channel.actor_thread import ActorThread
 from gpusched.channel.endpoint import check_endpoint
 from gpusched.channel.framing import extent, pack_arrays, plain_meta
 from gpusched.channel.learner import launched_replica
+from gpusched.channel.local import LocalClient
 from gpusched.channel.messages import (
     MAX_NUMBER,
     PROTOCOL,
     WIDEST_SEGMENT,
     BatchHeader,
     Hello,
+    check_arrays,
     check_header,
 )
-from gpusched.channel.transport import Transport, frames_of, start_thread
+from gpusched.channel.shm.segment import SMALLEST
+from gpusched.channel.transport import ClientSocket, start_thread
 from gpusched.channel.values import Array, Limits, Outside, Speaker, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 from gpusched.joining.keys import JoinKey, read_join_key
@@ -72,15 +73,11 @@ class Actor:
         self._closed = False
         self._playing = 0
         self._limits = limits or Limits()
-        self._link = Transport(zmq.DEALER, self._limits)
-        try:
-            self._link.connect(endpoint, key)
-        except UsageError:
-            self._link.close()
-            raise
+        socket = LocalClient(path, self._limits) if path is not None else _connected(endpoint, key, self._limits)
         outside = None if path is not None else _outside(known, key)
         speaker = Speaker(self.name, known.attempt, known.incarnation)
-        self._loop = ActorThread(self._link, speaker, self._limits, outside)
+        self._loop = ActorThread(socket, speaker, self._limits, outside)
+        self._call = _Call(self._loop)
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
     def __enter__(self) -> Self:
@@ -110,7 +107,7 @@ class Actor:
             has = self._loop.fetching.weights
             return has is not None and (newer_than is None or has.version > newer_than)
 
-        with self._call(), nullcontext() if there() else self._loop.hurry():
+        with self._call, nullcontext() if there() else self._loop.hurry():
             if not self._wait(there, timeout):
                 return None
             weights = self._loop.fetching.weights
@@ -160,7 +157,7 @@ class Actor:
         with self._loop.changed:
             self._loop.closing_at = time.monotonic() + _FLUSH_S
             self._loop.notify()
-        self._link.wake.set()
+        self._loop.wake.set()
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
             with self._loop.changed:
@@ -170,17 +167,22 @@ class Actor:
         self, arrays: Mapping[str, Array], version: int, meta: Mapping[str, object] | None, *, asks: bool = False
     ) -> Outgoing:
         specs, ready = pack_arrays(arrays, self._loop.max_message)
-        plain = plain_meta(meta or {})
-        check_header(BatchHeader(MAX_NUMBER, version, specs, plain, asks, WIDEST_SEGMENT))
-        with self._call():
-            segment = self._loop.room(extent(specs))
+        plain = plain_meta(meta) if meta else {}
+        check_arrays(specs)
+        if plain or version is not self._playing:
+            check_header(BatchHeader(MAX_NUMBER, version, specs, plain, asks, WIDEST_SEGMENT))
+        size = extent(specs)
+        segment = None
+        if size >= SMALLEST:
+            with self._call:
+                segment = self._loop.room(size)
         if segment is not None:
             segment.write(specs, ready)
-        frames = frames_of(ready) if segment is None else []
+        frames = self._loop.frames_of(ready) if segment is None else []
         return Outgoing(version=version, arrays=specs, meta=plain, asks=asks, segment=segment, frames=frames)
 
     def _hand_over(self, outgoing: Outgoing, timeout: float | None, question: Question | None = None) -> bool:
-        with self._call():
+        with self._call:
             try:
                 if not self._wait(self._may_send, timeout):
                     return False
@@ -193,25 +195,12 @@ class Actor:
     def _answered(self, question: Question, timeout: float | None) -> dict[str, Array] | None:
         if question.over:  # it came before the job was over
             return question.arrays
-        with self._call():
+        with self._call:
             self._wait(lambda: question.over, timeout)
         return question.arrays
 
     def _may_send(self) -> bool:
         return len(self._loop.in_flight) + len(self._loop.outbox) < self._loop.credits
-
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        """Hold the condition, and let the learner see that the application is in a call."""
-        if os.getpid() != self._process:
-            raise ChannelError("this Actor was made before a fork", "make it in the process that uses it")
-        with self._loop.changed:
-            self._loop.calls += 1
-            self._loop.inside = True
-            try:
-                yield
-            finally:
-                self._loop.inside = False
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         over = self._loop.wait(lambda: self._loop.gone is not None or self._closed or ready(), timeout)
@@ -220,6 +209,25 @@ class Actor:
         if self._closed:
             raise ChannelError("this Actor is closed", "make a new one")
         return over
+
+
+class _Call:
+    """Hold the condition, and let the learner see that the application is in a call."""
+
+    def __init__(self, loop: ActorThread) -> None:
+        self._loop = loop
+        self._process = os.getpid()
+
+    def __enter__(self) -> None:
+        if os.getpid() != self._process:
+            raise ChannelError("this Actor was made before a fork", "make it in the process that uses it")
+        self._loop.changed.acquire()
+        self._loop.calls += 1
+        self._loop.inside = True
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.inside = False
+        self._loop.changed.release()
 
 
 class Answer:
@@ -241,6 +249,18 @@ class Answer:
     def over(self) -> bool:
         """Whether wait() would return at once: the answer is there, or none will come."""
         return self._question.over
+
+
+def _connected(endpoint: str, key: JoinKey | None, limits: Limits) -> ClientSocket:
+    from gpusched.channel.network import NetworkSocket
+
+    socket = NetworkSocket(limits, serves=False)
+    try:
+        socket.connect(endpoint, key)
+    except UsageError:
+        socket.close()
+        raise
+    return socket
 
 
 class _Identity(NamedTuple):
@@ -275,7 +295,7 @@ def _full_name(name: str, known: _Identity, key: JoinKey | None) -> str:
     """
     if "@" in name or known.incarnation or not (known.host or key):
         return name
-    return f"{name}@{known.host or _NOT_IN_A_HOSTS_NAME.sub('-', socket.gethostname()).strip('-._')[:32] or 'host'}"
+    return f"{name}@{known.host or _NOT_IN_A_HOSTS_NAME.sub('-', sockets.gethostname()).strip('-._')[:32] or 'host'}"
 
 
 def _check_name(name: str) -> None:

@@ -8,10 +8,10 @@ import secrets
 import time
 import weakref
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import zmq
 
 from gpusched import runtime
 from gpusched.channel.fetching import Fetching
@@ -40,7 +40,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.shm.lending import SegmentPool
 from gpusched.channel.shm.segment import ReusableSegment, host_token
-from gpusched.channel.transport import Transport, frames_of, log
+from gpusched.channel.transport import ClientSocket, Part, Received, Wake, log
 from gpusched.channel.values import Array, Limits, Meta, Outside, Speaker
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
@@ -59,7 +59,7 @@ class Outgoing(msgspec.Struct, eq=False, kw_only=True):
     meta: Meta
     asks: bool
     segment: ReusableSegment | None
-    frames: list[zmq.Frame]
+    frames: list[Part]
     seq: int = 0
 
     def header(self) -> BatchHeader:
@@ -76,9 +76,11 @@ class Question(msgspec.Struct, eq=False, weakref=True):
 
 
 class ActorProtocol:
-    """An actor's side of the talk with its learner. Called with the lock of `link` held."""
+    """An actor's side of the talk with its learner. Called with the lock of `socket` held; `wake` wakes its thread."""
 
-    def __init__(self, link: Transport, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+    def __init__(
+        self, socket: ClientSocket, wake: Wake, speaker: Speaker, limits: Limits, outside: Outside | None = None
+    ) -> None:
         self.gone: GpuschedError | None = None
         self.over = self.refused = False
         self.outbox: deque[Outgoing] = deque()
@@ -93,7 +95,9 @@ class ActorProtocol:
         self.dropped: Counter[str] = Counter()
         self.closing_at: float | None = None
         self._seq = 0
-        self._link = link
+        self.wake = wake
+        self.frames_of = socket.frames_of
+        self._socket = socket
         self._host = host_token() if limits.share_memory else ""
         self._shares = False
         self._name, self._speaker, self._nonce = speaker.name, speaker, secrets.token_hex(8)
@@ -115,10 +119,14 @@ class ActorProtocol:
         """Send what is due and handle what came, until nothing comes: see Link."""
         while self.gone is None:
             self._send_due(time.monotonic())
-            parts = self._link.receive()
-            if parts is not None:
-                self._handle(parts)
-            elif not (self._blocked and self._link.writable()):  # the connection may have come about just now
+            received = self._socket.receive()
+            while received is not None and not self._handle(received):
+                received = self._socket.receive()
+            if received is not None:
+                continue
+            if self._socket.broken():
+                self._ping_at = self._hello_at = -math.inf
+            elif not (self._blocked and self._socket.writable()):  # the connection may have come about just now
                 break
 
     def notify(self) -> None:
@@ -127,21 +135,26 @@ class ActorProtocol:
 
     # Messages of the learner
 
-    def _handle(self, parts: list[zmq.Frame]) -> None:
+    def _handle(self, received: Received) -> bool:
+        """Act upon a message; return whether something may be due to be sent now."""
         try:
-            message = decode_from_learner(parts[0].buffer)
+            message = decode_from_learner(received.header)
             if isinstance(message, WeightsHeader):
-                self.fetching.receive(message, parts[1:], self._learner)
+                self.fetching.receive(message, received.frames, self._learner)
             elif isinstance(message, AnswerHeader):
-                frames = [frame.buffer for frame in parts[1:]]
-                self._conclude(message.seq, unpack_arrays(message.arrays, frames, self._longest))
+                self._taken((message.seq,), message.freed)
+                self._conclude(message.seq, unpack_arrays(message.arrays, received.frames, self._longest))
+                self.received_at = time.monotonic()
+                self.notify()
+                return bool(self.outbox)
         except ProtocolError as error:
             self._count("malformed", error.message)
             self.fetching.ask_again()  # it may have been the answer
-            return
+            return True
         self.received_at = time.monotonic()
         if isinstance(message, Taken):
-            self._taken(message)
+            self._taken(message.seqs, message.freed)
+            self._note_version(message.version)
         elif isinstance(message, News):
             self._note_version(message.version)
         elif isinstance(message, Welcome):
@@ -150,21 +163,21 @@ class ActorProtocol:
             self._begin_again(message)
         elif isinstance(message, Parted):
             self._parted = True
-        else:
+        elif not isinstance(message, WeightsHeader):
             self._trouble(message)
         self.notify()
+        return True
 
-    def _taken(self, message: Taken) -> None:
-        for seq in message.seqs:
+    def _taken(self, seqs: tuple[int, ...], freed: tuple[int, ...]) -> None:
+        for seq in seqs:
             self.in_flight.pop(seq, None)
-        for seq in message.freed:
+        for seq in freed:
             self.lent.free(seq)
-        self._note_version(message.version)
 
     def _note_version(self, version: int) -> None:
         self.fetching.note_version(version)
         if time.monotonic() < self.fetching.due() < math.inf:
-            self._link.wake.set()  # the thread may wait for other things, and longer
+            self.wake.set()  # the thread may wait for other things, and longer
 
     def _begin(self, welcome: Welcome) -> None:
         if welcome.number != self._number:
@@ -177,7 +190,7 @@ class ActorProtocol:
         self._welcomed = True
         self.credits, self.max_message = welcome.credits, welcome.max_message
         self._heartbeat_s = welcome.heartbeat_ms / 1000
-        self._link.wake.set()  # the thread may wait for what was due before
+        self.wake.set()  # the thread may wait for what was due before
         self._shares = bool(self._host) and welcome.host == self._host
         self.fetching.begin(welcome.version, same=same)
         for seq in self.in_flight.keys() - set(welcome.held):
@@ -192,7 +205,7 @@ class ActorProtocol:
     def _begin_again(self, asked: WhoAreYou) -> None:
         """Send Hello. A batch that this learner did not keep came to no other: to send it again is to use it once."""
         self._welcomed, self._hello_at = False, float("-inf")
-        self._link.wake.set()
+        self.wake.set()
         outgoing = None if asked.seq is None else self.in_flight.pop(asked.seq, None)
         if outgoing is not None:
             self._send_again(outgoing)
@@ -205,7 +218,7 @@ class ActorProtocol:
         self._shares = False
         segment, outgoing.segment = outgoing.segment, None
         if segment is not None:
-            outgoing.frames = frames_of(split(outgoing.arrays, segment.block))
+            outgoing.frames = self._socket.frames_of(split(outgoing.arrays, segment.block))
         self.lent.free(outgoing.seq)
         question = self.questions.pop(outgoing.seq, None)
         self._number_it(outgoing)
@@ -265,8 +278,8 @@ class ActorProtocol:
             self.fetching.requested()
         if now >= self._ping_at and self._send(Ping(self.calls, self.inside)):
             self._ping_at = now + self._heartbeat_s
-        while self.outbox and not self._blocked:
-            self._send_batch(self.outbox[0])
+        while self.outbox and self._send_batch(self.outbox[0]):
+            self.outbox.popleft()
         if self.closing_at is not None and not self.outbox:
             self._leaving = self._send(Leaving())
 
@@ -275,16 +288,16 @@ class ActorProtocol:
         self._check_at = now + _CHECK_S
         key, patience, first = self._outside
         patience = patience if self.received_at > self._began else first
-        if key is not None and self._link.turned_away():
+        if key is not None and self._socket.turned_away():
             self.refused = True
             problem = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
             self._end(ChannelError(problem, "ask the owner of the job for a new one: `gpusched keys new JOB NAME`"))
         elif patience is not None and now - max(self.received_at, self._began) > patience:
             problem = f"nothing came from the learner for {patience:.0f} s"
             self._end(LearnerGone(problem, "end this process; join again when the job runs"))
-        elif now - max(self.received_at, self._connected_at) > _RECONNECT_S and not self._link.writable():
+        elif now - max(self.received_at, self._connected_at) > _RECONNECT_S and not self._socket.writable():
             self._connected_at = now
-            self._link.reconnect()
+            self._socket.reconnect()
 
     def _greet(self, now: float) -> None:
         if now < self._hello_at + HELLO_AGAIN_S:
@@ -304,16 +317,17 @@ class ActorProtocol:
             self._number += 1
             self._hello_at = now
 
-    def _send_batch(self, outgoing: Outgoing) -> None:
-        if self._send(outgoing.header(), outgoing.frames):
-            self.outbox.popleft()
-            self.in_flight[outgoing.seq] = outgoing
-            if not self._ready:
-                self._ready = True
-                runtime.report_ready()
+    def _send_batch(self, outgoing: Outgoing) -> bool:
+        if not self._send(outgoing.header(), outgoing.frames):
+            return False
+        self.in_flight[outgoing.seq] = outgoing
+        if not self._ready:
+            self._ready = True
+            runtime.report_ready()
+        return True
 
-    def _send(self, message: FromActor, frames: list[zmq.Frame] | None = None) -> bool:
-        done = self._link.send([encode_header(message), *(frames or ())])
+    def _send(self, message: FromActor, frames: Sequence[Part] = ()) -> bool:
+        done = self._socket.send(0, [encode_header(message), *frames])
         if not done:
             self._blocked = True
             self._ping_at = -math.inf  # a learner wants to know soon which actor connected: the first message is short
@@ -322,7 +336,7 @@ class ActorProtocol:
     def _end(self, reason: GpuschedError) -> None:
         self.gone = reason
         self.notify()
-        self._link.wake.set()  # it may be the application's thread that found it
+        self.wake.set()  # it may be the application's thread that found it
 
     def _count(self, kind: str, reason: str) -> None:
         if kind not in self.dropped:

@@ -14,8 +14,8 @@ from typing import Final
 from gpusched import runtime
 from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorProtocol, Outgoing, Question
 from gpusched.channel.messages import Leaving
-from gpusched.channel.shm.segment import SMALLEST, ReusableSegment
-from gpusched.channel.transport import Transport, thread_ended
+from gpusched.channel.shm.segment import ReusableSegment
+from gpusched.channel.transport import ClientSocket, Transport, thread_ended
 from gpusched.channel.values import Limits, Outside, Speaker
 from gpusched.errors import LearnerGone
 
@@ -27,8 +27,10 @@ _STANDS_BACK_S: Final = 1.0
 class ActorThread(ActorProtocol):
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
-    def __init__(self, link: Transport, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
-        super().__init__(link, speaker, limits, outside)
+    def __init__(self, socket: ClientSocket, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+        self._link = Transport()
+        self._link.add(socket)
+        super().__init__(socket, self._link.wake, speaker, limits, outside)
         self.changed = threading.Condition()
         self._stand_in: int | None = None
 
@@ -36,15 +38,18 @@ class ActorThread(ActorProtocol):
 
     def room(self, size: int) -> ReusableSegment | None:
         """Return a segment for a batch of `size` bytes, None if it is to go as frames."""
-        return self.lent.take(size) if self._shares and size >= SMALLEST else None
+        return self.lent.take(size) if self._shares else None
 
     def post(self, outgoing: Outgoing, question: Question | None) -> None:
         """Send this batch, now if there is room. The learner's answer to it belongs to `question`."""
         self._number_it(outgoing)
         if question is not None:
             self.questions[outgoing.seq] = question
-        self.outbox.append(outgoing)
-        self._guarded_turn()
+        due = self.outbox or self._leaving or self.fetching.owes
+        direct = self._welcomed and not (due or self._socket.reports_once)
+        if not (direct and self._send_batch(outgoing)):
+            self.outbox.append(outgoing)
+            self._guarded_turn()
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
@@ -60,7 +65,7 @@ class ActorThread(ActorProtocol):
         """Note that the application has taken those that are here."""
         self.fetching.taken(time.monotonic())
         if self.fetching.due() < math.inf:
-            self._link.wake.set()  # the thread may wait for other things, and longer
+            self.wake.set()  # the thread may wait for other things, and longer
 
     def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
         """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
@@ -72,7 +77,7 @@ class ActorThread(ActorProtocol):
         try:
             self._stand_in = threading.get_ident()
             self._link.stand_in()
-            while not over():
+            while True:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -81,13 +86,13 @@ class ActorThread(ActorProtocol):
                     self._link.follow(left)
                 finally:
                     self.changed.acquire()
-                if not over():
-                    self._guarded_turn()
+                self._guarded_turn()
+                if over():
+                    return True
         finally:
             self._link.stand_back()
             self._stand_in = None
             self.changed.notify_all()
-        return True
 
     def notify(self) -> None:
         """Let all threads that wait check again."""
@@ -127,6 +132,8 @@ class ActorThread(ActorProtocol):
     def _guarded_turn(self) -> None:
         try:
             self._turn()
+            if self._blocked:
+                self.wake.set()  # the thread is to connect again, and may wait for other things
         except Exception as error:  # noqa: BLE001 (as in run)
             self._end(thread_ended(error))
 
@@ -141,9 +148,12 @@ class ActorThread(ActorProtocol):
             return not rest or time.monotonic() >= self.closing_at
 
     def _until_due(self) -> float:
+        now = time.monotonic()
         due = min(self._ping_at, self.fetching.due()) if self._welcomed else self._hello_at + HELLO_AGAIN_S
-        if self._blocked or self._leaving:
-            due = math.inf  # nothing can be sent before there is room, and that ends the wait
+        if self._leaving:
+            due = math.inf
+        elif self._blocked:  # room ends the wait, or it is time to connect again
+            due = now + self._socket.again_in()
         if self.closing_at is not None:
             due = min(due, self.closing_at)
-        return min(self._heartbeat_s, max(0.0, due - time.monotonic()))
+        return min(self._heartbeat_s, max(0.0, due - now))

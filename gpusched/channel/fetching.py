@@ -7,7 +7,6 @@ import math
 from typing import Final
 
 import msgspec
-import zmq
 
 from gpusched.channel.framing import extent, unpack_arrays, unpack_block
 from gpusched.channel.messages import GetWeights, GotWeights, Segment, WeightsHeader
@@ -77,13 +76,18 @@ class Fetching:
         """Forget that it was asked."""
         self._asked = False
 
-    def receive(self, header: WeightsHeader, frames: list[zmq.Frame], learner: str) -> None:
+    def receive(self, header: WeightsHeader, frames: list[memoryview], learner: str) -> None:
         """Take in what came of this learner, as frames or as the offer of a segment. Raises ProtocolError."""
         self.ask_again()
         arrays = self._unpack(header, frames) if header.segment is None else self._map(header, header.segment)
         if self.weights is None or header.version > self.weights.version:
             self.weights, self.learner = Weights(version=header.version, arrays=arrays), learner
             self.note_version(header.version)
+
+    @property
+    def owes(self) -> bool:
+        """Whether there are offers to answer."""
+        return self._got is not None
 
     def answer(self, *, speaking: bool) -> GotWeights | None:
         """Return the answer to the offers that came, None for nothing now; `speaking`: a message goes out anyway."""
@@ -97,8 +101,8 @@ class Fetching:
         self._views.acknowledged()
         self._got, self._unanswered = None, 0
 
-    def _unpack(self, header: WeightsHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
-        arrays = unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._longest)
+    def _unpack(self, header: WeightsHeader, frames: list[memoryview]) -> dict[str, Array]:
+        arrays = unpack_arrays(header.arrays, frames, self._longest)
         for array in arrays.values():
             array.flags.writeable = False
         return arrays

@@ -51,7 +51,7 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
     for name, given in arrays.items():
         array = _travelling(name, given)
         spec = ArraySpec(name, array.dtype.str, array.shape)
-        total += _extent(spec)
+        total += array.nbytes or _extent(spec)
         specs.append(spec)
         ready.append(array)
     if total > max_message:
@@ -150,6 +150,8 @@ def _travelling(name: str, given: Array) -> Array:
         raise UsageError(f"an array's name is {name!r}", f"use a text of 1 to {MAX_NAME} characters")
     if array.ndim > MAX_DIMENSIONS:
         raise UsageError(f"array {name!r} has {array.ndim} dimensions", f"reshape it to {MAX_DIMENSIONS} at the most")
+    if array.dtype.str in DTYPES and array.flags.c_contiguous:
+        return array
     little = array.dtype.newbyteorder("<")
     if little.str not in DTYPES:
         raise UsageError(

@@ -9,21 +9,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from queue import Empty
 from types import TracebackType
-from typing import Final, Self
-
-import zmq
+from typing import TYPE_CHECKING, Final, Self
 
 from gpusched import runtime
 from gpusched.channel.endpoint import Claim, Where, where_to_bind
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_thread import LearnerThread
-from gpusched.channel.messages import MAX_NUMBER, WIDEST_SEGMENT, AnswerHeader, WeightsHeader, check_header
-from gpusched.channel.remote.authentication import ZapAuthenticator
+from gpusched.channel.local import LocalServer
+from gpusched.channel.messages import AnswerHeader, check_arrays
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.published import Published
-from gpusched.channel.transport import Transport, frames_of, start_thread
+from gpusched.channel.transport import Transport, start_thread
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
+
+if TYPE_CHECKING:
+    from gpusched.channel.remote.authentication import ZapAuthenticator
+    from gpusched.joining.keys import ServerKey
 
 __all__ = ["Learner", "launched_replica"]
 
@@ -72,8 +74,8 @@ class Learner:
         self._process = os.getpid()
         self._claim = None if where.path is None else Claim(where.path)
         self._gate: ZapAuthenticator | None = None
+        self._link = Transport()
         try:
-            self._link = Transport(zmq.ROUTER, self._limits, network=where.key is not None)
             self._endpoint, self._listening = self._bind(where)
         except BaseException:
             self._give_back()
@@ -128,8 +130,10 @@ class Learner:
         """
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
-        check_header(WeightsHeader(MAX_NUMBER, specs, WIDEST_SEGMENT))
-        version = self._loop.publish(Published.of(specs, arrays, self._loop.shared(specs, arrays)))
+        check_arrays(specs)
+        version = self._loop.publish(
+            Published.of(specs, arrays, self._loop.shared(specs, arrays), self._link.frames_of)
+        )
         if not self._ready:
             self._ready = True
             runtime.report_ready()
@@ -153,7 +157,7 @@ class Learner:
                 break
             batch = waiting.batch
             if batch is not None:
-                self._loop.take(waiting)
+                self._loop.take(waiting, asks=batch.asks)
                 return batch
         return None
 
@@ -167,9 +171,8 @@ class Learner:
         if not batch.asks:
             raise UsageError(f"batch {batch.seq} of {batch.actor} does not ask", "answer only batches with asks=True")
         specs, ready = pack_arrays(arrays, self._limits.max_message)
-        header = AnswerHeader(batch.seq, specs)
-        check_header(header)
-        self._loop.answer(batch, header, frames_of(ready))
+        check_arrays(specs)
+        self._loop.answer(batch, AnswerHeader(batch.seq, specs), self._link.frames_of(ready))
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches until stop()."""
@@ -201,25 +204,32 @@ class Learner:
             self._claim.release()
 
     def _bind(self, where: Where) -> tuple[str, str | None]:
-        """Bind, this host's own first: what is set for the network is for what is bound after it."""
-        local = "" if where.local is None else self._link.bind(where.local)
-        if self._claim is not None:
+        if where.path is not None and self._claim is not None:
+            self._link.add(LocalServer(where.path, self._limits))
             self._claim.secure()
         if where.listen is None:
-            return local, None
-        if where.keys is not None:
-            self._gate = ZapAuthenticator(self._link, where.keys, self._limits, self._link.wake.set)
-        listening = self._link.listen(where.listen, where.key)
+            return where.local or "", None
+        listening = self._listen(where.listen, where.keys, where.key)
+        return where.local or listening, listening
+
+    def _listen(self, endpoint: str, keys: Path | None, key: "ServerKey | None") -> str:
+        from gpusched.channel.network import NetworkSocket  # zmq takes 15 ms, which a job on one host need not spend
+        from gpusched.channel.remote.authentication import ZapAuthenticator
+
+        network = NetworkSocket(self._limits, serves=True)
+        self._link.add(network)
+        if keys is not None:
+            self._gate = ZapAuthenticator(network, keys, self._limits, self._link.wake.set)
+        listening = network.listen(endpoint, key)
         if self._gate is not None:
             self._gate.open()
-        return local or listening, listening
+        return listening
 
     def _give_back(self) -> None:
         """Undo what a constructor that fails has done."""
         if self._gate is not None:
             self._gate.close()
-        if (link := getattr(self, "_link", None)) is not None:
-            link.close()
+        self._link.close()
         if self._claim is not None:
             self._claim.release()
 

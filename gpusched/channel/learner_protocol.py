@@ -6,9 +6,10 @@ It must not know threads: learner_thread.py sees to it that one at a time is in 
 import secrets
 import time
 from collections import Counter, deque
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import zmq
+from msgspec.structs import replace
 
 from gpusched.channel.framing import unpack_arrays, unpack_block
 from gpusched.channel.messages import (
@@ -34,15 +35,17 @@ from gpusched.channel.messages import (
     foreign_protocol,
 )
 from gpusched.channel.registry import ActorRecord, ActorRegistry, Waiting, other_protocol
-from gpusched.channel.remote.authentication import ZapAuthenticator
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.lending import Owner, SegmentMap
 from gpusched.channel.shm.published import Published
 from gpusched.channel.shm.segment import host_token
 from gpusched.channel.shm.weights_pool import WeightsSegmentPool, most_offers
-from gpusched.channel.transport import Transport, log
+from gpusched.channel.transport import Part, Received, Route, Transport, log
 from gpusched.channel.values import Array, Batch, Limits
 from gpusched.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from gpusched.channel.remote.authentication import ZapAuthenticator
 
 __all__ = ["LearnerProtocol"]
 
@@ -58,7 +61,7 @@ class LearnerProtocol:
     `gate`: the guard of connections from the network; `hosts`: where they are.
     """
 
-    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: ZapAuthenticator | None = None) -> None:
+    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: "ZapAuthenticator | None" = None) -> None:
         self.dropped: Counter[str] = Counter()
         self._link = link
         self._limits = limits
@@ -66,7 +69,7 @@ class LearnerProtocol:
         self._gate = gate
         self._key = self._address = ""  # of the sender of the present message: of the network only
         self._taken: deque[Waiting] = deque()
-        self._answers: deque[tuple[Batch, AnswerHeader, list[zmq.Frame]]] = deque()
+        self._answers: deque[tuple[Batch, AnswerHeader, list[Part]]] = deque()
         self._nonce = secrets.token_hex(8)
         self._roster = ActorRegistry(limits, self._nonce, host_token() if limits.share_memory else "")
         self._borrowed = SegmentMap()
@@ -75,34 +78,39 @@ class LearnerProtocol:
         self._freed: dict[Owner, list[int]] = {}
         self._floor = self._announced = 0
         self._next_news = 0.0
-        self._complaints: set[tuple[bytes | str, str]] = set()
+        self._complaints: set[tuple[Route | str, str]] = set()
         self._over = False
 
     def _turn(self) -> None:
         while self._gate is not None and self._gate.revoked:
             self._roster.forget(self._gate.revoked.popleft())
-        self._give_answers()
-        self._acknowledge()
+        self._send_due()
+        self._listen()  # last: see Socket.reports_once
+
+    def _send_due(self) -> None:
+        for owner, seq in self._borrowed.collect():
+            self._freed.setdefault(owner, []).append(seq)
+        self._acknowledge(self._give_answers())
         self._announce()
-        self._listen()  # last: see Link
 
     def _arrived(self, waiting: Waiting) -> None:
         raise NotImplementedError
 
     def _listen(self) -> None:
         for _ in range(_MESSAGES_A_TURN):
-            parts = self._link.receive()
-            if parts is None:
+            received = self._link.receive()
+            if received is None:
                 break
-            self._handle(parts)
+            self._handle(received)
         else:
             self._link.wake.set()  # more may be there
 
-    def _handle(self, parts: list[zmq.Frame]) -> None:
-        route, now = parts[0].bytes, time.monotonic()
-        header = parts[1].buffer if len(parts) > 1 else b""
-        if self._gate is not None:
-            self._see_who(self._gate, route, parts)
+    def _handle(self, received: Received) -> None:
+        route, header, _, envelope = received
+        now = time.monotonic()
+        self._key = self._address = ""
+        if envelope is not None and self._gate is not None:
+            self._see_who(self._gate, envelope)
         try:
             message = decode_from_actor(header)
         except ProtocolError as error:
@@ -119,23 +127,17 @@ class LearnerProtocol:
         elif (peer := self._roster.speaker(route, now, self._key)) is None:
             self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
         else:
-            self._dispatch(peer, message, parts)
+            self._dispatch(peer, message, received)
 
-    def _see_who(self, gate: ZapAuthenticator, route: bytes, parts: list[zmq.Frame]) -> None:
-        """Find out whose key this message came with. What is known to be of this host is not asked."""
-        self._key = self._address = ""
-        if self._roster.is_local(route):
-            return
-        try:
-            self._key = str(parts[-1].get(_USER))
-        except zmq.ZMQError:  # of this host, and new
-            return
-        self._address = str(parts[-1].get(_ADDRESS)).removeprefix("::ffff:")
-        gate.note_user(parts[-1], self._key)
+    def _see_who(self, gate: "ZapAuthenticator", envelope: Any) -> None:
+        """Find out whose key this message came with, and from where."""
+        self._key = str(envelope.get(_USER))
+        self._address = str(envelope.get(_ADDRESS)).removeprefix("::ffff:")
+        gate.note_user(envelope, self._key)
 
-    def _dispatch(self, peer: ActorRecord, message: FromActor, parts: list[zmq.Frame]) -> None:
+    def _dispatch(self, peer: ActorRecord, message: FromActor, received: Received) -> None:
         if isinstance(message, BatchHeader):
-            self._keep(parts[0].bytes, peer, message, parts[2:])
+            self._keep(received.route, peer, message, received.frames)
         elif isinstance(message, GetWeights):
             self._give_weights(peer, message.have)
         elif isinstance(message, GotWeights):
@@ -146,7 +148,7 @@ class LearnerProtocol:
             self._send(peer, Parted())
             self._roster.lost(peer)
 
-    def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
+    def _welcome(self, route: Route, hello: Hello, now: float) -> None:
         if self._over:
             self._reply(route, Bye())
             return
@@ -164,7 +166,7 @@ class LearnerProtocol:
         self._send(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
 
-    def _invite(self, route: bytes, join: Join) -> None:
+    def _invite(self, route: Route, join: Join) -> None:
         answer = self._not_let_in() or self._hosts.invite(self._key, join, self._address)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
@@ -179,7 +181,7 @@ class LearnerProtocol:
             return None
         return Refused("revoked", "the key was revoked")
 
-    def _refuse(self, route: bytes, answer: Refused) -> None:
+    def _refuse(self, route: Route, answer: Refused) -> None:
         self._count(route, answer.kind, answer.reason)
         self._reply(route, answer)
 
@@ -192,7 +194,7 @@ class LearnerProtocol:
             self._floor += 1
             self._published = self._published.as_version(self._floor)
 
-    def _keep(self, route: bytes, peer: ActorRecord, header: BatchHeader, frames: list[zmq.Frame]) -> None:
+    def _keep(self, route: Route, peer: ActorRecord, header: BatchHeader, frames: list[memoryview]) -> None:
         kind = "credit"
         try:
             self._roster.admit(peer, header)
@@ -212,9 +214,9 @@ class LearnerProtocol:
         )
         self._arrived(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
 
-    def _unpack(self, peer: ActorRecord, header: BatchHeader, frames: list[zmq.Frame]) -> dict[str, Array]:
+    def _unpack(self, peer: ActorRecord, header: BatchHeader, frames: list[memoryview]) -> dict[str, Array]:
         if header.segment is None:
-            return unpack_arrays(header.arrays, [frame.buffer for frame in frames], self._limits.max_message)
+            return unpack_arrays(header.arrays, frames, self._limits.max_message)
         if not peer.shares:
             raise ProtocolError("a segment came from an actor that shares no memory with this learner")
         block = self._borrowed.take(peer.owner, header.segment, header.seq)
@@ -261,22 +263,28 @@ class LearnerProtocol:
             peer.version = published.version
             self._send(peer, published.header(), published.frames())
 
-    def _give_answers(self) -> None:
+    def _give_answers(self) -> set[tuple[Owner, int]]:
+        """Send the answers; return whose batches they are, and their numbers."""
+        answered = set()
         while self._answers:
             batch, header, frames = self._answers.popleft()
             peer = self._roster.process(batch.actor, batch.process)
             if peer is not None:
-                self._send(peer, header, frames)
+                freed = self._freed.pop(peer.owner, None)
+                self._send(peer, header if freed is None else replace(header, freed=tuple(freed)), frames)
+                answered.add((peer.owner, batch.seq))
+        return answered
 
-    def _acknowledge(self, *, all_freed: bool = False) -> None:
-        """Send actors which batches were taken, and by the way which segments are free: they have some to spare."""
+    def _acknowledge(self, answered: Collection[tuple[Owner, int]] = (), *, all_freed: bool = False) -> None:
+        """Send actors which batches were taken, and by the way which segments are free: they have some to spare.
+
+        An answer shows by itself that its batch was taken.
+        """
         taken: dict[str, tuple[ActorRecord, list[int]]] = {}
         while self._taken:
             waiting = self._taken.popleft()
-            if self._roster.taken(waiting):
+            if self._roster.taken(waiting) and (waiting.peer.owner, waiting.seq) not in answered:
                 taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
-        for owner, seq in self._borrowed.collect():
-            self._freed.setdefault(owner, []).append(seq)
         if all_freed:
             for owner in self._freed:
                 peer = self._roster.process(*owner)
@@ -316,19 +324,19 @@ class LearnerProtocol:
         self._borrowed.trim(owners)
         self._shelf.retire_all_but(owners)
 
-    def _send(self, peer: ActorRecord, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> None:
+    def _send(self, peer: ActorRecord, message: FromLearner | bytes, frames: Sequence[Part] = ()) -> None:
         if peer.route is not None and not self._reply(peer.route, message, frames):
             self._roster.lost(peer)  # it lacks something now: it has to send Hello again, which puts everything right
 
-    def _reply(self, route: bytes, message: FromLearner | bytes, frames: list[zmq.Frame] | None = None) -> bool:
+    def _reply(self, route: Route, message: FromLearner | bytes, frames: Sequence[Part] = ()) -> bool:
         header = message if isinstance(message, bytes) else encode_header(message)
-        return self._link.send([route, header, *(frames or ())])
+        return self._link.send(route, [header, *frames])
 
-    def _complain(self, route: bytes, kind: str, error: ProtocolError, seq: int | None = None) -> None:
+    def _complain(self, route: Route, kind: str, error: ProtocolError, seq: int | None = None) -> None:
         self._count(route, kind, error.message)
         self._reply(route, Dropped(kind, error.message[:900], seq))
 
-    def _count(self, route: bytes, kind: str, reason: str) -> None:
+    def _count(self, route: Route, kind: str, reason: str) -> None:
         self.dropped[kind] += 1
         who = self._key or route
         if (who, kind) in self._complaints:
@@ -337,5 +345,5 @@ class LearnerProtocol:
             self._complaints.clear()
         self._complaints.add((who, kind))
         peer = self._roster.speaker(route, time.monotonic(), self._key)
-        name = peer.name if peer else self._address or f"peer {route.hex()}"
+        name = peer.name if peer else self._address or f"peer {route.hex() if isinstance(route, bytes) else route}"
         log.warning("dropped a message of %s: %s", name, reason)

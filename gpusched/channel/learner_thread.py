@@ -8,24 +8,24 @@ is free at that moment.
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final
-
-import zmq
+from typing import TYPE_CHECKING, Final
 
 from gpusched.channel.framing import extent
 from gpusched.channel.learner_protocol import LearnerProtocol
 from gpusched.channel.messages import AnswerHeader, ArraySpec, Bye
 from gpusched.channel.registry import Waiting
-from gpusched.channel.remote.authentication import ZapAuthenticator
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.published import Published
 from gpusched.channel.shm.segment import SMALLEST, WeightsSegment, can_share_weights
-from gpusched.channel.transport import Transport, thread_ended
+from gpusched.channel.transport import Part, Transport, thread_ended
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError
+
+if TYPE_CHECKING:
+    from gpusched.channel.remote.authentication import ZapAuthenticator
 
 __all__ = ["LearnerThread"]
 
@@ -37,7 +37,7 @@ _WRITE_HOSTS_S: Final = 1.0
 class LearnerThread(LearnerProtocol):
     """What run() does in its thread, and the few things that other threads may do to it."""
 
-    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: ZapAuthenticator | None = None) -> None:
+    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: "ZapAuthenticator | None" = None) -> None:
         super().__init__(link, limits, hosts, gate)
         self.failure: ChannelError | None = None
         self._lock = threading.Lock()  # around the socket and all that LearnerTalk has
@@ -89,20 +89,22 @@ class LearnerThread(LearnerProtocol):
 
         While the inbox is empty, one of the threads that wait here stands in for the loop.
         """
-        with suppress(Empty):
-            return self._inbox.get_nowait()
+        if not self._inbox.empty():
+            with suppress(Empty):  # another thread was quicker
+                return self._inbox.get_nowait()
         if not self._standing_in.acquire(blocking=False):
             return self._inbox.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
         try:
             self._stand_in = threading.get_ident()
             self._link.stand_in()
             while True:
-                with suppress(Empty):
-                    return self._inbox.get_nowait()
+                if not self._inbox.empty():
+                    with suppress(Empty):
+                        return self._inbox.get_nowait()
                 left = None if end is None else end - time.monotonic()
                 self._link.follow(left)
                 with self._lock:
-                    self._guarded_turn()
+                    self._guarded(self._turn)
                 if left is not None and left <= 0:
                     return self._inbox.get_nowait()
         finally:
@@ -115,13 +117,17 @@ class LearnerThread(LearnerProtocol):
         self._inbox.put(None)
         self._link.nudge.set()
 
-    def take(self, waiting: Waiting) -> None:
-        """Note that the application took this batch: its actor may send another."""
+    def take(self, waiting: Waiting, *, asks: bool) -> None:
+        """Note that the application took this batch: its actor may send another. One that `asks` learns by the answer.
+
+        Where that is long in coming, the next turn notifies its actor.
+        """
         waiting.batch = None  # it is the application's now, and so is its memory
         self._taken.append(waiting)
-        self._speak()
+        if not asks:
+            self._speak()
 
-    def answer(self, batch: Batch, header: AnswerHeader, frames: list[zmq.Frame]) -> None:
+    def answer(self, batch: Batch, header: AnswerHeader, frames: list[Part]) -> None:
         """Send this to the process that sent `batch`, if it is still there."""
         self._answers.append((batch, header, frames))
         self._speak()
@@ -171,7 +177,7 @@ class LearnerThread(LearnerProtocol):
             self._link.wake.set()
             return
         try:
-            self._guarded_turn()
+            self._guarded(self._turn if self._link.reports_once else self._send_due)
         finally:
             self._lock.release()
 
@@ -185,10 +191,10 @@ class LearnerThread(LearnerProtocol):
         if news is not None:
             self._hosts.write(news)
 
-    def _guarded_turn(self) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
         try:
             if not self._ended and self.failure is None:
-                self._turn()
+                step()
         except Exception as error:  # noqa: BLE001 (as in run)
             self._fail(error)
 

@@ -5,6 +5,7 @@ Three things stay in all protocol versions, so that any two can find that they d
 Join, and Refused.
 """
 
+import functools
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -43,6 +44,7 @@ __all__ = [
     "WeightsHeader",
     "Welcome",
     "WhoAreYou",
+    "check_arrays",
     "check_header",
     "decode_from_actor",
     "decode_from_learner",
@@ -219,10 +221,11 @@ class WeightsHeader(msgspec.Struct, frozen=True, array_like=True, tag="weights")
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
-    """What the learner answers to batch `seq`, which asked."""
+    """What the learner answers to batch `seq`, which asked, and which was taken. `freed` as in Taken."""
 
     seq: Number
     arrays: Specs
+    freed: tuple[Number, ...] = ()
 
 
 class WhoAreYou(msgspec.Struct, frozen=True, array_like=True, tag="who-are-you"):
@@ -296,6 +299,12 @@ def check_header(message: BatchHeader | Hello | WeightsHeader | AnswerHeader) ->
         raise UsageError(error.message, error.hint) from None
     except msgspec.MsgspecError as error:
         raise UsageError(f"a header cannot be read: {error}", "versions are numbers from 0") from None
+
+
+@functools.lru_cache(maxsize=64)
+def check_arrays(specs: tuple[ArraySpec, ...]) -> None:
+    """Make sure that a header can list these arrays. Raises UsageError. It remembers: one message is as another."""
+    check_header(BatchHeader(MAX_NUMBER, MAX_NUMBER, specs, {}, asks=True, segment=WIDEST_SEGMENT))
 
 
 def decode_from_actor(data: bytes | memoryview) -> FromActor:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gpusched.channel.messages import PROTOCOL, BatchHeader, Hello, Ping, Refused, Welcome
+from gpusched.channel.transport import Route
 from gpusched.channel.values import ActorStatus, Batch, Limits
 from gpusched.errors import ProtocolError
 
@@ -39,7 +40,7 @@ class ActorRecord(msgspec.Struct, eq=False, kw_only=True):
     incarnation: int
     seen: float
     called: float
-    route: bytes | None = None
+    route: Route | None = None
     """Its connection, None without."""
     seq: int = 0
     calls: int = 0
@@ -80,11 +81,11 @@ class ActorRegistry:
         self._host = host
         self._learner = learner
         self._by_name: dict[str, ActorRecord] = {}
-        self._by_route: dict[bytes, ActorRecord] = {}
+        self._by_route: dict[Route, ActorRecord] = {}
         self.past = 0
         """Batches that were given up because a higher incarnation of their actor came."""
 
-    def hello(self, route: bytes, hello: Hello, now: float, key: str = "") -> ActorRecord | Refused:
+    def hello(self, route: Route, hello: Hello, now: float, key: str = "") -> ActorRecord | Refused:
         """Let this process, which has this key, speak for its name over this connection, or return why not."""
         if hello.protocol != PROTOCOL:
             return other_protocol(hello.protocol)
@@ -129,18 +130,13 @@ class ActorRegistry:
             longest=self._limits.max_message,
         )
 
-    def speaker(self, route: bytes, now: float, key: str = "") -> ActorRecord | None:
+    def speaker(self, route: Route, now: float, key: str = "") -> ActorRecord | None:
         """Return the actor that speaks over this connection, and note that it lives. None: it has to send Hello."""
         peer = self._by_route.get(route)
         if peer is None or peer.key != key:  # a peer chooses its route, and may choose one that was another's
             return None
         peer.seen = now
         return peer
-
-    def is_local(self, route: bytes) -> bool:
-        """Return whether it is known that a process of this host speaks over this connection."""
-        peer = self._by_route.get(route)
-        return peer is not None and not peer.key
 
     def process(self, name: str, nonce: str) -> ActorRecord | None:
         """Return the actor `name` while that process speaks for it, None otherwise."""
@@ -157,7 +153,8 @@ class ActorRegistry:
         """Count this batch as sent. Raises ProtocolError if it is late or repeated, or too much."""
         if header.seq <= peer.seq:
             raise ProtocolError(f"batch {header.seq} came after batch {peer.seq}")
-        if sum(waiting.nonce == peer.nonce for waiting in peer.waiting) >= self._limits.in_flight:
+        most = self._limits.in_flight
+        if len(peer.waiting) >= most and sum(waiting.nonce == peer.nonce for waiting in peer.waiting) >= most:
             raise ProtocolError(f"more than {self._limits.in_flight} batches in flight")
         peer.seq = header.seq
 
@@ -242,7 +239,7 @@ class ActorRegistry:
     def _connected(self, peer: ActorRecord, now: float) -> bool:
         return peer.route is not None and now - peer.seen <= self._limits.silence_s
 
-    def _move(self, peer: ActorRecord, route: bytes) -> None:
+    def _move(self, peer: ActorRecord, route: Route) -> None:
         self.lost(peer)
         former = self._by_route.get(route)
         if former is not None:  # the same connection under another name

@@ -44,7 +44,7 @@ __all__ = [
     "write_invitation",
 ]
 
-PROTOCOL: Final = 6
+PROTOCOL: Final = 7
 """Of the channel: both sides must have the same."""
 
 INVITATION: Final = "invitation.json"

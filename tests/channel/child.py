@@ -83,6 +83,16 @@ def fail(endpoint: str) -> None:
         raise RuntimeError("a crash")
 
 
+def imports(endpoint: str) -> None:
+    """Be both sides, and print whether ZeroMQ was loaded."""
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        learner.publish({"w": np.ones(3)})
+        actor.weights()
+        actor.send({"x": np.ones(3)})
+        learner.get()
+    print("zmq" in sys.modules, flush=True)
+
+
 if __name__ == "__main__":
     modes: dict[str, Callable[..., None]] = {
         "play": play,
@@ -92,5 +102,6 @@ if __name__ == "__main__":
         "flood": flood,
         "until-signalled": until_signalled,
         "fail": fail,
+        "imports": imports,
     }
     modes[sys.argv[1]](*sys.argv[2:])

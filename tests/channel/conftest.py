@@ -1,6 +1,8 @@
 """Endpoints in private directories, real child processes, and waiting on conditions."""
 
+import math
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -8,16 +10,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import zmq
 
 from gpusched.channel import Learner, Limits
+from gpusched.channel.local import LocalClient, LocalServer
 from gpusched.channel.messages import PROTOCOL, FromActor, Hello, encode_header
+from gpusched.channel.transport import Received, Route
 from gpusched.joining.keys import JoinKey, make_server_key, new_key, secure_client
 from tests.patience import PATIENCE_S
 
@@ -51,39 +56,78 @@ def endpoint(directory: Path) -> str:
     return f"ipc://{directory}/job.sock"
 
 
+def next_of(socket: LocalClient | LocalServer, patience_s: float = PATIENCE_S) -> Received | None:
+    """Return the next message, None if none comes."""
+    until = time.monotonic() + patience_s
+    while (found := socket.receive()) is None and (left := until - time.monotonic()) > 0:
+        select.select([socket.descriptor], [], [], left)
+    return found
+
+
 class Router:
     """A learner's socket, of which the test itself says what a learner would."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
-        self.say = socket.send_multipart
+    def __init__(self, socket: LocalServer) -> None:
         self._socket = socket
 
-    def hear(self, tag: str, but_not: str = "") -> tuple[bytes, list[object]]:
+    def say(self, parts: Sequence[Any]) -> None:
+        """Send this to the route that comes first."""
+        assert self._socket.send(parts[0], parts[1:])
+
+    def hear(self, tag: str, but_not: str = "") -> tuple[Route, list[object]]:
         """Return the route and the next header of that tag; heartbeats and such may come before it."""
-        while self._socket.poll(1000 * int(PATIENCE_S)):
-            route, header = self._socket.recv_multipart()[:2]
-            message: list[object] = msgspec.msgpack.decode(header)
+        while (received := next_of(self._socket)) is not None:
+            message: list[object] = msgspec.msgpack.decode(received.header)
             assert message[0] != but_not
             if message[0] == tag:
-                return route, message
+                return received.route, message
         raise AssertionError(f"no {tag} came")
 
     def rest(self) -> list[object]:
         """Return the tags of what has come, and comes in the next moment."""
         tags = []
-        while self._socket.poll(100):
-            tags.append(msgspec.msgpack.decode(self._socket.recv_multipart()[1])[0])
+        while (received := next_of(self._socket, 0.1)) is not None:
+            tags.append(msgspec.msgpack.decode(received.header)[0])
         return tags
 
 
 @pytest.fixture
 def router(endpoint: str) -> Iterator[Router]:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket = context.socket(zmq.ROUTER)
-    socket.bind(endpoint)
+    socket = LocalServer(Path(endpoint.removeprefix("ipc://")), Limits())
     yield Router(socket)
-    socket.close(0)
-    context.term()
+    socket.close()
+
+
+class Stranger:
+    """A process of this host that says to a learner what it likes."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.socket = LocalClient(Path(endpoint.removeprefix("ipc://")), Limits())
+
+    def say(self, *parts: bytes | FromActor) -> None:
+        """Send this, as soon as a learner is there."""
+        until = time.monotonic() + PATIENCE_S
+        message = [part if isinstance(part, bytes) else encode_header(part) for part in parts]
+        while not self.socket.send(0, message):
+            assert time.monotonic() < until, "no learner is there"
+            time.sleep(self.socket.again_in() if self.socket.again_in() < math.inf else 0.01)
+
+    def hear(self, tag: str) -> list[object]:
+        """Return the next message of that tag; heartbeats and such may come before it."""
+        while (received := next_of(self.socket)) is not None:
+            message: list[object] = msgspec.msgpack.decode(received.header)
+            if message[0] == tag:
+                return message
+        raise AssertionError(f"no {tag} came")
+
+    def greet(self, name: str) -> None:
+        """Say hello under this name."""
+        self.say(Hello(PROTOCOL, name, 0, "nonce", 1, "", 0, ""))
+
+    def join(self, hello: Hello) -> None:
+        """Say hello, and wait for the welcome."""
+        self.say(hello)
+        self.hear("welcome")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import os
 import random
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ import zmq
 
 from gpusched.channel import Actor, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES
+from gpusched.channel.local import LocalClient
 from gpusched.channel.messages import PROTOCOL
 from gpusched.environment import Addresses, identity_environment
 from gpusched.joining.invitation import Invitation, write_invitation
@@ -91,9 +93,10 @@ def serve() -> None:
 class Mutations:
     """An endless row of messages that a peer might send, and that were changed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, host: str = "@fuzz") -> None:
         self._random = random.Random(seed)  # noqa: S311 (it shall come again)
         self._seq = 0
+        self._host = host
 
     def next(self) -> list[bytes]:
         """Return the parts of one message."""
@@ -108,7 +111,7 @@ class Mutations:
 
     def _valid(self) -> tuple[list[object], list[bytes]]:
         some = self._random
-        name = f"fuzz.{some.randrange(NAMES)}@fuzz"
+        name = f"fuzz.{some.randrange(NAMES)}{self._host}"
         kind = some.choice(
             ("hello", "batch", "batch", "batch", "ping", "get-weights", "got-weights", "join", "leaving")
         )
@@ -282,6 +285,55 @@ class Hostile:
         self._context.destroy(linger=0)
 
 
+class Neighbour:
+    """The same from this host: messages to the learner's socket, and streams of bytes that are none."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self._path = path
+        self._random = random.Random(seed)  # noqa: S311 (it shall come again)
+        self._mutations = Mutations(seed, host="")
+        self._socket = LocalClient(path, LIMITS)
+
+    def send(self, count: int) -> None:
+        """Send so many, and read what is answered, sometimes."""
+        for number in range(count):
+            message = self._next()
+            until = time.monotonic() + PATIENCE_S
+            while not self._socket.send(0, message):
+                if time.monotonic() > until:
+                    raise TimeoutError("nobody takes messages of this host any more")
+                while self._socket.receive() is not None:
+                    pass
+                time.sleep(0.001)
+            while number % 50 == 0 and self._socket.receive() is not None:
+                pass
+
+    def knock(self, count: int) -> None:
+        """Connect so many times, with a message whose bytes were changed, or that ends too early."""
+        some = self._random
+        for _ in range(count):
+            parts = self._next()
+            sizes = [len(part) for part in parts]
+            said = bytearray(struct.pack(f"<4sI{len(sizes)}Q", b"gpu1", len(sizes), *sizes) + b"".join(parts))
+            for _ in range(some.randrange(4)):
+                said[some.randrange(min(len(said), 40))] = some.randrange(256)
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as raw:
+                raw.settimeout(PATIENCE_S)
+                raw.connect(str(self._path))
+                raw.sendall(said[: some.randrange(len(said) + 1)] if some.random() < 0.3 else said)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def _next(self) -> list[bytes]:
+        """Return a message that names none of the honest: on one host, whoever says so is an actor's next process."""
+        message = self._mutations.next()
+        while any(name.encode() in part for part in message for name in HONEST):
+            message = self._mutations.next()
+        return message
+
+
 class Honest:
     """An actor that sends numbers, until told to stop and all of them were taken."""
 
@@ -340,11 +392,16 @@ def _besiege(
         Honest(lambda: Actor(f"ipc://{home}/job.sock", name="local")),
         Honest(lambda: Actor(where, keys=keys["honest"], name="remote@honest")),
     ]
+    neighbour = Neighbour(home / "job.sock", seed)
     hostile.send(min(SETTLED, messages // 2))
+    neighbour.send(min(SETTLED, messages // 2))
     before = _memory_mb(learner.pid)
     hostile.knock(where, messages // 50, seed)
+    neighbour.knock(messages // 50)
     hostile.send(messages - min(SETTLED, messages // 2))
+    neighbour.send(messages - min(SETTLED, messages // 2))
     hostile.close()
+    neighbour.close()
     sent = [each.end() for each in honest]
     after = _memory_mb(learner.pid)
     crashed = learner.poll() is not None

@@ -31,7 +31,7 @@ from gpusched.joining.keys import (
     revoke,
     secure_client,
 )
-from tests.channel.conftest import ANYWHERE, MakeDealer, Relay, WaitUntil, network, turned_away
+from tests.channel.conftest import ANYWHERE, Dealer, MakeDealer, Relay, Stranger, WaitUntil, network, turned_away
 from tests.patience import PATIENCE_S
 
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -199,7 +199,10 @@ def test_no_peer_takes_the_place_of_another(
         for actor in (local, remote):
             assert actor.send(ONE, timeout=PATIENCE_S)
             assert learner.get(timeout=PATIENCE_S) is not None, "the name is its actor's from now on"
-        thief = dealer(endpoint, None) if key is None else dealer(network(learner), read_join_key(keys / f"{key}.key"))
+        if key is None:
+            thief: Stranger | Dealer = Stranger(endpoint)
+        else:
+            thief = dealer(network(learner), read_join_key(keys / f"{key}.key"))
         thief.greet(name)
         refused = thief.hear("refused")
         assert refused[1] == "identity"

@@ -16,9 +16,10 @@ import pytest
 from gpusched.channel import Actor, ActorStatus, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.framing import DTYPES, pack_arrays
 from gpusched.channel.messages import PROTOCOL, News, WeightsHeader, Welcome, encode_header
-from gpusched.channel.transport import Transport
+from gpusched.channel.network import NetworkSocket
+from gpusched.channel.transport import Route, Transport
 from gpusched.errors import UsageError
-from tests.channel.conftest import Router
+from tests.channel.conftest import ANYWHERE, Router
 from tests.patience import PATIENCE_S
 
 WaitUntil = Callable[..., None]
@@ -308,7 +309,7 @@ def test_a_socket_is_not_closed_under_the_thread_that_uses_it(endpoint: str, mon
     assert actor._thread.is_alive()
     actor._thread.join(PATIENCE_S)
     assert actor._loop.gone is None
-    actor._link.close()
+    actor._loop._link.close()
 
 
 @pytest.mark.parametrize(
@@ -351,24 +352,37 @@ def test_a_failure_of_the_thread_reaches_the_application(endpoint: str, monkeypa
         assert isinstance(told.value.__cause__, ZeroDivisionError), "with its traceback"
 
 
-@pytest.mark.parametrize("call", ["send", "recv"])
-def test_a_signal_between_two_parts_of_a_message_costs_no_other(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    class Cut:
-        """A socket in whose second call the handler of a signal raises."""
+class Cut:
+    """A socket in whose second `call` the handler of a signal raises: when it is `done`, or before."""
 
-        def __init__(self, socket: Any) -> None:
-            self.socket, self.calls = socket, 0
+    def __init__(self, socket: Any, call: str, *, done: bool) -> None:
+        self.socket, self.call, self.done, self.calls = socket, call, done, 0
 
-        def __getattr__(self, name: str) -> Any:
-            if name == call and threading.current_thread() is threading.main_thread():
-                self.calls += 1
-                if self.calls == 2:
-                    raise KeyboardInterrupt
-            return getattr(self.socket, name)
+    def __getattr__(self, name: str) -> Any:
+        if name == self.call and threading.current_thread() is threading.main_thread():
+            self.calls += 1
+            if self.calls == 2:
+                return self.cut
+        return getattr(self.socket, name)
 
-    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+    def cut(self, *arguments: Any, **options: Any) -> None:
+        if self.done:
+            getattr(self.socket, self.call)(*arguments, **options)
+        raise KeyboardInterrupt
+
+
+def beneath(side: Actor | Learner) -> tuple[Any, str]:
+    """Return where a side keeps the socket of the kernel, or of ZeroMQ."""
+    socket: Any = side._loop._link._sockets[0]
+    if isinstance(socket, NetworkSocket):
+        return socket, "_socket"
+    return (socket._connection if isinstance(side, Actor) else next(iter(socket._routes.values()))), "stream"
+
+
+@pytest.mark.parametrize("call", ["send", "recv", "sendmsg", "recv_into"])
+def test_a_signal_amid_a_message_costs_no_other(endpoint: str, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    network = call in {"send", "recv"}
+    with Learner(ANYWHERE if network else endpoint) as learner, Actor(learner.endpoint) as actor:
 
         def exchange() -> None:
             while True:
@@ -377,9 +391,9 @@ def test_a_signal_between_two_parts_of_a_message_costs_no_other(
 
         learner.publish({})
         actor.weights()
-        side = actor if call == "send" else learner
+        holder, name = beneath(actor if call.startswith("send") else learner)
         with monkeypatch.context() as patch:
-            patch.setattr(side._link, "_socket", Cut(side._link._socket))
+            patch.setattr(holder, name, Cut(getattr(holder, name), call, done=not network))
             with pytest.raises(KeyboardInterrupt):
                 exchange()
         learner.publish(ONE)
@@ -460,7 +474,7 @@ def test_an_error_of_a_signals_handler_while_it_stands_in_ends_one_call_only(end
 
     calm = Limits(heartbeat_s=600, silence_s=3000)  # no heartbeat makes good what is missed
     with Learner(endpoint, limits=calm) as learner, Actor(endpoint, limits=calm) as actor:
-        actor._link.stand_in = interrupted(actor._link)  # type: ignore[method-assign]
+        actor._loop._link.stand_in = interrupted(actor._loop._link)  # type: ignore[method-assign]
         learner._link.stand_in = interrupted(learner._link)  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             actor.weights()
@@ -477,7 +491,7 @@ def test_over_a_socket_an_actor_fetches_one_version_for_each_that_its_applicatio
 ) -> None:
     specs, arrays = pack_arrays(ONE, 1 << 20)
 
-    def give(route: bytes, version: int) -> None:
+    def give(route: Route, version: int) -> None:
         router.say([route, encode_header(WeightsHeader(version, specs)), *(array.tobytes() for array in arrays)])
 
     with Actor(endpoint) as actor, ThreadPoolExecutor(1) as pool:

@@ -11,6 +11,7 @@ import pytest
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
 from gpusched.channel.messages import Welcome, encode_header
+from gpusched.channel.network import NetworkSocket
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining.invitation import (
     PROTOCOL,
@@ -380,7 +381,9 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
         assert actor.send(ONE, timeout=PATIENCE_S)
         assert learner.get(timeout=PATIENCE_S) is not None
         with actor._loop.changed:
-            actor._loop._link._socket.disconnect(network(learner))  # as libzmq may, for reasons of its own
+            socket = actor._loop._link._sockets[0]
+            assert isinstance(socket, NetworkSocket)
+            socket._socket.disconnect(network(learner))  # as libzmq may, for reasons of its own
         wait_until(lambda: not learner.actors[0].connected)
         assert actor.send(ONE, timeout=PATIENCE_S)
         assert learner.get(timeout=PATIENCE_S) is not None
@@ -411,8 +414,8 @@ def test_the_first_word_after_an_outage_is_a_short_one(
         router.say([route, encode_header(welcome)])
         router.hear("ping")
         with monkeypatch.context() as down:
-            down.setattr("gpusched.channel.transport.Transport.send", lambda *_: False)
-            down.setattr("gpusched.channel.transport.Transport.writable", lambda _: False)
+            down.setattr("gpusched.channel.local.LocalClient.send", lambda *_: False)
+            down.setattr("gpusched.channel.local.LocalClient.writable", lambda _: False)
             assert actor.send(ONE)
             wait_until(lambda: actor._loop.outbox)
         with actor._loop.changed:

@@ -9,7 +9,6 @@ from contextlib import suppress
 import msgspec
 import numpy as np
 import pytest
-import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +28,7 @@ from gpusched.channel.shm.lending import SegmentMap, SegmentPool
 from gpusched.channel.shm.segment import ReusableSegment, WeightsSegment, host_token, map_segment
 from gpusched.channel.shm.weights_pool import most_offers
 from gpusched.errors import ProtocolError
-from tests.channel.conftest import Router
+from tests.channel.conftest import Router, Stranger, next_of
 from tests.patience import PATIENCE_S
 
 SIZE = 1 << 17
@@ -38,26 +37,15 @@ OWNER = ("actor.0", "nonce")
 replace = msgspec.structs.replace
 
 
-class Stranger:
+class Liar(Stranger):
     """Speaks the protocol of an actor on this host, and then says what it likes."""
 
     def __init__(self, endpoint: str) -> None:
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.socket = self.context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.connect(endpoint)
-        self.socket.send(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 1, "", 0, host_token())))
-        self.hear("welcome")
+        super().__init__(endpoint)
+        self.join(Hello(PROTOCOL, "stranger", 0, "nonce", 1, "", 0, host_token()))
 
     def batch(self, seq: int, segment: Segment, specs: tuple[ArraySpec, ...] = SPECS) -> None:
-        self.socket.send(encode_header(BatchHeader(seq, 0, specs, {}, segment=segment)))
-
-    def hear(self, tag: str) -> list[object]:
-        while self.socket.poll(1000 * int(PATIENCE_S)):
-            message: list[object] = msgspec.msgpack.decode(self.socket.recv_multipart()[0])
-            if message[0] == tag:
-                return message
-        raise AssertionError(f"no {tag} came")
+        self.say(encode_header(BatchHeader(seq, 0, specs, {}, segment=segment)))
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +60,10 @@ def learner(endpoint: str) -> Iterator[Learner]:
 
 
 @pytest.fixture
-def stranger(learner: Learner) -> Iterator[Stranger]:
-    stranger = Stranger(learner.endpoint)
+def stranger(learner: Learner) -> Iterator[Liar]:
+    stranger = Liar(learner.endpoint)
     yield stranger
-    stranger.socket.close(0)
-    stranger.context.term()
+    stranger.socket.close()
 
 
 def memfd(size: int = SIZE, seals: int = 0, flags: int = 0, *, filled: bool = True) -> int:
@@ -118,7 +105,7 @@ def lies() -> dict[str, Callable[[], Segment]]:
 
 @pytest.mark.parametrize("lie", lies())
 def test_lies_about_a_segment_are_dropped_counted_and_answered(
-    endpoint: str, learner: Learner, stranger: Stranger, lie: str
+    endpoint: str, learner: Learner, stranger: Liar, lie: str
 ) -> None:
     stranger.batch(1, lies()[lie]())
     answer = stranger.hear("dropped")
@@ -142,7 +129,7 @@ def test_lies_about_a_segment_are_dropped_counted_and_answered(
     ],
 )
 def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
-    learner: Learner, stranger: Stranger, specs: tuple[ArraySpec, ...]
+    learner: Learner, stranger: Liar, specs: tuple[ArraySpec, ...]
 ) -> None:
     segment = ReusableSegment(SIZE)
     stranger.batch(1, segment.segment, specs)
@@ -153,7 +140,7 @@ def test_arrays_beyond_their_segment_are_dropped_and_the_segment_is_free_again(
     assert batch.seq == 2
 
 
-def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learner, stranger: Stranger) -> None:
+def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learner, stranger: Liar) -> None:
     segment = ReusableSegment(SIZE)
     stranger.batch(1, segment.segment)
     first = learner.get(timeout=PATIENCE_S)
@@ -165,9 +152,8 @@ def test_a_segment_that_is_in_use_is_not_given_to_a_second_batch(learner: Learne
     assert learner.get(timeout=PATIENCE_S) is not None
 
 
-def test_an_actor_without_the_token_may_not_send_segments(stranger: Stranger) -> None:
-    stranger.socket.send(encode_header(Hello(PROTOCOL, "stranger", 0, "nonce", 2, "", 0, "")))
-    stranger.hear("welcome")
+def test_an_actor_without_the_token_may_not_send_segments(stranger: Liar) -> None:
+    stranger.join(Hello(PROTOCOL, "stranger", 0, "nonce", 2, "", 0, ""))
     stranger.batch(1, ReusableSegment(SIZE).segment)
     assert "shares no memory" in str(stranger.hear("dropped")[2])
 
@@ -236,18 +222,18 @@ def test_weights_that_are_not_there_or_not_sealed_are_asked_for_again(endpoint: 
         assert (actor.weights().arrays["x"] == 1).all()
 
 
-def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, stranger: Stranger) -> None:
+def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, stranger: Liar) -> None:
     learner.publish({"w": np.zeros(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 1
     with learner._loop._lock:
         learner._loop._roster.connections()[0].offered.clear()  # as after a long silence
     learner.publish({"w": np.ones(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 2
-    stranger.socket.send(msgspec.msgpack.encode(["got-weights", 1, False]))
-    assert stranger.socket.poll(1000 * int(PATIENCE_S))
-    parts = stranger.socket.recv_multipart()
-    assert msgspec.msgpack.decode(parts[0])[:2] == ["weights", 2]
-    assert parts[1] == bytes([1]) * 100_000
+    stranger.say(msgspec.msgpack.encode(["got-weights", 1, False]))
+    received = next_of(stranger.socket)
+    assert received is not None
+    assert msgspec.msgpack.decode(received.header)[:2] == ["weights", 2]
+    assert received.frames == [bytes([1]) * 100_000]
 
 
 def test_offers_that_can_be_opened_are_answered_together(endpoint: str, router: Router) -> None:
@@ -269,14 +255,14 @@ def test_offers_that_can_be_opened_are_answered_together(endpoint: str, router: 
 
 
 def test_who_answers_no_offer_gets_a_bounded_number_of_them_and_then_the_newest(
-    learner: Learner, stranger: Stranger
+    learner: Learner, stranger: Liar
 ) -> None:
     most = most_offers(100_000)
     for version in range(1, most + 3):
         learner.publish({"w": np.full(100_000, version, np.uint8)})
     assert [stranger.hear("weights")[1] for _ in range(most)] == [*range(1, most + 1)]
     assert len(learner._loop._roster.connections()[0].offered) == most
-    stranger.socket.send(msgspec.msgpack.encode(["got-weights", most, True]))
+    stranger.say(msgspec.msgpack.encode(["got-weights", most, True]))
     assert stranger.hear("weights")[1] == most + 2
 
 

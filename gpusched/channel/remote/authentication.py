@@ -16,8 +16,9 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
+from gpusched.channel.network import NetworkSocket
 from gpusched.channel.remote.connections import Connections
-from gpusched.channel.transport import Transport, Wake, log, start_thread
+from gpusched.channel.transport import Wake, log, start_thread
 from gpusched.channel.values import Limits
 from gpusched.joining.keys import AllowList
 
@@ -47,7 +48,7 @@ class ZapAuthenticator:
     `revoked`: users whose key was good and is not any more, for the learner to take from it.
     """
 
-    def __init__(self, link: Transport, server_key: Path, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(self, link: NetworkSocket, server_key: Path, limits: Limits, changed: Callable[[], None]) -> None:
         self.revoked: deque[str] = deque()
         self._link = link
         self._changed = changed

@@ -1,0 +1,251 @@
+"""The sockets of one host: a learner's, with its connections, and an actor's.
+
+No thread stands between the two sides, as libzmq's do: the sender wakes the receiver (docs/decisions/0029). What a
+connection breaks off is lost with it; the protocol above sends again what has to be.
+"""
+
+import errno
+import itertools
+import math
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpusched.channel.stream import Connection, flush_all
+from gpusched.channel.transport import Part, Received, Route, log
+from gpusched.channel.values import Array, Limits
+from gpusched.errors import ChannelError, HostFault, ProtocolError
+
+__all__ = ["LocalClient", "LocalServer"]
+
+_BACKLOG: Final = 1024
+_SOONEST_S, _LATEST_S = 0.05, 1.0  # between two tries to connect
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class LocalClient:
+    """An actor's socket: it connects to the learner at `path`, and again whenever that has gone and come back."""
+
+    reports_once: Final = False
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._path, self._limits = path, limits
+        self._events = select.epoll()
+        self.descriptor: Final = self._events.fileno()
+        self._connection: Connection | None = None
+        self._broken = False
+        self._pause_s, self._again_at = _SOONEST_S, -math.inf
+
+    def receive(self) -> Received | None:
+        """Return the next message, None if there is none."""
+        connection = self._connection
+        if connection is None:
+            return None
+        try:
+            if connection.waits:
+                connection.flush()
+                self._expect(connection)
+            parts = connection.receive()
+        except (OSError, ProtocolError) as error:
+            self._lose(error)
+            return None
+        if parts is None:
+            return None
+        self._pause_s = _SOONEST_S
+        return Received(0, parts[0], parts[1:])
+
+    def send(self, _route: Route, parts: Sequence[Part]) -> bool:
+        """Hand a message over without waiting. False: there is no learner, or it does not read."""
+        connection = self._connection or self._connect()
+        if connection is None:
+            return False
+        try:
+            done = connection.send(parts)
+            if connection.waits:
+                self._expect(connection)
+        except OSError as error:
+            self._lose(error)
+            return False
+        return done
+
+    def writable(self) -> bool:
+        """Return whether there is a connection."""
+        return self._connection is not None
+
+    def broken(self) -> bool:
+        """Return whether a connection was lost since the last call."""
+        broken, self._broken = self._broken, False
+        return broken
+
+    def again_in(self) -> float:
+        """Return after how many seconds a send() would try to connect."""
+        return math.inf if self._connection is not None else max(0.0, self._again_at - time.monotonic())
+
+    def turned_away(self) -> bool:
+        """Return False: on one host no key is needed."""
+        return False
+
+    def reconnect(self) -> None:
+        """Give the connection up; the next send() begins another."""
+        if self._connection is not None:
+            self._connection.stream.close()
+        self._connection, self._broken = None, True
+
+    def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
+        """Return the arrays' bytes, copied."""
+        return [array.tobytes() for array in arrays]
+
+    def close(self) -> None:
+        """Send what waits, for a second at the most, and end the connection."""
+        if self._connection is not None:
+            flush_all([self._connection])
+            self._connection.stream.close()
+        self._events.close()
+
+    def _connect(self) -> Connection | None:
+        if time.monotonic() < self._again_at:
+            return None
+        self._again_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LATEST_S)
+        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            stream.connect(str(self._path))
+        except OSError:
+            stream.close()
+            return None
+        self._connection = Connection(stream, self._limits)
+        self._events.register(stream, select.EPOLLIN)
+        return self._connection
+
+    def _expect(self, connection: Connection) -> None:
+        self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT * connection.waits)
+
+    def _lose(self, error: Exception) -> None:
+        if isinstance(error, ProtocolError):
+            log.warning("what came from %s is no message of a learner's: %s", self._path, error.message)
+            self._again_at = time.monotonic() + _LATEST_S
+        self.reconnect()
+
+
+class LocalServer:
+    """A learner's socket at `path`, and its connections with actors. Raises ChannelError and HostFault."""
+
+    reports_once: Final = False
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._limits = limits
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._door.bind(str(path))
+        except OSError as error:
+            self._door.close()
+            if error.errno == errno.EADDRINUSE:
+                raise ChannelError(f"{path} is in use", "stop the process that uses it") from None
+            raise HostFault(f"{path}: {error.strerror}", "make its directory writable") from None
+        self._door.listen(_BACKLOG)
+        self._events = select.epoll()
+        self._events.register(self._door, select.EPOLLIN)
+        self.descriptor: Final = self._events.fileno()
+        self._numbers = itertools.count(1)
+        self._routes: dict[int, Connection] = {}
+        self._by_descriptor: dict[int, Connection] = {}
+        self._ready: deque[Connection] = deque()
+        self._is_polled = False
+        self._open_again_at = math.inf
+        self._has_warned = False
+
+    def receive(self) -> Received | None:
+        """Return the next message, in turn of those that sent one; None if there is none."""
+        while self._ready or (not self._is_polled and self._find_ready()):
+            connection = self._ready.popleft()
+            try:
+                parts = connection.receive()
+            except (OSError, ProtocolError) as error:
+                self._lose(connection, error)
+                continue
+            if parts is not None:
+                self._ready.append(connection)
+                return Received(connection.route, parts[0], parts[1:])
+        self._is_polled = False  # what came meanwhile is reported again
+        return None
+
+    def send(self, route: Route, parts: Sequence[Part]) -> bool:
+        """Hand a message over without waiting. False: that connection is gone, or the other side does not read."""
+        connection = self._routes.get(route) if isinstance(route, int) else None
+        if connection is None:
+            return False
+        try:
+            waited = connection.waits
+            done = connection.send(parts)
+        except OSError as error:
+            self._lose(connection, error)
+            return False
+        if connection.waits and not waited:
+            self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT)
+        return done
+
+    def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
+        """Return the arrays' bytes, copied. They may be sent to many."""
+        return [array.tobytes() for array in arrays]
+
+    def close(self) -> None:
+        """Send what waits, for a second at the most, and end all connections."""
+        self._door.close()
+        flush_all(list(self._routes.values()))
+        for connection in self._routes.values():
+            connection.stream.close()
+        self._events.close()
+
+    def _find_ready(self) -> bool:
+        """Find out which connections have something to read; return whether any has."""
+        self._is_polled = True
+        if time.monotonic() >= self._open_again_at:
+            self._open_again_at = math.inf
+            self._events.modify(self._door, select.EPOLLIN)
+        for descriptor, event in self._events.poll(0):
+            connection = self._by_descriptor.get(descriptor)
+            if connection is None:
+                self._accept()
+                continue
+            if event & select.EPOLLOUT:
+                self._flush(connection)
+            if event & ~select.EPOLLOUT and connection.route in self._routes:
+                self._ready.append(connection)
+        return bool(self._ready)
+
+    def _accept(self) -> None:
+        try:
+            stream, _ = self._door.accept()
+        except OSError as error:
+            if error.errno in _NO_ROOM:  # else it would be reported again and again
+                self._open_again_at = time.monotonic() + _LATEST_S
+                self._events.modify(self._door, 0)
+            return
+        stream.setblocking(False)
+        connection = Connection(stream, self._limits, next(self._numbers))
+        self._routes[connection.route] = self._by_descriptor[stream.fileno()] = connection
+        self._events.register(stream, select.EPOLLIN)
+
+    def _flush(self, connection: Connection) -> None:
+        try:
+            connection.flush()
+        except OSError as error:
+            self._lose(connection, error)
+            return
+        if not connection.waits:
+            self._events.modify(connection.stream, select.EPOLLIN)
+
+    def _lose(self, connection: Connection, error: Exception) -> None:
+        if isinstance(error, ProtocolError) and not self._has_warned:
+            self._has_warned = True
+            log.warning("a process that connected to the learner was turned away: %s", error.message)
+        if self._routes.pop(connection.route, None) is not None:
+            del self._by_descriptor[connection.stream.fileno()]
+            with suppress(ValueError):
+                self._ready.remove(connection)
+            connection.stream.close()
