@@ -65,8 +65,9 @@ class LocalClient:
         if connection is None:
             return False
         try:
+            waited = connection.waits
             done = connection.send(parts)
-            if connection.waits:
+            if connection.waits != waited:
                 self._expect(connection)
         except OSError as error:
             self._lose(error)
@@ -185,8 +186,8 @@ class LocalServer:
         except OSError as error:
             self._lose(connection, error)
             return False
-        if connection.waits and not waited:
-            self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT)
+        if connection.waits != waited:
+            self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT * connection.waits)
         return done
 
     def frames_of(self, arrays: Sequence[Array]) -> list[Part]:

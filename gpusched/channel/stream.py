@@ -157,7 +157,7 @@ class Connection:
                 self._start += size
                 continue
             if self._block is None:  # the rest of this part is read into its place
-                self._block, self._filled = np.empty(size, np.uint8).data, self._end - self._start
+                self._block, self._filled = _memory(size), self._end - self._start
                 self._block[: self._filled] = self._bytes[self._start : self._end]
                 self._start = self._end = 0
             if self._filled < size:
@@ -165,6 +165,13 @@ class Connection:
             self._parts.append(self._block)
             self._block = None
         return True
+
+
+def _memory(size: int) -> memoryview:
+    try:
+        return np.empty(size, np.uint8).data
+    except MemoryError:
+        raise ProtocolError(f"there is no memory for a frame of {size} bytes") from None
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """The socket of one host: whole messages, whatever comes beside them, and back again when the learner is."""
 
 import errno
+import select
 import socket
 import struct
 import threading
@@ -207,6 +208,32 @@ def next_of_both(server: LocalServer) -> bytes:
             return bytes(received.header)
         time.sleep(0.01)
     raise AssertionError("nothing came")
+
+
+def test_a_socket_that_has_room_again_is_not_reported_for_ever(endpoint: str) -> None:
+    """Else the channel's thread would go round and round."""
+    server = LocalServer(Path(path_of(endpoint)), Limits())
+    client = LocalClient(Path(path_of(endpoint)), Limits())
+    assert client.send(0, [b"begin"])
+    first = next_of(server)
+    assert first is not None
+    while client.send(0, [bytes(50_000)]):
+        pass
+    while server.send(first.route, [bytes(50_000)]):
+        pass
+    connections = [server._routes[1], client._connection]
+    sides: list[LocalServer | LocalClient] = [server, client]
+    for side, peer, route, connection in zip(sides, sides[::-1], (1, 0), connections, strict=True):
+        assert connection is not None
+        while connection.waits:
+            assert next_of(peer) is not None
+            side.send(route, [b"more"])
+        while next_of(peer, 0.05) is not None:
+            pass
+    for side in (server, client):
+        assert not select.select([side.descriptor], [], [], 0)[0]
+    client.close()
+    server.close()
 
 
 def test_an_answer_for_who_left_is_refused_and_the_others_get_theirs(endpoint: str) -> None:
