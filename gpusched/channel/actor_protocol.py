@@ -116,7 +116,7 @@ class ActorProtocol:
         self._check_at = math.inf if outside is None else self._began + _CHECK_S
 
     def _turn(self) -> None:
-        """Send what is due and handle what came, until nothing comes: see Link."""
+        """Send what is due and handle what came, until nothing comes: see Socket.reports_once."""
         while self.gone is None:
             self._send_due(time.monotonic())
             received = self._socket.receive()

@@ -71,9 +71,12 @@ class ActorThread(ActorProtocol):
         """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
         if self._stand_in is not None:  # of several threads in calls one does
             return self.changed.wait_for(over, timeout)
-        end = None if timeout is None else time.monotonic() + timeout
         if over():
             return True
+        if timeout is not None and timeout <= 0:
+            self._guarded_turn()
+            return over()
+        end = None if timeout is None else time.monotonic() + timeout
         try:
             self._stand_in = threading.get_ident()
             self._link.stand_in()

@@ -1,7 +1,7 @@
 """Where the two sides meet: what an endpoint may be, and how a learner makes sure that it is the only one there.
 
-A second bind to an ipc path succeeds and steals it (libzmq unlinks first), so a lock file beside the socket is held for
-as long as the learner lives. The kernel drops the lock however the learner ends, as soon as the processes that
+What a killed learner left at an ipc path is removed before the bind, so a lock file beside the socket is held for as
+long as the learner lives. The kernel drops the lock however the learner ends, as soon as the processes that
 it forked without an exec have ended too.
 """
 

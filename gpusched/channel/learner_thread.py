@@ -40,7 +40,7 @@ class LearnerThread(LearnerProtocol):
     def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: "ZapAuthenticator | None" = None) -> None:
         super().__init__(link, limits, hosts, gate)
         self.failure: ChannelError | None = None
-        self._lock = threading.Lock()  # around the socket and all that LearnerTalk has
+        self._lock = threading.Lock()  # around the socket and all that LearnerProtocol has
         self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
         self._standing_in = threading.Lock()
         self._stand_in: int | None = None
@@ -101,6 +101,9 @@ class LearnerThread(LearnerProtocol):
                 if not self._inbox.empty():
                     with suppress(Empty):
                         return self._inbox.get_nowait()
+                if self._taken:  # questions that are not answered yet
+                    with self._lock:
+                        self._guarded(self._send_due)
                 left = None if end is None else end - time.monotonic()
                 self._link.follow(left)
                 with self._lock:

@@ -12,7 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from gpusched.errors import ChannelError, HostFault, ProtocolError
 __all__ = ["LocalClient", "LocalServer"]
 
 _BACKLOG: Final = 1024
+_MESSAGES_A_ROUND: Final = 8
 _SOONEST_S, _LATEST_S = 0.05, 1.0  # between two tries to connect
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -38,7 +39,7 @@ class LocalClient:
         self._events = select.epoll()
         self.descriptor: Final = self._events.fileno()
         self._connection: Connection | None = None
-        self._broken = False
+        self._broken = self._has_warned = False
         self._pause_s, self._again_at = _SOONEST_S, -math.inf
 
     def receive(self) -> Received | None:
@@ -64,19 +65,19 @@ class LocalClient:
         connection = self._connection or self._connect()
         if connection is None:
             return False
+        waited = connection.waits
         try:
-            waited = connection.waits
             done = connection.send(parts)
-            if connection.waits != waited:
-                self._expect(connection)
         except OSError as error:
             self._lose(error)
             return False
+        if connection.waits != waited:
+            self._expect(connection)
         return done
 
     def writable(self) -> bool:
-        """Return whether there is a connection."""
-        return self._connection is not None
+        """Return whether there is a connection, and room."""
+        return self._connection is not None and not self._connection.full
 
     def broken(self) -> bool:
         """Return whether a connection was lost since the last call."""
@@ -94,7 +95,7 @@ class LocalClient:
     def reconnect(self) -> None:
         """Give the connection up; the next send() begins another."""
         if self._connection is not None:
-            self._connection.stream.close()
+            self._end(self._connection)
         self._connection, self._broken = None, True
 
     def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
@@ -105,7 +106,7 @@ class LocalClient:
         """Send what waits, for a second at the most, and end the connection."""
         if self._connection is not None:
             flush_all([self._connection])
-            self._connection.stream.close()
+            self._end(self._connection)
         self._events.close()
 
     def _connect(self) -> Connection | None:
@@ -113,22 +114,26 @@ class LocalClient:
             return None
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LATEST_S)
-        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
+        with suppress(OSError), ExitStack() as undo:  # no learner, no descriptor
+            stream = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
             stream.connect(str(self._path))
-        except OSError:
-            stream.close()
-            return None
-        self._connection = Connection(stream, self._limits)
-        self._events.register(stream, select.EPOLLIN)
+            self._events.register(stream, select.EPOLLIN)
+            undo.pop_all()
+            self._connection = Connection(stream, self._limits)
         return self._connection
+
+    def _end(self, connection: Connection) -> None:
+        self._events.unregister(connection.stream)
+        connection.end()
 
     def _expect(self, connection: Connection) -> None:
         self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT * connection.waits)
 
     def _lose(self, error: Exception) -> None:
-        if isinstance(error, ProtocolError):
+        if isinstance(error, ProtocolError) and not self._has_warned:
+            self._has_warned = True
             log.warning("what came from %s is no message of a learner's: %s", self._path, error.message)
+        if isinstance(error, ProtocolError):
             self._again_at = time.monotonic() + _LATEST_S
         self.reconnect()
 
@@ -156,12 +161,15 @@ class LocalServer:
         self._routes: dict[int, Connection] = {}
         self._by_descriptor: dict[int, Connection] = {}
         self._ready: deque[Connection] = deque()
-        self._is_polled = False
+        self._is_polled, self._since_polled = False, 0
         self._open_again_at = math.inf
         self._has_warned = False
 
     def receive(self) -> Received | None:
         """Return the next message, in turn of those that sent one; None if there is none."""
+        self._since_polled += 1
+        if self._since_polled > _MESSAGES_A_ROUND:  # one that sends without end must not keep the others waiting
+            self._find_ready()
         while self._ready or (not self._is_polled and self._find_ready()):
             connection = self._ready.popleft()
             try:
@@ -196,15 +204,17 @@ class LocalServer:
 
     def close(self) -> None:
         """Send what waits, for a second at the most, and end all connections."""
+        with suppress(OSError):  # also where a process that was forked off has it too
+            self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
         flush_all(list(self._routes.values()))
         for connection in self._routes.values():
-            connection.stream.close()
+            connection.end()
         self._events.close()
 
     def _find_ready(self) -> bool:
         """Find out which connections have something to read; return whether any has."""
-        self._is_polled = True
+        self._is_polled, self._since_polled = True, 0
         if time.monotonic() >= self._open_again_at:
             self._open_again_at = math.inf
             self._events.modify(self._door, select.EPOLLIN)
@@ -215,7 +225,7 @@ class LocalServer:
                 continue
             if event & select.EPOLLOUT:
                 self._flush(connection)
-            if event & ~select.EPOLLOUT and connection.route in self._routes:
+            if event & ~select.EPOLLOUT and connection not in self._ready:
                 self._ready.append(connection)
         return bool(self._ready)
 
@@ -249,4 +259,5 @@ class LocalServer:
             del self._by_descriptor[connection.stream.fileno()]
             with suppress(ValueError):
                 self._ready.remove(connection)
-            connection.stream.close()
+            self._events.unregister(connection.stream)
+            connection.end()

@@ -12,6 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,11 @@ class Connection:
         self._waiting: deque[list[Part]] = deque()
 
     @property
+    def full(self) -> bool:
+        """Whether as many messages wait as may."""
+        return len(self._waiting) >= self._most_waiting
+
+    @property
     def waits(self) -> bool:
         """Whether a message waits until the other side reads."""
         return bool(self._waiting)
@@ -68,11 +74,21 @@ class Connection:
         self._torn = False
         return parts
 
+    def end(self) -> None:
+        """End the connection, also where a process that was forked off has it too: both sides see the end."""
+        with suppress(OSError):
+            self.stream.shutdown(socket.SHUT_RDWR)
+        self.stream.close()
+
     def send(self, parts: Sequence[Part]) -> bool:
-        """Send a message, or keep it until there is room. False: too many wait already. Raises OSError as receive()."""
+        """Send a message, or keep it until there is room. False: too many wait already.
+
+        What cannot be sent any more is lost, as what is on its way; receive() gives what came before, and then the end.
+        Raises OSError after a signal amid a message.
+        """
         self._tear()
         self._flush()
-        if len(self._waiting) >= self._most_waiting:
+        if self.full:
             self._torn = False
             return False
         sizes = [len(part) for part in parts]
@@ -84,7 +100,7 @@ class Connection:
         return True
 
     def flush(self) -> None:
-        """Send what waits, as far as there is room. Raises OSError as receive() does."""
+        """Send what waits, as far as there is room. Raises OSError after a signal amid a message."""
         self._tear()
         self._flush()
         self._torn = False
@@ -99,6 +115,8 @@ class Connection:
             sent = self.stream.sendmsg(parts, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
             sent = 0
+        except OSError:
+            sent = size
         if sent == size:
             return True
         while sent >= len(parts[0]):
@@ -189,11 +207,7 @@ def flush_all(connections: Sequence[Connection]) -> None:
         room.register(descriptor, select.POLLOUT)
     while left and (still := until - time.monotonic()) > 0:
         for descriptor, _ in room.poll(still * 1000):
-            try:
-                left[descriptor].flush()
-                done = not left[descriptor].waits
-            except OSError:
-                done = True
-            if done:
+            left[descriptor].flush()
+            if not left[descriptor].waits:
                 room.unregister(descriptor)
                 del left[descriptor]

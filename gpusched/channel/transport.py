@@ -140,10 +140,12 @@ class Transport:
         self.wake = Wake()
         self.nudge = Wake()
         self._sockets: list[Socket] = []
+        self._turn = 0
         self.reports_once = False
         self._frames_of: Callable[[Sequence[Array]], list[Part]]
         self._listens, self._stands_in, self._sleeps = True, False, False
-        self._times = self._seen = 0
+        self._state = threading.Lock()  # around what poll() and the thread that stands in share
+        self._times = self._seen = 0  # how often a thread stood in, and as poll() saw it last
         self._stood_back = -math.inf
         self._poll = select.epoll()
         self._poll.register(self.wake.descriptor, select.EPOLLIN)
@@ -160,30 +162,31 @@ class Transport:
 
     def poll(self, timeout_s: float) -> None:
         """Wait until a message may be there, or room to write, the wake-up was set, or `timeout_s` passed."""
-        self._sleeps = True  # first: who stands back meanwhile has this thread listen
-        if not self._listens and (not self._stands_in or self._seen != self._times):
-            self._sleeps = False
-            timeout_s = min(timeout_s, _ABSENCE_S)
-        self._seen = self._times
+        with self._state:
+            self._sleeps = self._listens or (self._stands_in and self._seen == self._times)
+            self._seen = self._times
+            timeout_s = timeout_s if self._sleeps else min(timeout_s, _ABSENCE_S)
         woken = False
         for descriptor, _ in self._poll.poll(max(0.0, timeout_s)):
             if descriptor == self.wake.descriptor:
                 self.wake.clear()
             else:
                 woken = True
-        self._sleeps = False
-        absent = not self._stands_in and time.monotonic() - self._stood_back > _ABSENCE_S
-        if absent and not self._listens:
-            self._listen()
-        elif woken and not absent:
-            self._leave_it()
+        with self._state:
+            self._sleeps = False
+            absent = not self._stands_in and time.monotonic() - self._stood_back > _ABSENCE_S
+            if absent and not self._listens:
+                self._listen()
+            elif woken and not absent and self._listens:
+                self._leave_it()
 
     def stand_in(self) -> None:
         """Let messages wake this thread, in follow(), instead of the one in poll(). One thread at a time."""
-        self._stands_in = True
-        self._times += 1
-        if self._listens:
-            self._leave_it()
+        with self._state:
+            self._stands_in = True
+            self._times += 1
+            if self._listens:
+                self._leave_it()
 
     def follow(self, timeout_s: float | None) -> None:
         """Wait until a message may be there, `nudge` was set, or `timeout_s` passed."""
@@ -193,17 +196,20 @@ class Transport:
 
     def stand_back(self) -> None:
         """Let messages wake the thread in poll() again, now or soon, one that is there already too."""
-        self._stood_back, self._stands_in = time.monotonic(), False
-        if self._sleeps and not self._poll.closed:
-            self._listen()
+        with self._state:
+            self._stood_back, self._stands_in = time.monotonic(), False
+            if self._sleeps and not (self._listens or self._poll.closed):
+                self._listen()
 
     def _listen(self) -> None:
+        """Let messages wake the thread in poll()."""
         for socket in self._sockets:
-            with suppress(FileExistsError):  # the other thread was quicker
+            with suppress(FileExistsError):  # the handler of a signal raised amid this
                 self._poll.register(socket.descriptor, select.EPOLLIN)
         self._listens = True
 
     def _leave_it(self) -> None:
+        """Let messages wake no thread in poll()."""
         self._listens = False
         for socket in self._sockets:
             with suppress(FileNotFoundError):
@@ -211,11 +217,10 @@ class Transport:
 
     def receive(self) -> Received | None:
         """Return the next message, of each socket in turn; None if there is none."""
-        for socket in self._sockets:
-            received = socket.receive()
+        for _ in self._sockets:
+            self._turn = (self._turn + 1) % len(self._sockets)
+            received = self._sockets[self._turn].receive()
             if received is not None:
-                if len(self._sockets) > 1:
-                    self._sockets.reverse()
                 return received
         return None
 

@@ -177,6 +177,9 @@ def test_no_room_for_another_connection_is_waited_for_without_a_loop(
         def fileno(self) -> int:
             return self.door.fileno()
 
+        def shutdown(self, how: int) -> None:
+            self.door.shutdown(how)
+
         def close(self) -> None:
             self.door.close()
 
@@ -234,6 +237,82 @@ def test_a_socket_that_has_room_again_is_not_reported_for_ever(endpoint: str) ->
         assert not select.select([side.descriptor], [], [], 0)[0]
     client.close()
     server.close()
+
+
+@pytest.fixture
+def server(endpoint: str) -> Iterator[LocalServer]:
+    found = LocalServer(Path(path_of(endpoint)), Limits())
+    yield found
+    found.close()
+
+
+def test_where_too_many_messages_wait_there_is_no_room(endpoint: str, server: LocalServer) -> None:
+    """Else an actor would try for ever, with its lock held."""
+    stranger = Stranger(endpoint)
+    stranger.say(b"begin")
+    assert stranger.socket.writable()
+    while stranger.socket.send(0, [bytes(50_000)]):
+        pass
+    assert not stranger.socket.writable()
+    while next_of(server, 0.05) is not None:
+        stranger.socket.receive()
+    assert stranger.socket.writable()
+    stranger.socket.close()
+
+
+def test_a_connection_ends_for_both_sides_though_a_forked_process_has_it(endpoint: str, server: LocalServer) -> None:
+    stranger = Stranger(endpoint)
+    stranger.say(b"begin")
+    assert next_of(server) is not None
+    theirs = server._routes[1].stream.dup()
+    assert stranger.socket._connection is not None
+    with theirs, stranger.socket._connection.stream.dup():
+        stranger.socket.close()
+        assert next_of(server, 0.05) is None
+        assert not server._routes
+        assert not select.select([server.descriptor], [], [], 0)[0]
+
+
+def test_one_that_sends_without_end_does_not_keep_the_others_waiting(endpoint: str, server: LocalServer) -> None:
+    with connected(endpoint) as flood:
+        flood.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                flood.sendall(_prefix(1).pack(MAGIC, 1, 1) + b"x")
+        first = server.receive() or next_of(server)
+        assert first is not None
+        stranger = Stranger(endpoint)
+        stranger.say(b"honest")
+        came = [received for _ in range(40) if (received := server.receive()) is not None]
+        assert b"honest" in [bytes(received.header) for received in came]
+        stranger.socket.close()
+
+
+def test_what_came_before_the_end_is_received_also_after_an_answer_that_nobody_gets(
+    endpoint: str, server: LocalServer
+) -> None:
+    stranger = Stranger(endpoint)
+    stranger.say(b"first")
+    first = next_of(server)
+    assert first is not None
+    stranger.say(b"last")
+    stranger.socket.close()
+    for _ in range(2):
+        assert server.send(first.route, [b"answer"])
+    last = next_of(server)
+    assert last is not None
+    assert bytes(last.header) == b"last"
+    assert next_of(server, 0.05) is None
+    assert not server.send(first.route, [b"answer"])
+
+
+def test_questions_give_their_credit_back_before_they_are_answered(endpoint: str) -> None:
+    calm = Limits(heartbeat_s=600, silence_s=3000)  # no heartbeat brings it about
+    with Learner(endpoint, limits=calm) as learner, Actor(endpoint, limits=calm) as actor:
+        asked = threading.Thread(target=lambda: [actor.ask(ONE) for _ in range(6)])
+        asked.start()
+        assert [learner.get(timeout=PATIENCE_S) is not None for _ in range(6)] == [True] * 6
+        asked.join(PATIENCE_S)
 
 
 def test_an_answer_for_who_left_is_refused_and_the_others_get_theirs(endpoint: str) -> None:
