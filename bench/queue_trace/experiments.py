@@ -1,0 +1,101 @@
+"""What is measured: how full a host gets, how long jobs wait, and how long one pass over the queue takes."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final, NamedTuple, Protocol
+
+from bench.queue_trace.bounds import clairvoyant
+from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
+from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
+from bench.queue_trace.simulation import Queue, simulate
+from bench.queue_trace.trace import Arrival, Limits, Task, arrivals
+
+__all__ = ["QUEUES", "Contender", "pass_times", "saturation", "waits"]
+
+_ASKED_FOR: Final = 1.3
+_STATES: Final = {8: 30_000}
+_FEWER_STATES: Final = 150
+_POLICIES: Final = ("balanced", "pack", "spread")
+
+
+class _Placement(Protocol):
+    def place(self, task: Task) -> bool: ...
+
+
+def saturation(tasks: Sequence[Task], devices: int, seed: int) -> dict[str, float]:
+    """Return, for each rule, the allocated part of the host in % once tasks that never end have asked for 130 % of it.
+
+    A task that has no place is left out. That is how FGD's authors measure.
+    """
+    random, coming = Random(seed), list[Task]()
+    while sum(task.size for task in coming) < _ASKED_FOR * devices:
+        coming.append(random.choice(tasks))
+    hosts: dict[str, _Placement] = {"gpusched run": RunPlacement(host(devices))}
+    hosts |= {f"gpusched launch, {policy}": LaunchPlacement(host(devices), policy) for policy in _POLICIES}
+    hosts |= {name: Counted(devices, rule) for name, rule in share_rules(tasks, random).items()}
+    found = {name: sum(one.size for one in coming if place.place(one)) for name, place in hosts.items()}
+    most, _ = clairvoyant(coming, devices, _STATES.get(devices, _FEWER_STATES), Fragmentation(tasks).fragment)
+    return {name: 100 * value / devices for name, value in (found | {"clairvoyant": most}).items()}
+
+
+class Contender(NamedTuple):
+    """A queue, and what users type and repeat before it: see `arrivals`."""
+
+    name: str
+    make: Callable[[Sequence[Task], int], Queue]
+    limits: Limits = "none"
+    spread: float | None = None
+
+
+def _peer(mode: str, rule: str = "best fit", *, shortest_first: bool = False) -> Callable[[Sequence[Task], int], Queue]:
+    def make(tasks: Sequence[Task], devices: int) -> Queue:
+        prefer = share_rules(tasks, Random(0))[rule]
+        return PeerQueue(devices, prefer, mode, shortest_first=shortest_first)  # type: ignore[arg-type]
+
+    return make
+
+
+def _ours(_tasks: Sequence[Task], devices: int) -> Queue:
+    return Gpusched(host(devices))
+
+
+QUEUES: Final = (
+    Contender("gpusched, no limits", _ours),
+    Contender("gpusched, limits 1 to 5 times too long", _ours, "x1-5"),
+    Contender("gpusched, exact limits", _ours, "exact"),
+    Contender("FIFO", _peer("fifo")),
+    Contender("EASY, limits 1 to 5 times too long", _peer("easy"), "x1-5"),
+    Contender("EASY, exact limits", _peer("easy"), "exact"),
+    Contender("EASY, FGD, limits 1 to 5 times too long", _peer("easy", "FGD"), "x1-5"),
+    Contender("conservative, exact limits", lambda _, devices: Conservative(devices), "exact"),
+    Contender("greedy: whatever fits", _peer("greedy")),
+    Contender("shortest first, run times known", _peer("greedy", shortest_first=True)),
+)
+
+
+def waits(
+    tasks: Sequence[Task], devices: int, load: float, jobs: int, seed: int, only: Sequence[str]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the waits (see `simulate`) of each queue whose name begins with one of `only`; all for none."""
+    for one in QUEUES:
+        if not only or one.name.startswith(tuple(only)):
+            coming = arrivals(tasks, devices, load, jobs, seed, one.limits, one.spread)
+            yield one.name, simulate(coming, one.make(tasks, devices), devices)
+
+
+def pass_times(tasks: Sequence[Task], devices: int, waiting: int, seed: int, limits: Limits) -> dict[str, float]:
+    """Return the CPU time (ms) of a pass over so many waiting jobs: on an idle host, a full one, and after an end."""
+    queue = Gpusched(host(devices))
+    coming: list[Arrival] = arrivals(tasks, devices, 1.0, waiting + 8 * devices, seed, limits)
+    for job in coming:
+        queue.arrive(job)
+    now = coming[-1].came
+    for _ in range(4):
+        queue.starts(now)
+        queue.waiting = dict(list(queue.waiting.items())[:waiting])
+    for number in list(queue.running)[:5]:
+        queue.end(number, now)
+        queue.starts(now)
+    idle, full, after = queue.spent_s[0], statistics.median(queue.spent_s[2:4]), statistics.median(queue.spent_s[4:])
+    return {"idle host": 1000 * idle, "full host": 1000 * full, "after an end": 1000 * after}

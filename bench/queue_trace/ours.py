@@ -1,0 +1,126 @@
+"""gpusched itself: its planner and its scheduler, called as the daemon calls them."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from bench.queue_trace.trace import MILLI, Arrival, Task
+from gpusched.daemon.job import Job
+from gpusched.daemon.scheduler import MachineSnapshot, Running, schedule
+from gpusched.errors import DoesNotFit
+from gpusched.leases.directory import leases_of_plan
+from gpusched.model.device import Device, Inventory
+from gpusched.model.job import CommandRequest, Submission
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Request, RoleRequest
+from gpusched.model.workload import Memory, Role, Workload
+from gpusched.planner import Rules, plan
+from gpusched.planner.command import plan_command
+from gpusched.settings import Settings
+
+__all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host"]
+
+_SETTINGS: Final = Settings(state_dir=Path("/-"), runtime_dir=Path("/-"), lease_dir=Path("/-"), most_jobs=100_000)
+_RULES: Final = Rules(context_mib=_SETTINGS.context_mib, headroom=_SETTINGS.headroom)
+_WORKLOAD: Final = Workload(name="run", roles=(Role(name="command", command=("true",)),))
+_NOBODY: Final = Submission(workload=_WORKLOAD, cwd="/", environ={}, python="-", xla_variable="-")
+
+
+def host(devices: int, mib: int = 16_384) -> Inventory:
+    """Return a host of so many equal, idle devices."""
+    cards = (Device(index=i, uuid=f"GPU-{i}", name="card", memory_total_mib=mib) for i in range(devices))
+    return Inventory(host="here", source="profile", devices=tuple(cards), cpus=tuple(range(4 * devices)))
+
+
+def request_of(task: Task) -> CommandRequest:
+    """Return what `run --num-gpus N` or `run --fraction PART` asks for."""
+    return CommandRequest(devices=task.gpus) if task.gpus else CommandRequest(fraction=task.milli * 10)
+
+
+class RunPlacement:
+    """A host on which `run` places tasks that never end."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._leases: list[Lease] = []
+
+    def place(self, task: Task) -> bool:
+        """Return whether the task had a place."""
+        try:
+            found = plan_command(request_of(task), self._inventory, self._leases, _RULES, "run")
+        except DoesNotFit:
+            return False
+        self._leases += leases_of_plan(found, "job")
+        return True
+
+
+class LaunchPlacement:
+    """A host on which `launch --policy POLICY` places workloads of one process; the task's share is its minimum."""
+
+    def __init__(self, inventory: Inventory, policy: str) -> None:
+        self._inventory, self._policy = inventory, policy
+        self._leases: list[Lease] = []
+
+    def place(self, task: Task) -> bool:
+        """Return whether the task had a place."""
+        share = (self._inventory.devices[0].memory_total_mib or 0) * (10_000 - _RULES.headroom) // 10_000
+        memory = None if task.gpus else Memory(min_mib=share * task.milli // MILLI - _RULES.context_mib)
+        role = RoleRequest(name="trainer", count=1, memory=memory, devices=task.gpus or None)
+        request = Request(workload="one", roles=(role,))
+        try:
+            found = plan(request, self._inventory, self._leases, replace(_RULES, policy=self._policy))
+        except DoesNotFit:
+            return False
+        self._leases += leases_of_plan(found, "job")
+        return True
+
+
+class Gpusched:
+    """The daemon's decision at every arrival and every end. `spent_s`: the CPU time of each."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self.waiting: dict[int, Job] = {}
+        self.running: dict[int, tuple[Running, tuple[Lease, ...]]] = {}
+        self.spent_s: list[float] = []
+
+    def arrive(self, job: Arrival) -> None:
+        """Take a job in."""
+        asked = replace(_NOBODY, command=request_of(job.task), time_limit_s=job.limit_s)
+        self.waiting[job.number] = Job(
+            id=f"run-{job.number}", run_dir=f"/{job.number}", created=job.came, submission=asked
+        )
+
+    def end(self, number: int, now: float) -> None:
+        """Give free what the job had."""
+        del now
+        del self.running[number]
+
+    def next_start(self) -> float | None:
+        """Return None: it decides when something comes or ends."""
+        return None
+
+    def starts(self, now: float) -> list[int]:
+        """Return what starts now."""
+        leases = tuple(lease for _, mine in self.running.values() for lease in mine)
+        ground, running = MachineSnapshot(inventory=self._inventory, leases=leases), self._running()
+        began = time.process_time()
+        decision = schedule(list(self.waiting.values()), running, {None: ground}, {}, _SETTINGS, now)
+        self.spent_s.append(time.process_time() - began)
+        for start in decision.starts:
+            self._start(start.id, leases_of_plan(start.plan, start.id), now)
+        return [int(start.id.removeprefix("run-")) for start in decision.starts]
+
+    def _running(self) -> Sequence[Running]:
+        return [one for one, _ in self.running.values()]
+
+    def _start(self, name: str, leases: Sequence[Lease], now: float) -> None:
+        number = int(name.removeprefix("run-"))
+        job = self.waiting.pop(number)
+        limit = job.submission.time_limit_s if job.submission else None
+        ends_at = None if limit is None else now + limit
+        mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases)
+        self.running[number] = Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at), mine

@@ -1,0 +1,137 @@
+"""The peers of `bench.queue_trace` on cases that are computed by hand, and what is drawn from the trace."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from bench.queue_trace.bounds import clairvoyant
+from bench.queue_trace.experiments import QUEUES, saturation, waits
+from bench.queue_trace.ours import Gpusched, RunPlacement, host
+from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
+from bench.queue_trace.simulation import Queue, simulate
+from bench.queue_trace.trace import Arrival, Task, arrivals, read_trace
+from tests.planner.building import dice
+
+BEST = share_rules([Task(1, 1000)], dice(0))["best fit"]
+
+
+class Recorded:
+    """A queue, and when each job started."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.began: dict[int, float] = {}
+        self.arrive, self.end, self.next_start = queue.arrive, queue.end, queue.next_start
+
+    def starts(self, now: float) -> list[int]:
+        found = self._queue.starts(now)
+        self.began |= dict.fromkeys(found, now)
+        return found
+
+
+def began(queue: Queue, *jobs: Arrival, devices: int = 2) -> list[float]:
+    recorded = Recorded(queue)
+    simulate(jobs, recorded, devices)
+    return [recorded.began[job.number] for job in jobs]
+
+
+def whole(number: int, came: float, gpus: int, run_s: float, limit_s: float | None = None) -> Arrival:
+    return Arrival(number, Task(gpus, 1000, run_s), came, limit_s)
+
+
+# On two devices: one runs until 100; the second job needs both; the third is short and the fourth long.
+CASE = (whole(0, 0, 1, 100, 120), whole(1, 1, 2, 10, 10), whole(2, 2, 1, 50, 60), whole(3, 3, 1, 500, 500))
+
+
+def test_fifo_lets_nobody_pass() -> None:
+    assert began(PeerQueue(2, BEST, "fifo"), *CASE) == [0, 100, 110, 110]
+
+
+def test_greedy_starts_whatever_fits_and_the_large_job_waits_for_all() -> None:
+    assert began(PeerQueue(2, BEST, "greedy"), *CASE) == [0, 552, 2, 52]
+
+
+def test_easy_lets_those_pass_that_end_before_the_reservation_by_what_was_typed() -> None:
+    # The head's reservation is at 120, by the first job's limit: 2 + 60 is before it, 52 + 500 is not.
+    assert began(PeerQueue(2, BEST, "easy"), *CASE) == [0, 100, 2, 110]
+    late = (*CASE[:2], whole(2, 2, 1, 50, 200), CASE[3])
+    assert began(PeerQueue(2, BEST, "easy"), *late) == [0, 100, 110, 110]
+
+
+def test_easy_lets_those_pass_that_have_a_place_beside_the_reservation() -> None:
+    jobs = (whole(0, 0, 2, 100, 100), whole(1, 1, 3, 10, 10), whole(2, 2, 1, 5000, 5000))
+    assert began(PeerQueue(4, BEST, "easy"), *jobs, devices=4) == [0, 100, 2]
+    assert began(PeerQueue(3, BEST, "easy"), *jobs, devices=3) == [0, 100, 110]
+
+
+def test_conservative_gives_each_the_earliest_place_that_delays_no_earlier_one() -> None:
+    jobs = (whole(0, 0, 1, 100), whole(1, 1, 2, 10), whole(2, 2, 1, 98), whole(3, 3, 1, 1))
+    assert began(Conservative(2), *jobs) == [0, 100, 2, 110]
+
+
+def test_shortest_first_knows_the_run_times() -> None:
+    jobs = (whole(0, 0, 2, 100), whole(1, 1, 2, 50), whole(2, 2, 2, 10))
+    assert began(PeerQueue(2, BEST, "greedy", shortest_first=True), *jobs) == [0, 110, 100]
+
+
+def test_shares_go_where_each_rule_says() -> None:
+    tasks = [Task(0, 400), Task(1, 1000)]
+    rules = share_rules(tasks, dice(0))
+    free = [1000, 500, 700]
+    assert rules["best fit"](free, [0, 1, 2], tasks[0]) == 1
+    assert rules["worst fit"](free, [0, 1, 2], tasks[0]) == 0
+    assert rules["first fit"](free, [0, 1, 2], tasks[0]) == 0
+    assert Fragmentation(tasks).fragment([1000]) == 0
+    assert Fragmentation(tasks).fragment([500]) == 250  # of no use to the one that wants a whole device
+
+
+def test_who_knows_what_comes_allocates_more_than_who_does_not() -> None:
+    coming = [Task(0, 500), Task(0, 600), Task(0, 400), Task(0, 500)]
+    placed = Counted(2, share_rules(coming, dice(0))["first fit"])
+    assert [placed.place(task) for task in coming] == [True, True, True, False]
+    assert clairvoyant(coming, 2, 1000, lambda _: 0.0) == (2.0, True)
+
+
+@pytest.mark.parametrize("jobs", [CASE, CASE[:3]])
+def test_the_daemons_scheduler_never_delays_the_head_of_the_case(jobs: Sequence[Arrival]) -> None:
+    found = began(Gpusched(host(2)), *jobs)
+    assert found[1] == 100
+    assert found[2] == 2
+
+
+def test_run_places_as_best_fit_does_and_the_trace_is_whole() -> None:
+    tasks = read_trace()
+    assert len(tasks) == 7064
+    assert len({task.shape for task in tasks}) == 126
+    random = dice(3)
+    coming = [random.choice(tasks) for _ in range(30)]
+    ours, best = RunPlacement(host(8)), Counted(8, BEST)
+    assert [ours.place(task) for task in coming] == [best.place(task) for task in coming]
+
+
+def test_a_stream_is_the_same_whatever_is_typed_or_known_and_has_the_load() -> None:
+    tasks = read_trace()
+    streams = [
+        arrivals(tasks, 8, 0.9, 5000, 1),
+        arrivals(tasks, 8, 0.9, 5000, 1, "x1-5"),
+        arrivals(tasks, 8, 0.9, 5000, 1, spread=0.5),
+    ]
+    plain, limited, repeated = streams
+    assert [(one.task, one.came) for one in plain] == [(one.task, one.came) for one in limited]
+    assert [(one.task, one.came) for one in plain] == [(one.task, one.came) for one in repeated]
+    assert all(one.task.run_s <= (one.limit_s or 0) <= 5 * one.task.run_s for one in limited)
+    assert all(len(one.earlier) == 5 for one in repeated)
+    work = sum(one.task.size * one.task.run_s for one in plain)
+    assert 0.7 < work / 8 / plain[-1].came < 1.1
+
+
+def test_every_queue_starts_every_job_of_a_short_stream() -> None:
+    tasks = read_trace()
+    found = dict(waits(tasks, 8, 0.9, 60, 0, []))
+    assert list(found) == [one.name for one in QUEUES]
+    assert all(0 <= row["mean wait h"] < 1000 and 0 < row["use %"] <= 100 for row in found.values())
+
+
+def test_nothing_allocates_more_than_who_knows_what_comes() -> None:
+    found = saturation(read_trace(), 4, 1)
+    assert max(found.values()) <= found["clairvoyant"] + 1e-9
