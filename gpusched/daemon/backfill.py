@@ -10,6 +10,7 @@ The second way is time: where the known time limits of running jobs give the hea
 job that is over by T may start whatever it takes.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
@@ -42,6 +43,7 @@ class Release(NamedTuple):
 class HeadReservation:
     """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` returns if it is there.
 
+    `number`: it fits where `fits` is true of so many single devices; None: where it is true of all of them together.
     `things` are all that is on them. `checks` bounds how many sets of ends are checked.
     """
 
@@ -51,14 +53,17 @@ class HeadReservation:
         things: Iterable[Release],
         fits: Callable[[Sequence[DeviceCapacity]], bool],
         checks: int,
+        number: int | None = None,
     ) -> None:
         self.devices = frozenset(budget.device.uuid for budget in grounds)
         self._grounds = tuple(grounds)
         self._fits = fits
+        self._number = number
         self._things = list(things)
         self._checks = checks
         self._smallest: list[tuple[Release, ...]] | None = None
         self._harmless: dict[_Amounts, bool] = {}
+        self._read_devices()
 
     @cached_property
     def shadow_time(self) -> float | None:
@@ -66,9 +71,9 @@ class HeadReservation:
         ends = [thing for thing in self._things if thing.ends_at is not None]
         ends.sort(key=lambda thing: thing.ends_at or 0.0)
         try:
-            if not self._fits(self._after(ends)):
+            if not self._fits_after(ends):
                 return None
-            first = smallest(lambda number: self._fits(self._after(ends[:number])), 0, len(ends))
+            first = smallest(lambda number: self._fits_after(ends[:number]), 0, len(ends))
         except UsageError:  # not every way can be tried: the planner's word
             return None
         return ends[first - 1].ends_at if first else None
@@ -86,7 +91,7 @@ class HeadReservation:
     def waits_for_others_only(self) -> bool:
         """Return whether the head might fit with all jobs of this daemon still running."""
         try:
-            return self._fits(self._after([thing for thing in self._things if not thing.ours]))
+            return self._fits_after([thing for thing in self._things if not thing.ours])
         except UsageError:
             return True
 
@@ -96,14 +101,15 @@ class HeadReservation:
         if amounts:
             self._things.append(Release(amounts, ours=True, ends_at=ends_at))
             self._harmless.clear()
+            self._read_devices()
 
     def _is_harmless(self, candidate: Release) -> bool:
-        if not self._fits(self._after(self._things, candidate)):
+        if not self._fits_after(self._things, candidate):
             return False
         if self._smallest is None:
             self._smallest = list(self._smallest_ends())
         for ended in self._smallest:
-            if not self._may_check() or not self._fits(self._after(ended, candidate)):
+            if not self._may_check() or not self._fits_after(ended, candidate):
                 return False
         return bool(self._checks)
 
@@ -115,39 +121,54 @@ class HeadReservation:
     def _smallest_ends(self) -> Iterator[tuple[Release, ...]]:
         """Yield the smallest sets of ends after which the head fits, until the bound is met."""
         kinds = [list(same) for _, same in groupby(sorted(self._things, key=_kind), key=_kind)]
+        if self._are_too_many(len(kinds)):
+            self._checks = 0
+            return
         found: list[tuple[int, ...]] = []
         level: list[tuple[int, ...]] = [()]
         while level:
             waiting = []
             for taken in _one_more(level, kinds):
+                ended = tuple(kinds[i][taken[:n].count(i)] for n, i in enumerate(taken))
+                if self._number == 1 and not _share_a_device(ended):  # only what is on the head's device is of use
+                    continue
                 if not self._may_check():
                     return
                 if any(all(taken.count(i) >= one.count(i) for i in one) for one in found):
                     continue
-                ended = tuple(kinds[i][taken[:n].count(i)] for n, i in enumerate(taken))
-                if self._fits(self._after(ended)):
+                if self._fits_after(ended):
                     found.append(taken)
                     yield ended
                 else:
                     waiting.append(taken)
             level = waiting
 
-    def _after(self, ended: Iterable[Release], beside: Release | None = None) -> list[DeviceCapacity]:
-        """Return the devices when everything of `ended` has ended and `beside` runs."""
-        left = list(self._things)
-        for thing in ended:
-            left.remove(thing)
-        if beside is not None:
-            left.append(beside)
-        leased, tenants, used = ([0] * len(self._grounds) for _ in range(3))
-        for thing in left:
-            for place, mib in thing.amounts:
-                if thing.foreign:
-                    used[place] = 1
-                else:
-                    leased[place] += mib
-                    tenants[place] += 1
-        return [_with(budget, *held) for budget, *held in zip(self._grounds, leased, tenants, used, strict=True)]
+    def _are_too_many(self, kinds: int) -> bool:
+        """Return whether the sets that are too small for the head are more already than may be checked."""
+        lacking = (self._number or 1) - sum(self._has_room)
+        least = -(-lacking // max((len(thing.amounts) for thing in self._things), default=1))
+        return math.comb(kinds, max(least - 1, 0)) > self._checks
+
+    def _read_devices(self) -> None:
+        """Note what is on each device while everything runs, and whether the head has room on it alone."""
+        self._held = [[0, 0, 0] for _ in self._grounds]
+        for thing in self._things:
+            _hold(self._held, thing, 1)
+        self._now = [_with(budget, *held) for budget, held in zip(self._grounds, self._held, strict=True)]
+        self._has_room = [self._number is not None and self._fits([budget]) for budget in self._now]
+
+    def _fits_after(self, ended: Iterable[Release], beside: Release | None = None) -> bool:
+        """Return whether the head fits when everything of `ended` has ended and `beside` runs."""
+        held = dict[int, list[int]]()
+        for thing, sign in (*((one, -1) for one in ended), *([(beside, 1)] if beside is not None else [])):
+            for place, _ in thing.amounts:
+                held.setdefault(place, list(self._held[place]))
+            _hold(held, thing, sign)
+        changed = {place: _with(self._grounds[place], *each) for place, each in held.items()}
+        if self._number is None:
+            return self._fits([changed.get(place, budget) for place, budget in enumerate(self._now)])
+        unchanged = sum(has for place, has in enumerate(self._has_room) if place not in changed)
+        return unchanged + sum(self._fits([budget]) for budget in changed.values()) >= self._number
 
 
 def things_of(
@@ -179,6 +200,21 @@ def amounts_of(leases: Iterable[Lease], grounds: Sequence[DeviceCapacity]) -> _A
             mib = grounds[place].total_mib if lease.whole else lease.share_mib
             taken[place] = taken.get(place, 0) + mib
     return tuple(sorted(taken.items()))
+
+
+def _hold(held: "list[list[int]] | dict[int, list[int]]", thing: Release, sign: int) -> None:
+    """Add (`sign` 1) or take away (-1) what a thing has of each device: leased MiB, leases, processes of others."""
+    for place, mib in thing.amounts:
+        if thing.foreign:
+            held[place][2] += sign
+        else:
+            held[place][0] += sign * mib
+            held[place][1] += sign
+
+
+def _share_a_device(things: Sequence[Release]) -> bool:
+    """Return whether there is a device that each of them is on."""
+    return bool(set.intersection(*({place for place, _ in thing.amounts} for thing in things)))
 
 
 def _kind(thing: Release) -> tuple[bool, _Amounts]:

@@ -6,10 +6,9 @@ start only if it does not start later for it (see `backfill`). A job that could 
 up no other.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, ParamSpec
 
 import msgspec
 
@@ -17,7 +16,16 @@ from gpusched.daemon.backfill import HeadReservation, things_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.wait_reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
 from gpusched.errors import GpuschedError, NeverFits, UsageError
-from gpusched.execution.plans import chosen_devices, could_be_on, is_feasible, need_of, needs_devices, plan_for, ways
+from gpusched.execution.plans import (
+    chosen_devices,
+    could_be_on,
+    is_feasible,
+    need_of,
+    needs_devices,
+    on_single_devices,
+    plan_for,
+    ways,
+)
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
@@ -28,6 +36,8 @@ from gpusched.planner.holders import Began
 from gpusched.settings import Settings
 
 __all__ = ["Decision", "MachineSnapshot", "Running", "Start", "schedule"]
+
+P = ParamSpec("P")
 
 _MOST_CHECKS: Final = 1000
 """Sets of ends that are checked for one head in one pass, where replicas have one size; fewer for more sizes."""
@@ -87,7 +97,7 @@ def schedule(
     `blocked` are the jobs that may not start whatever is free, with the reason. `began` returns when a process
     of others began; only the named ones are asked for. `now` in Unix seconds.
 
-    500 waiting jobs of different needs beside 64 running ones, where nothing fits, take 11 to 18 ms on one core (EPYC).
+    How long it takes: `python -m bench.queue_trace pass`.
     """
     one_pass = _Pass(running, grounds, settings, now, began)
     for job in sorted(waiting, key=queue_order):
@@ -119,7 +129,9 @@ class _Machine:
         self._ends = ends
         self._settings = settings
         self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
-        self._held: dict[frozenset[str] | None, str] = {}
+        self._holders: dict[frozenset[str] | None, str] = {}
+        self._needs: dict[Hashable, str] = {}
+        self._later: dict[Hashable, str] = {}
 
     def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
@@ -160,27 +172,39 @@ class _Machine:
         if self.head is not None:
             return
         grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
+        single, number = on_single_devices(submission)
         self.head = job
         self.prospect = HeadReservation(
             grounds,
             things_of(grounds, self.leases, self._ends),
-            lambda after: is_feasible(submission, after, self._settings),
+            lambda after: is_feasible(single, after, self._settings),
             _MOST_CHECKS // ways(submission),
+            number,
         )
 
     def why_later(self, submission: Submission, began: Began, now: float) -> str:
         """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
-        only = chosen_devices(submission, self.inventory)
-        if only not in self._held:
-            holders = who_holds(self.devices(submission), self.leases, began, now)
-            self._held[only] = "; ".join(
-                filter(None, (holders, *excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]))
+        need = need_of(submission)
+        if need not in self._later:
+            self._later[need] = "; ".join(
+                filter(None, (self.what_it_needs(submission), self._held(submission, began, now)))
             )
-        return "; ".join(filter(None, (self.what_it_needs(submission), self._held[only])))
+        return self._later[need]
+
+    def _held(self, submission: Submission, began: Began, now: float) -> str:
+        only = chosen_devices(submission, self.inventory)
+        if only not in self._holders:
+            holders = who_holds(self.devices(submission), self.leases, began, now)
+            excluded = excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]
+            self._holders[only] = "; ".join(filter(None, (holders, *excluded)))
+        return self._holders[only]
 
     def what_it_needs(self, submission: Submission) -> str:
         """Return what the job needs, in numbers."""
-        return what_it_needs(submission, self.devices(submission), self._settings.context_mib)
+        need = need_of(submission)
+        if need not in self._needs:
+            self._needs[need] = what_it_needs(submission, self.devices(submission), self._settings.context_mib)
+        return self._needs[need]
 
     def _why_never(self, submission: Submission, grounds: Sequence[DeviceCapacity]) -> NeverFits:
         excluded = excluded_devices(self.inventory, chosen_devices(submission, self.inventory))
@@ -221,26 +245,26 @@ class _Pass:
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         else:
-            with self._contained(job.id):
-                self._decide(job, submission, machine)
+            self._contain(job.id, self._decide, job, submission, machine)
 
     def decision(self) -> Decision:
         """Return what was decided. Reasons to wait come last, so that the jobs that start now are named as holders."""
         for job, submission in self._later:
-            machine = self._machines[submission.machine]
-            with self._contained(job):
-                self.why[job] = machine.why_later(submission, self._began, self._now)
+            self._contain(job, self._explain, job, submission)
         return Decision(starts=tuple(self._starts), why=self.why, never=self._never, faults=self._faults)
 
-    @contextmanager
-    def _contained(self, job: str) -> Iterator[None]:
+    def _contain(self, job: str, step: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """Let a job wait that cannot be decided on; an internal error is at fault for no other job."""
         try:
-            yield
+            step(*arguments, **named)
         except GpuschedError as error:
             self.why[job] = error.message
         except Exception as error:  # noqa: BLE001 (the next job is decided on all the same)
             self._faults[job] = error
+
+    def _explain(self, job: str, submission: Submission) -> None:
+        machine = self._machines[submission.machine]
+        self.why[job] = machine.why_later(submission, self._began, self._now)
 
     def _decide(self, job: Job, submission: Submission, machine: _Machine) -> None:
         need = need_of(submission)

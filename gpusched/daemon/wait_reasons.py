@@ -27,7 +27,7 @@ def what_it_needs(submission: Submission, grounds: Sequence[DeviceCapacity], con
 
 def who_holds(grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], began: Began, now: float) -> str:
     """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
-    by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle.plannable_mib)
+    by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle_mib)
     taken = [budget for budget in by_held if _is_taken(budget)]
     texts = [
         ", ".join(filter(None, (_room(budget), held(budget, leases, began, now)))) for budget in taken[:_MOST_DEVICES]
@@ -40,7 +40,7 @@ def never_line(
     submission: Submission, grounds: Sequence[DeviceCapacity], excluded: Sequence[str], context_mib: int
 ) -> str:
     """Return why the job does not fit however long it waits: what it needs, and what there is when all is idle."""
-    idle = sorted((budget.idle.plannable_mib for budget in grounds), reverse=True)
+    idle = sorted((budget.idle_mib for budget in grounds), reverse=True)
     gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
     needs = what_it_needs(submission, grounds, context_mib)
     return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
@@ -75,13 +75,13 @@ def _room(budget: DeviceCapacity) -> str:
         return (
             f"GPU {budget.device.label} lets one process in ({(budget.device.compute_mode or '').upper()}) and has one"
         )
-    return f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free"
+    return f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle_mib} MiB free"
 
 
 def _part(submission: Submission, grounds: Sequence[DeviceCapacity]) -> str:
     """Return how much a part of a device is: one amount if all devices agree, else the least and the most."""
     fraction = submission.command.fraction if submission.command else None
-    sizes = sorted({budget.idle.plannable_mib for budget in grounds})
+    sizes = sorted({budget.idle_mib for budget in grounds})
     if fraction is None or not sizes or not 0 < fraction < FRACTION_ONE:
         return ""
     least, most = portion(sizes[0], fraction), portion(sizes[-1], fraction)

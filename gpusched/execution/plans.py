@@ -26,6 +26,7 @@ __all__ = [
     "is_feasible",
     "need_of",
     "needs_devices",
+    "on_single_devices",
     "plan_for",
     "request_of",
     "restriction_lines",
@@ -72,11 +73,22 @@ def is_feasible(submission: Submission, grounds: Sequence[DeviceCapacity], setti
     return request_fits(request_of(submission), grounds, settings.context_mib, submission.policy)
 
 
+def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
+    """Return what the job asks of each single device, and of how many; None if its parts have to be seen together.
+
+    Of devices that the job could be on (`could_be_on`), it fits where the first is feasible on so many of them alone.
+    """
+    if submission.command is None:
+        return submission, None
+    number = submission.command.devices or 1
+    return replace(submission, command=replace(submission.command, devices=1)) if number > 1 else submission, number
+
+
 def could_be_on(submission: Submission, budget: DeviceCapacity, settings: Settings) -> bool:
     """Return whether any part of the job could be on this device if the device were idle."""
     if submission.command is not None:
         return could_use(submission.command, budget, settings.context_mib)
-    idle = budget.idle.plannable_mib
+    idle = budget.idle_mib
     return any(
         role.memory.min_mib + settings.context_mib <= idle
         if role.memory is not None

@@ -40,19 +40,18 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plannable_mib(self) -> int:
         """What may be planned now, never below 0."""
-        idle_mib = self.total_mib - self.reserved_mib - self.headroom_mib
-        return max(0, idle_mib - self.foreign_mib - self.leased_mib)
+        return max(0, self.idle_mib - self.foreign_mib - self.leased_mib)
+
+    @property
+    def idle_mib(self) -> int:
+        """What may be planned of the device without leases and foreign processes, never below 0."""
+        return max(0, self.total_mib - self.reserved_mib - self.headroom_mib)
 
     @property
     def now(self) -> Bin:
         """The device as a room of the solver, as it is."""
         room = Bin(self.plannable_mib, self.total_mib)
         return msgspec.structs.replace(room, most=0 if self.taken else 1) if self.alone else room
-
-    @property
-    def idle(self) -> Bin:
-        """The device as a room of the solver, without leases and foreign processes."""
-        return self.emptied.now
 
     @property
     def unseen_mib(self) -> int:

@@ -64,13 +64,15 @@ def plan_command(
 
 def command_fits(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> bool:
     """Return whether the command has a place. Memory that becomes free never turns a yes into a no."""
-    return _pieces(need, grounds, context_mib) is not None
+    if need.devices is not None:
+        return _most_whole(need, grounds, context_mib) >= need.devices
+    return any(True for _ in _fitting(need, grounds, context_mib))
 
 
 def could_use(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> bool:
     """Return whether the command could be on this device if it were idle, alone or with further ones."""
     if need.devices is not None and need.devices > 1:
-        return budget.device.mig_index is None and budget.idle.plannable_mib > _too_little(need, context_mib)
+        return budget.device.mig_index is None and budget.idle_mib > _too_little(need, context_mib)
     one = replace(need, devices=1) if need.devices else need
     return need.devices != 0 and command_fits(one, (budget.emptied,), context_mib)
 
@@ -89,15 +91,21 @@ def _pieces(
     need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int
 ) -> tuple[DeviceSlice, ...] | None:
     """Return what the command gets, or None if it does not fit. Where one process is let in, several have no place."""
-    grounds = _letting_in(need, grounds)
     if need.devices is not None:
-        return whole_devices(need.devices, grounds, _too_little(need, context_mib))
-    sizes = (DeviceSlice(budget, _size(need, budget, context_mib)) for budget in grounds if budget.now.most)
-    least = _too_little(need, context_mib)
-    fitting = [piece for piece in sizes if least < piece.share_mib <= piece.budget.plannable_mib]
+        return whole_devices(need.devices, _letting_in(need, grounds), _too_little(need, context_mib))
+    fitting = list(_fitting(need, grounds, context_mib))
     if not fitting:
         return None
     return (min(fitting, key=lambda piece: (is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
+
+
+def _fitting(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> Iterator[DeviceSlice]:
+    """Yield the places on one device that a command has which asks for a part or an amount."""
+    least = _too_little(need, context_mib)
+    for budget in _letting_in(need, grounds):
+        share_mib = _size(need, budget, context_mib)
+        if least < share_mib <= budget.plannable_mib and not budget.taken:
+            yield DeviceSlice(budget, share_mib)
 
 
 def _letting_in(need: CommandRequest, grounds: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
@@ -118,7 +126,7 @@ def _size(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int
     """
     if need.memory_mib is not None:
         return need.memory_mib + context_mib * need.processes
-    wanted = portion(budget.idle.plannable_mib, need.fraction or 0)
+    wanted = portion(budget.idle_mib, need.fraction or 0)
     return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
 
 
@@ -146,7 +154,7 @@ def _part(need: CommandRequest, piece: DeviceSlice) -> int:
     """Return which part of the device the command has, in 1/10 000."""
     if need.devices is not None:
         return FRACTION_ONE
-    return need.fraction or fraction_of(piece.share_mib, piece.budget.idle.plannable_mib)
+    return need.fraction or fraction_of(piece.share_mib, piece.budget.idle_mib)
 
 
 def _why(need: CommandRequest, replica: Replica, pieces: Sequence[DeviceSlice]) -> str:
@@ -156,7 +164,7 @@ def _why(need: CommandRequest, replica: Replica, pieces: Sequence[DeviceSlice]) 
     parts = f"{replica.limit_mib} MiB limit + {replica.context_mib} MiB context"
     if need.devices is not None:
         return whole_line(ROLE, labels, replica)
-    idle = pieces[0].budget.idle.plannable_mib
+    idle = pieces[0].budget.idle_mib
     if need.fraction is not None:
         part = f"{need.fraction / FRACTION_ONE:g} of {idle} MiB = {replica.share_mib} MiB"
         return f"{ROLE}: {part} on {gpus(labels)}, {parts}"

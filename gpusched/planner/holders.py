@@ -39,7 +39,7 @@ def held_lines(grounds: Iterable[DeviceCapacity], leases: Sequence[Lease]) -> li
     # There is no clock here: leases of the same half a day are written without a date.
     latest = max((lease.since for lease in leases), default=0.0)
     lines = [
-        f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle.plannable_mib} MiB free, {holding}"
+        f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle_mib} MiB free, {holding}"
         for budget in grounds
         if (holding := held(budget, leases, lambda _: None, latest))
     ]

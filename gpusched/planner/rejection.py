@@ -50,7 +50,7 @@ def refusal(attempt: Attempt) -> DoesNotFit:
     grounds, excluded = attempt.grounds, attempt.excluded
     if not grounds:
         return NeverFits(f"no device takes a replica: {'; '.join(excluded)}", "see gpusched status")
-    idle = replace(attempt.problem, rooms=tuple(budget.idle for budget in grounds))
+    idle = replace(attempt.problem, rooms=tuple(budget.emptied.now for budget in grounds))
     never = not attempt.is_feasible(idle)
     seen = idle if never else attempt.problem
     alone = sum(need.count for need in attempt.problem.needs) == 1

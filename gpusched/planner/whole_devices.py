@@ -30,7 +30,7 @@ WholeDeviceAssignment = Mapping[str, tuple[DeviceSlice, ...]]
 def is_whole(budget: DeviceCapacity) -> bool:
     """Return whether nothing computes on the device, and enough of it is left."""
     computing = any("C" in process.kind for process in budget.foreign)
-    left = 2 * budget.plannable_mib >= budget.idle.plannable_mib
+    left = 2 * budget.plannable_mib >= budget.idle_mib
     return not budget.leased_mib and not computing and not budget.taken and left
 
 

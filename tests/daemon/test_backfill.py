@@ -11,7 +11,7 @@ from gpusched.daemon.backfill import HeadReservation, Release, amounts_of, thing
 from gpusched.daemon.job import Job
 from gpusched.daemon.scheduler import Decision, Running
 from gpusched.errors import DoesNotFit
-from gpusched.execution.plans import could_be_on, plan_for
+from gpusched.execution.plans import could_be_on, on_single_devices, plan_for
 from gpusched.execution.plans import is_feasible as fits_on
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
@@ -242,6 +242,6 @@ def _prospect(head: Job, inventory: Inventory, leases: Sequence[Lease]) -> HeadR
     asked = head.submission
     assert asked is not None
     grounds = [one for one in budgets(inventory, leases, 0, None) if could_be_on(asked, one, SETTINGS)]
-    return HeadReservation(
-        grounds, things_of(grounds, leases, {}), lambda after: fits_on(asked, after, SETTINGS), 10_000
-    )
+    single, number = on_single_devices(asked)
+    things = things_of(grounds, leases, {})
+    return HeadReservation(grounds, things, lambda after: fits_on(single, after, SETTINGS), 10_000, number)
