@@ -11,6 +11,8 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun = "stop"        # a replica that uses more than its share: "warn" of it, or "stop" it and start it again
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
+    strict = false          # true: a job passes another only where that is proved not to delay it
+    most_overruns = 5       # jobs that passed another one and may run longer than expected; then only proofs count
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
 """
@@ -79,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun: Literal["warn", "stop"] = "stop"
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
+    strict: bool = False
+    most_overruns: int = 5
     engine: str = LOCAL
     default_machine: str | None = None
     driver_patience_s: float = _DRIVER_PATIENCE_S
@@ -137,6 +141,10 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             values["overrun_grace_s"] = float(value)
         elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
             values["most_jobs"] = value
+        elif key == "strict" and isinstance(value, bool):
+            values["strict"] = value
+        elif key == "most_overruns" and _is_number(value, 0, 10_000) and isinstance(value, int):
+            values["most_overruns"] = value
         elif key == "default_machine" and isinstance(value, str) and value:
             is_path = "/" in value or value.endswith(".json")
             values["default_machine"] = str((path.parent / _expanded(value, where)).absolute()) if is_path else value
@@ -144,7 +152,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                f'overrun_grace = 10, most_jobs = 64, engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
+                f'overrun_grace = 10, most_jobs = 64, strict = false, most_overruns = 5, engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
             )
     settings = msgspec.convert(values, Settings)
     real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue

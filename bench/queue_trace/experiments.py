@@ -56,14 +56,19 @@ def _peer(mode: str, rule: str = "best fit", *, shortest_first: bool = False) ->
     return make
 
 
-def _ours(_tasks: Sequence[Task], devices: int) -> Queue:
-    return Gpusched(host(devices))
+def _ours(*, strict: bool = False, most_overruns: int = 5) -> Callable[[Sequence[Task], int], Queue]:
+    return lambda _, devices: Gpusched(host(devices), strict=strict, most_overruns=most_overruns)
 
 
 QUEUES: Final = (
-    Contender("gpusched, no limits", _ours),
-    Contender("gpusched, limits 1 to 5 times too long", _ours, "x1-5"),
-    Contender("gpusched, exact limits", _ours, "exact"),
+    Contender("gpusched, commands repeated, spread 0.5", _ours(), spread=0.5),
+    Contender("gpusched, commands repeated, spread 1", _ours(), spread=1.0),
+    Contender("gpusched, commands repeated, spread 1.5", _ours(), spread=1.5),
+    Contender("gpusched, shapes", _ours()),
+    Contender("gpusched, shapes, limits 1 to 5 times too long", _ours(), "x1-5"),
+    Contender("gpusched strict, no limits", _ours(strict=True)),
+    Contender("gpusched strict, limits 1 to 5 times too long", _ours(strict=True), "x1-5"),
+    Contender("gpusched strict, exact limits", _ours(strict=True), "exact"),
     Contender("FIFO", _peer("fifo")),
     Contender("EASY, limits 1 to 5 times too long", _peer("easy"), "x1-5"),
     Contender("EASY, exact limits", _peer("easy"), "exact"),

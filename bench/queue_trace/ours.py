@@ -1,15 +1,16 @@
 """gpusched itself: its planner and its scheduler, called as the daemon calls them."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
 from bench.queue_trace.trace import MILLI, Arrival, Task
+from gpusched.daemon.forecast import drawn_ends
 from gpusched.daemon.job import Job
-from gpusched.daemon.scheduler import MachineSnapshot, Running, schedule
+from gpusched.daemon.run_times import PRIOR, RunTimes, RunTimesSeen, kinds_of, left_after
+from gpusched.daemon.scheduler import MachineSnapshot, Running, Start, schedule
 from gpusched.errors import DoesNotFit
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, Inventory
@@ -79,25 +80,42 @@ class LaunchPlacement:
 
 
 class Gpusched:
-    """The daemon's decision at every arrival and every end. `spent_s`: the CPU time of each."""
+    """The daemon's decision at every arrival and every end. `spent_s`: the CPU time of each.
 
-    def __init__(self, inventory: Inventory) -> None:
+    Jobs of one shape run the same command, unless earlier runs of a job's own command are known.
+    """
+
+    def __init__(self, inventory: Inventory, *, strict: bool = False, most_overruns: int = 5) -> None:
         self._inventory = inventory
+        self._settings = replace(_SETTINGS, strict=strict, most_overruns=most_overruns)
+        self._seen = RunTimesSeen()
+        self._began: dict[int, tuple[Job, float]] = {}
+        self._kinds: dict[str, tuple[str, ...]] = {}
         self.waiting: dict[int, Job] = {}
         self.running: dict[int, tuple[Running, tuple[Lease, ...]]] = {}
         self.spent_s: list[float] = []
 
     def arrive(self, job: Arrival) -> None:
         """Take a job in."""
-        asked = replace(_NOBODY, command=request_of(job.task), time_limit_s=job.limit_s)
+        argv = (str(job.number),) if job.earlier else ("of a shape", *job.task.shape)
+        workload = replace(_WORKLOAD, roles=(Role(name="command", command=argv),))
+        asked = replace(_NOBODY, workload=workload, command=request_of(job.task), time_limit_s=job.limit_s)
+        for run_s in job.earlier:
+            self._seen.add(kinds_of(asked), run_s)
         self.waiting[job.number] = Job(
             id=f"run-{job.number}", run_dir=f"/{job.number}", created=job.came, submission=asked
         )
 
     def end(self, number: int, now: float) -> None:
         """Give free what the job had."""
-        del now
-        del self.running[number]
+        ended, _ = self.running.pop(number)
+        job, began = self._began.pop(number)
+        self._kinds.pop(job.id, None)
+        if job.submission is not None:
+            self._seen.add(kinds_of(job.submission), now - began)
+        head = None if ended.passed is None else self.waiting.get(_number(ended.passed.head))
+        if ended.passed is not None and head is not None and ended.passed.by < now:
+            self.waiting[_number(head.id)] = replace(head, overruns=head.overruns + 1)
 
     def next_start(self) -> float | None:
         """Return None: it decides when something comes or ends."""
@@ -106,21 +124,44 @@ class Gpusched:
     def starts(self, now: float) -> list[int]:
         """Return what starts now."""
         leases = tuple(lease for _, mine in self.running.values() for lease in mine)
-        ground, running = MachineSnapshot(inventory=self._inventory, leases=leases), self._running()
+        ground = MachineSnapshot(inventory=self._inventory, leases=leases)
         began = time.process_time()
-        decision = schedule(list(self.waiting.values()), running, {None: ground}, {}, _SETTINGS, now)
+        decision = schedule(
+            list(self.waiting.values()),
+            [self._now_running(number, now) for number in self.running],
+            {None: ground},
+            {},
+            self._settings,
+            now,
+            expected=self._expected,
+        )
         self.spent_s.append(time.process_time() - began)
         for start in decision.starts:
-            self._start(start.id, leases_of_plan(start.plan, start.id), now)
-        return [int(start.id.removeprefix("run-")) for start in decision.starts]
+            self._start(start, now)
+        return [_number(start.id) for start in decision.starts]
 
-    def _running(self) -> Sequence[Running]:
-        return [one for one, _ in self.running.values()]
+    def _expected(self, job: Job) -> RunTimes:
+        if job.submission is None:
+            return PRIOR
+        kinds = self._kinds.get(job.id)
+        if kinds is None:
+            kinds = self._kinds[job.id] = kinds_of(job.submission)
+        return self._seen.expected(kinds, job.submission.time_limit_s)
 
-    def _start(self, name: str, leases: Sequence[Lease], now: float) -> None:
-        number = int(name.removeprefix("run-"))
-        job = self.waiting.pop(number)
+    def _now_running(self, number: int, now: float) -> Running:
+        one, _ = self.running[number]
+        job, began = self._began[number]
+        return replace(one, ends=drawn_ends(job.id, left_after(self._expected(job), now - began), now))
+
+    def _start(self, start: Start, now: float) -> None:
+        job = self.waiting.pop(_number(start.id))
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None else now + limit
-        mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases)
-        self.running[number] = Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at), mine
+        mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, start.id))
+        running = Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, passed=start.passed)
+        self.running[_number(job.id)] = running, mine
+        self._began[_number(job.id)] = job, now
+
+
+def _number(job: str) -> int:
+    return int(job.removeprefix("run-"))

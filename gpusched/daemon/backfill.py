@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gpusched.daemon.forecast import FUTURES, DeviceWait, Tenant
 from gpusched.errors import UsageError
 from gpusched.model.lease import Lease
 from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.solve import smallest
 
-__all__ = ["HeadReservation", "Release", "amounts_of", "things_of"]
+__all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "things_of"]
 
 _Amounts = tuple[tuple[int, int], ...]
 
@@ -37,7 +38,16 @@ class Release(NamedTuple):
     ours: bool = False
     """A job of this daemon, whose end makes room for another one among the jobs that may run at a time."""
     ends_at: float | None = None
-    """In Unix seconds, None if unknown."""
+    """At the latest, in Unix seconds, None if unknown."""
+    ends: tuple[float, ...] = ()
+    """In each imagined future (see forecast.py); empty: what it is cannot be predicted."""
+
+
+class Ends(NamedTuple):
+    """When a running job ends: `ends_at` and `ends` as in Release."""
+
+    ends_at: float | None = None
+    ends: tuple[float, ...] = ()
 
 
 class HeadReservation:
@@ -95,13 +105,28 @@ class HeadReservation:
         except UsageError:
             return True
 
-    def admit(self, leases: Sequence[Lease], ends_at: float | None) -> None:
+    def admit(self, leases: Sequence[Lease], ends: "Ends") -> None:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
         amounts = amounts_of(leases, self._grounds)
         if amounts:
-            self._things.append(Release(amounts, ours=True, ends_at=ends_at))
+            self._things.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
             self._harmless.clear()
             self._read_devices()
+
+    def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[str, DeviceWait]:
+        """Return what the head waits for on each device. `lacking`: MiB that must become free; None: all of it."""
+        found = {}
+        for place, budget in enumerate(self._now):
+            tenants = tuple(
+                Tenant(thing.ends or (math.inf,) * FUTURES, mib)
+                for thing in self._things
+                for where, mib in thing.amounts
+                if where == place
+            )
+            lacks = lacking(budget)
+            whole = sum(tenant.mib for tenant in tenants)
+            found[budget.device.uuid] = DeviceWait(whole if lacks is None else lacks, tenants, alone=lacks is None)
+        return found
 
     def _is_harmless(self, candidate: Release) -> bool:
         if not self._fits_after(self._things, candidate):
@@ -172,7 +197,7 @@ class HeadReservation:
 
 
 def things_of(
-    grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], float | None]
+    grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends]
 ) -> list[Release]:
     """Return all that is on `grounds`. `ends` has this daemon's running jobs, by id and directory, with their ends."""
     jobs: dict[tuple[str, str], list[Lease]] = {}
@@ -183,7 +208,8 @@ def things_of(
         amounts = amounts_of(mine, grounds)
         known = next((key for key in ((label, run_dir), (label, "")) if key in ends), None)
         if amounts:
-            things.append(Release(amounts, ours=known is not None, ends_at=None if known is None else ends[known]))
+            mine_end = Ends() if known is None else ends[known]
+            things.append(Release(amounts, ours=known is not None, ends_at=mine_end.ends_at, ends=mine_end.ends))
     for place, budget in enumerate(grounds):
         if budget.foreign_mib or budget.foreign:
             things.append(Release(((place, budget.foreign_mib),), foreign=True))

@@ -6,7 +6,14 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus
 
-__all__ = ["Job"]
+__all__ = ["Job", "Passed"]
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """That a job started before `head`, since it probably does not delay it: `by` then, in Unix seconds, it should end."""
+
+    head: str
+    by: float
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +23,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `attempt` counts the starts of the whole job. `stop_asked`: a person asked for its end, so that its end is no loss.
     `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
     it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
-    status be removed.
+    status be removed. `passed`: which head it passed by an expectation when it started; `overruns`: how many jobs that
+    passed this one so have ended since, later than expected.
     """
 
     id: str
@@ -35,3 +43,5 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_pid: int | None = None
     supervisor_start: int | None = None
     boot_id: str | None = None
+    passed: Passed | None = None
+    overruns: int = 0

@@ -6,20 +6,26 @@ start only if it does not start later for it (see `backfill`). A job that could 
 up no other.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
+from functools import partial
+from statistics import median
 from typing import Final, ParamSpec
 
 import msgspec
 
-from gpusched.daemon.backfill import HeadReservation, things_of
-from gpusched.daemon.job import Job
+from gpusched.daemon.backfill import Ends, HeadReservation, things_of
+from gpusched.daemon.forecast import HeadForecast, drawn_ends
+from gpusched.daemon.job import Job, Passed
+from gpusched.daemon.run_times import PRIOR, RunTimes
 from gpusched.daemon.wait_reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
 from gpusched.errors import GpuschedError, NeverFits, UsageError
 from gpusched.execution.plans import (
     chosen_devices,
     could_be_on,
     is_feasible,
+    mib_lacking,
     need_of,
     needs_devices,
     on_single_devices,
@@ -45,6 +51,11 @@ _MOST_CHECKS: Final = 1000
 _MOST_PLANNED: Final = 32
 """Jobs behind one head that are planned without success in one pass; after them only jobs that end in time may pass."""
 
+_WHOLE_MIB: Final = 1 << 40
+
+_PROBABLY: Final = 0.9
+"""How probable it has to be that a head does not start later, for a job to pass it by an expectation."""
+
 _MOST_LEFT_OUT: Final = 3
 """Devices out of order that the reason of a waiting job names."""
 
@@ -57,18 +68,24 @@ class MachineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one."""
+    """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one.
+
+    `ends`: when it may end (`drawn_ends`); empty: no idea. `passed`: the head that it passed by an expectation.
+    """
 
     id: str
     ends_at: float | None = None
     run_dir: str = ""
+    ends: tuple[float, ...] = ()
+    passed: Passed | None = None
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that starts now, and what it gets."""
+    """A job that starts now, and what it gets. `passed` as of Running."""
 
     id: str
     plan: Plan
+    passed: Passed | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,21 +108,31 @@ def schedule(
     settings: Settings,
     now: float,
     began: Began = lambda _: None,
+    expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
 ) -> Decision:
     """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
 
-    `blocked` are the jobs that may not start whatever is free, with the reason. `began` returns when a process
+    `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the reason. `began` returns when a process
     of others began; only the named ones are asked for. `now` in Unix seconds.
 
     How long it takes: `python -m bench.queue_trace pass`.
     """
-    one_pass = _Pass(running, grounds, settings, now, began)
+    one_pass = _Pass(running, grounds, settings, now, began, expected)
     for job in sorted(waiting, key=queue_order):
         if job.id in blocked:
             one_pass.why[job.id] = blocked[job.id]
         elif job.submission is not None:
             one_pass.consider(job, job.submission)
+    one_pass.backfill()
     return one_pass.decision()
+
+
+def amounts_by_uuid(leases: Sequence[Lease]) -> dict[str, int]:
+    """Return what leases take of each device, in MiB; more than any has of a whole one."""
+    found: dict[str, int] = {}
+    for lease in leases:
+        found[lease.device_uuid] = found.get(lease.device_uuid, 0) + (_WHOLE_MIB if lease.whole else lease.share_mib)
+    return found
 
 
 def queue_order(job: Job) -> tuple[int, float, str]:
@@ -120,11 +147,13 @@ class _Fit(Enum):
 class _Machine:
     """One ground during a pass: what starts is leased at once. `ends`: see `things_of`."""
 
-    def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], float | None], settings: Settings) -> None:
+    def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
         self.inventory = ground.inventory
         self.leases = ground.leases
         self.head: str | None = None
         self.prospect: HeadReservation | None = None
+        self.forecast: HeadForecast | None = None
+        self.behind: list[tuple[Job, Submission]] = []
         self.in_vain = 0
         self._ends = ends
         self._settings = settings
@@ -167,10 +196,8 @@ class _Machine:
         self.leases += leases
         self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
 
-    def wait_at_head(self, job: str, submission: Submission) -> None:
-        """Let a job that fits later be the head, if there is none yet."""
-        if self.head is not None:
-            return
+    def wait_at_head(self, job: str, submission: Submission, now: float, *, may_be_passed: bool) -> None:
+        """Let a job that fits later be the head. `may_be_passed`: by what probably does not delay it."""
         grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
         single, number = on_single_devices(submission)
         self.head = job
@@ -181,6 +208,9 @@ class _Machine:
             _MOST_CHECKS // ways(submission),
             number,
         )
+        if may_be_passed and number is not None:
+            lacking = partial(mib_lacking, submission, settings=self._settings)
+            self.forecast = HeadForecast(self.prospect.waits(lacking), number, now)
 
     def why_later(self, submission: Submission, began: Began, now: float) -> str:
         """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
@@ -222,9 +252,12 @@ class _Pass:
         settings: Settings,
         now: float,
         began: Began,
+        expected: Callable[[Job], RunTimes],
     ) -> None:
         self.why: dict[str, str] = {}
-        self._ends = {(job.id, job.run_dir): job.ends_at for job in running}
+        self._ends = {(job.id, job.run_dir): Ends(job.ends_at, job.ends) for job in running}
+        self._overruns = Counter(job.passed.head for job in running if job.passed and job.passed.by < now)
+        self._expected = expected
         self._machines = {name: _Machine(ground, self._ends, settings) for name, ground in grounds.items()}
         self._settings = settings
         self._now = now
@@ -244,8 +277,38 @@ class _Pass:
             self.why[job.id] = f"machine {submission.machine} cannot be read now"
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
+        elif machine.head is not None and needs_devices(submission):
+            machine.behind.append((job, submission))
         else:
             self._contain(job.id, self._decide, job, submission, machine)
+
+    def backfill(self) -> None:
+        """Decide on the jobs behind each head: of one priority those first that are expected to take least time."""
+        for machine in self._machines.values():
+            fitting: list[tuple[Job, Submission]] = []
+            for job, submission in machine.behind:
+                self._contain(job.id, self._note_fit, job, submission, machine, fitting)
+            if not self._settings.strict:
+                fitting.sort(key=lambda one: (-one[1].priority, median(self._expected(one[0])), *queue_order(one[0])))
+            for job, submission in fitting:
+                self._contain(job.id, self._decide, job, submission, machine)
+
+    def _note_fit(
+        self, job: Job, submission: Submission, machine: _Machine, fitting: list[tuple[Job, Submission]]
+    ) -> None:
+        if self._fit(submission, machine) is _Fit.NOW:
+            fitting.append((job, submission))
+        else:
+            self._decide(job, submission, machine)
+
+    def _fit(self, submission: Submission, machine: _Machine) -> _Fit | NeverFits:
+        need = need_of(submission)
+        answer = self._answers.get(need)
+        if answer is None:
+            answer = machine.fit(submission)
+            if answer is not _Fit.NOW:  # leases only grow in a pass, so that this holds for the rest of it
+                self._answers[need] = answer
+        return answer
 
     def decision(self) -> Decision:
         """Return what was decided. Reasons to wait come last, so that the jobs that start now are named as holders."""
@@ -267,17 +330,15 @@ class _Pass:
         self.why[job] = machine.why_later(submission, self._began, self._now)
 
     def _decide(self, job: Job, submission: Submission, machine: _Machine) -> None:
-        need = need_of(submission)
-        answer = self._answers.get(need)
-        if answer is None:
-            answer = machine.fit(submission)
-        if answer is not _Fit.NOW:  # leases only grow in a pass, so that this holds for the rest of it
-            self._answers[need] = answer
+        answer = self._fit(submission, machine)
         if isinstance(answer, NeverFits):
             self._never[job.id] = answer
             self.why[job.id] = answer.message
         elif answer is _Fit.LATER:
-            machine.wait_at_head(job.id, submission)
+            if machine.head is None:
+                overruns = job.overruns + self._overruns[job.id]
+                may_be_passed = not self._settings.strict and overruns < self._settings.most_overruns
+                machine.wait_at_head(job.id, submission, self._now, may_be_passed=may_be_passed)
             self._later.append((job.id, submission))
         elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
             self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
@@ -287,17 +348,26 @@ class _Pass:
             self._pass_by(job, submission, machine, machine.prospect)
 
     def _pass_by(self, job: Job, submission: Submission, machine: _Machine, prospect: HeadReservation) -> None:
-        """Start a job that fits behind the head if the head does not start later for it."""
+        """Start a job that fits behind the head if the head does not start later for it, or probably does not."""
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
+        forecast, run_times = machine.forecast, self._expected(job)
+        probably = forecast is not None and forecast.in_time(run_times) >= _PROBABLY
         need = need_of(submission)
-        if in_time or (need not in self._in_vain and machine.in_vain < _MOST_PLANNED):
+        if in_time or probably or (need not in self._in_vain and machine.in_vain < _MOST_PLANNED):
             for avoid in (frozenset[str](), prospect.devices):
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
-                if in_time or prospect.never_delays_head(leases_of_plan(plan, job.id)):
+                leases = leases_of_plan(plan, job.id)
+                if in_time or prospect.never_delays_head(leases):
                     self._start(job, machine, plan)
+                    return
+                amounts = amounts_by_uuid(leases)
+                if forecast is not None and forecast.undelayed(amounts, run_times) >= _PROBABLY:
+                    must_end = forecast.beside(amounts) < _PROBABLY
+                    passed = Passed(head=machine.head or "", by=forecast.expected) if must_end else None
+                    self._start(job, machine, plan, passed)
                     return
             machine.in_vain += 1
             self._in_vain.add(need)
@@ -308,15 +378,18 @@ class _Pass:
         by = prospect.shadow_time
         return None if by is None else by - self._now - submission.workload.stop_grace_s
 
-    def _start(self, job: Job, machine: _Machine, plan: Plan) -> None:
+    def _start(self, job: Job, machine: _Machine, plan: Plan, passed: Passed | None = None) -> None:
         leases = leases_of_plan(plan, job.id)
         limit = job.submission.time_limit_s if job.submission else None
-        ends_at = None if limit is None else self._now + limit
+        run_times = self._expected(job)
+        ends = Ends(None if limit is None else self._now + limit, drawn_ends(job.id, run_times, self._now))
         machine.take(leases)
         if machine.prospect is not None:
-            machine.prospect.admit(leases, ends_at)
-        self._ends[job.id, ""] = ends_at
-        self._starts.append(Start(id=job.id, plan=plan))
+            machine.prospect.admit(leases, ends)
+        if machine.forecast is not None:
+            machine.forecast.admit(amounts_by_uuid(leases), ends.ends)
+        self._ends[job.id, ""] = ends
+        self._starts.append(Start(id=job.id, plan=plan, passed=passed))
         self._live += 1
 
     def _places_kept(self) -> int:

@@ -15,7 +15,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request, RoleRequest
 from gpusched.planner import Rules, plan, restriction, select_devices
 from gpusched.planner.capacity import DeviceCapacity
-from gpusched.planner.command import command_fits, could_use, plan_command
+from gpusched.planner.command import command_fits, could_use, lacking_mib, plan_command
 from gpusched.planner.feasibility import request_fits, with_count
 from gpusched.probe.base import require_usable
 from gpusched.settings import Settings
@@ -24,6 +24,7 @@ __all__ = [
     "chosen_devices",
     "could_be_on",
     "is_feasible",
+    "mib_lacking",
     "need_of",
     "needs_devices",
     "on_single_devices",
@@ -82,6 +83,14 @@ def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
         return submission, None
     number = submission.command.devices or 1
     return replace(submission, command=replace(submission.command, devices=1)) if number > 1 else submission, number
+
+
+def mib_lacking(submission: Submission, budget: DeviceCapacity, settings: Settings) -> int | None:
+    """Return how many MiB of a device must become free for a command to have room there; None: all that it has."""
+    if submission.command is None:
+        return None
+    single = replace(submission.command, devices=1) if submission.command.devices else submission.command
+    return lacking_mib(single, budget, settings.context_mib)
 
 
 def could_be_on(submission: Submission, budget: DeviceCapacity, settings: Settings) -> bool:

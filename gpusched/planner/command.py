@@ -24,7 +24,7 @@ from gpusched.planner.plan_format import alone_lines, gpus, number, whole_line
 from gpusched.planner.whole_devices import DeviceSlice, is_whole, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, portion
 
-__all__ = ["ROLE", "command_fits", "could_use", "needed", "plan_command"]
+__all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "plan_command"]
 
 ROLE: Final = "command"
 
@@ -67,6 +67,13 @@ def command_fits(need: CommandRequest, grounds: Sequence[DeviceCapacity], contex
     if need.devices is not None:
         return _most_whole(need, grounds, context_mib) >= need.devices
     return any(True for _ in _fitting(need, grounds, context_mib))
+
+
+def lacking_mib(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int | None:
+    """Return how much must become free of a device before the command has room there, 0 if it has; None: all of it."""
+    if need.devices is not None or budget.alone:
+        return 0 if command_fits(need, [budget], context_mib) else None
+    return max(0, _size(need, budget, context_mib) - budget.plannable_mib)
 
 
 def could_use(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> bool:

@@ -1,0 +1,76 @@
+"""How long a job will run: a sample of how long earlier jobs ran, of the same kind as far as there are any.
+
+Users' own estimates are worse than the last runs of the same user (Tsafrir, Etsion, Feitelson, IEEE TPDS 2007). Here
+more is known: the same command, or the same workload with the same options.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from gpusched.model.job import Submission
+
+__all__ = ["PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after"]
+
+RunTimes = tuple[float, ...]
+"""Seconds, rising, each as likely as the others; never empty."""
+
+PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
+"""What is expected where nothing has ended yet: from a minute to half a day."""
+
+_KEPT: Final = 50
+_KEPT_OF_ALL: Final = 200
+_ENOUGH: Final = 3
+_OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
+_LEAST_LEFT_S: Final = 60.0
+
+
+class RunTimesSeen:
+    """The latest run times of each kind of job, and of all together."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, deque[float]] = {}
+        self._all: deque[float] = deque(maxlen=_KEPT_OF_ALL)
+
+    def add(self, kinds: Sequence[str], seconds: float) -> None:
+        """Note that a job of these kinds (see `kinds_of`) ran for so long."""
+        for kind in kinds:
+            self._by_kind.setdefault(kind, deque(maxlen=_KEPT)).append(seconds)
+        self._all.append(seconds)
+
+    def expected(self, kinds: Sequence[str], limit_s: float | None = None) -> RunTimes:
+        """Return how long a job of these kinds may run, the finest first; none exceeds its time limit.
+
+        Three runs of one kind are enough; fewer count three times each, beside those of the next kind, and in the end
+        of all.
+        """
+        found: list[float] = []
+        for kind in kinds:
+            same = self._by_kind.get(kind, ())
+            found += same if len(same) >= _ENOUGH else 3 * [*same]
+            if len(same) >= _ENOUGH:
+                break
+        else:
+            found += self._all or PRIOR
+        return tuple(sorted(found if limit_s is None else (min(each, limit_s) for each in found)))
+
+
+def kinds_of(submission: Submission) -> tuple[str, ...]:
+    """Return what a job has in common with earlier ones: all that it runs, then its program, then its name."""
+    argv = submission.workload.roles[0].command if submission.command is not None else ()
+    name = submission.workload.name
+    if argv:
+        return f"= {submission.cwd} {argv!r}", f"program {argv[:2]!r}", f"name {submission.name or ''}"
+    counts = [(role.name, role.count) for role in submission.request.roles] if submission.request else []
+    return f"= {name} {submission.options!r} {counts!r}", f"= {name} {submission.options!r}", f"workload {name}"
+
+
+def left_after(run_times: RunTimes, age_s: float, limit_s: float | None = None) -> RunTimes:
+    """Return how many seconds a job may run on that has run for `age_s`: by those that ran longer.
+
+    One that has outlived them all is expected to run for another tenth to twice its age.
+    """
+    longer = run_times[bisect_right(run_times, age_s) :]
+    left = [each - age_s for each in longer] or [max(age_s * (by - 1), _LEAST_LEFT_S) for by in _OUTLIVED]
+    return tuple(left if limit_s is None else (min(each, max(0.0, limit_s - age_s)) for each in left))
