@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from tests.stress.plugin import ENDS, FAILURES
 
 ROOT: Final = Path(__file__).parent.parent.parent
-SIDE: Final = str((os.cpu_count() or 1) + 1)
+SIDE: Final = str((os.cpu_count() or 1) + 3)
 SIDE_BY_SIDE: Final = ("-n", SIDE, "--dist", "worksteal")  # as in `make test`
 LOOPS: Final = 2
 BUSY: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(10**6): pass"
