@@ -61,7 +61,7 @@ class LocalClient:
         return Received(0, parts[0], parts[1:])
 
     def send(self, _route: Route, parts: Sequence[Part]) -> bool:
-        """Hand a message over without waiting. False: there is no learner, or it does not read."""
+        """Hand a message over without waiting. False: there is no learner, or it does not read, or has just ended."""
         connection = self._connection or self._connect()
         if connection is None:
             return False
@@ -73,11 +73,12 @@ class LocalClient:
             return False
         if connection.waits != waited:
             self._expect(connection)
-        return done
+        return done and not connection.ended
 
     def writable(self) -> bool:
         """Return whether there is a connection, and room."""
-        return self._connection is not None and not self._connection.full
+        connection = self._connection
+        return connection is not None and not (connection.full or connection.ended)
 
     def broken(self) -> bool:
         """Return whether a connection was lost since the last call."""

@@ -34,6 +34,7 @@ class Connection:
     """One end of a stream: whole messages in, and out, with those that wait because the other side does not read.
 
     The handler of a signal may raise amid a message. `_torn` is true meanwhile: such a connection is given up.
+    `ended`: a message could not be sent, because the other side has ended; what it had sent can still be received.
     """
 
     def __init__(self, stream: socket.socket, limits: Limits, route: int = 0) -> None:
@@ -47,7 +48,7 @@ class Connection:
         self._parts: list[memoryview] = []
         self._block: memoryview | None = None
         self._filled = 0
-        self._empty = self._torn = False
+        self._empty = self._torn = self.ended = False
         self._waiting: deque[list[Part]] = deque()
 
     @property
@@ -116,7 +117,7 @@ class Connection:
         except BlockingIOError:
             sent = 0
         except OSError:
-            sent = size
+            self.ended, sent = True, size
         if sent == size:
             return True
         while sent >= len(parts[0]):

@@ -133,6 +133,37 @@ def test_a_learner_that_comes_back_finds_its_actor_within_a_moment(endpoint: str
             learner.close(over=False)
 
 
+def test_what_no_learner_could_get_any_more_goes_to_the_next_one(endpoint: str) -> None:
+    calm = Limits(heartbeat_s=600, silence_s=3000)
+    with Actor(endpoint, limits=calm) as actor:
+        first = Learner(endpoint, limits=calm)
+        assert actor.send(ONE, timeout=PATIENCE_S)
+        assert first.get(timeout=PATIENCE_S) is not None
+        with actor._loop.changed:  # meanwhile its thread cannot take note that the connection has ended
+            first.close(over=False)
+            second = Learner(endpoint, limits=calm)
+            assert actor.send(ONE, timeout=PATIENCE_S)
+        with second:
+            assert second.get(timeout=PATIENCE_S) is not None
+
+
+def test_a_client_does_not_take_a_message_for_a_learner_that_has_ended(endpoint: str) -> None:
+    server, client = LocalServer(Path(path_of(endpoint)), SMALL), LocalClient(Path(path_of(endpoint)), SMALL)
+    assert client.send(0, [b"hello"])
+    hello = next_of(server)
+    assert hello is not None
+    assert server.send(hello.route, [b"before the end"])
+    server.close()
+    assert not client.send(0, [b"too late"])
+    assert not client.writable()
+    last = client.receive()
+    assert last is not None
+    assert bytes(last.header) == b"before the end"
+    assert client.receive() is client.receive() is None
+    assert client.broken()
+    client.close()
+
+
 def test_an_actor_that_waits_learns_at_once_that_the_learner_is_back(endpoint: str) -> None:
     calm = Limits(heartbeat_s=600, silence_s=3000)
     with Actor(endpoint, limits=calm) as actor:

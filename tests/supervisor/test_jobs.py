@@ -18,6 +18,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare, ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
+from tests.held import held_still
 from tests.supervisor.host import Host, start, wait_until
 from tests.supervisor.specs import job, python, replica
 
@@ -122,11 +123,10 @@ def test_a_daemon_that_fled_from_its_session_dies_with_the_job(host: Host) -> No
     wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "only the daemon is left of it")
     guard = one.guard()
     assert len(one.pids()) >= 4
-    os.kill(guard, signal.SIGSTOP)  # it would sweep too: here the supervisor has to
-    (one.directory.tmp / "go").touch()
-    assert one.wait_ended().state is JobState.SUCCEEDED
-    wait_until(lambda: one.pids() == [guard], "only the guard is left")
-    os.kill(guard, signal.SIGCONT)
+    with held_still(guard):  # it would sweep too: here the supervisor has to
+        (one.directory.tmp / "go").touch()
+        assert one.wait_ended().state is JobState.SUCCEEDED
+        wait_until(lambda: one.pids() == [guard], "only the guard is left")
     one.wait_gone()
 
 
