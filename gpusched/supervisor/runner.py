@@ -34,7 +34,6 @@ from gpusched.supervisor.events import (
     GuardGone,
     Killed,
     Overrun,
-    Record,
     Signal,
     Spawn,
     Spawned,
@@ -188,15 +187,7 @@ class Runner:
                 case PassedOnOrder():
                     self._passed_on = True
                 case OverrunOrder():
-                    self._apply(
-                        Overrun(
-                            replica=order.replica,
-                            pid=order.pid,
-                            message=order.message,
-                            restart=order.restart,
-                            now=self._now(),
-                        )
-                    )
+                    self._apply(Overrun(order=order, now=self._now()))
 
     def _complain(self, problem: str) -> None:
         if not self._complained:
@@ -305,8 +296,8 @@ class Runner:
                     self._signals.append(instruction)
                 case Spawn():
                     self._spawns.append(instruction)
-                case Record():
-                    self._record(instruction.move)
+                case Transition():
+                    self._record(instruction)
                 case FinishJob():
                     self._finished = instruction.state
 
