@@ -25,7 +25,7 @@ from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import is_alive
 from gpusched.execution.reports import last_progress
-from gpusched.execution.start import guard_alive, stop
+from gpusched.execution.start import stop
 from gpusched.linux.files import remove_tree
 from gpusched.linux.processes import boot_id, start_time
 from gpusched.linux.regular_files import last_lines
@@ -132,7 +132,7 @@ def running(job: Job, status: JobStatus) -> Job:
 
 def has_live_processes(job: Job, status: JobStatus | None) -> bool:
     """Return whether the guard or the supervisor of the job lives."""
-    return guard_alive(JobDirectory(Path(job.run_dir))) or (status is not None and is_alive(status))
+    return JobDirectory(Path(job.run_dir)).is_guarded() or (status is not None and is_alive(status))
 
 
 def ended(parts: DaemonState, job: Job, now: float) -> None:

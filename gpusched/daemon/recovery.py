@@ -28,7 +28,6 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.known_leases import leases_of_spec
 from gpusched.execution.read_jobs import START_PATIENCE_S, read_job
-from gpusched.execution.start import guard_alive
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Adoption", "reconcile"]
@@ -115,7 +114,7 @@ class Adoption:
         directory = JobDirectory(path)
         status = read_job(path)
         unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
-        if unseen and not guard_alive(directory) and not has_begun(directory):
+        if unseen and not directory.is_guarded() and not has_begun(directory):
             return
         job = Job(
             id=path.name,

@@ -8,10 +8,11 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.execution.directory import GUARD_LOCK, TMP, JobDirectory, initial_status, is_locked
+from gpusched.execution.directory import GUARD_LOCK, TMP, JobDirectory, initial_status
 from gpusched.execution.hosts import with_joined
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.reports import last_progress
+from gpusched.linux.file_locks import is_held
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus, as_lost
 from gpusched.runtime import READY_DIRECTORY, ready_name
@@ -110,7 +111,7 @@ def _is_listed(path: str, ended_since: float) -> bool:
     """
     try:
         old = os.stat(path).st_mtime < ended_since  # noqa: PTH116 (there may be thousands)
-        if old and not os.access(f"{path}/{TMP}", os.F_OK) and not is_locked(f"{path}/{GUARD_LOCK}"):
+        if old and not os.access(f"{path}/{TMP}", os.F_OK) and not is_held(f"{path}/{GUARD_LOCK}"):
             return False
         os.stat(f"{path}/spec.json")  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):

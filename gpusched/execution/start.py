@@ -32,7 +32,6 @@ __all__ = [
     "abandon",
     "await_supervisor",
     "cancel_start",
-    "guard_alive",
     "prepare",
     "spawn",
     "stop",
@@ -144,11 +143,6 @@ def abandon(directory: JobDirectory) -> bool:
             raise HostFault(f"cannot end {directory.path.name}: no answer within {START_PATIENCE_S:.0f} s", "stop it")
         time.sleep(_POLL_S)
     return not os.path.lexists(directory.status)
-
-
-def guard_alive(directory: JobDirectory) -> bool:
-    """Return whether a guard of the job, or its supervisor, lives: see JobDirectory.is_guarded."""
-    return directory.is_guarded()
 
 
 def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
