@@ -1,6 +1,6 @@
 """The course of a job after its start: it shows itself, it ends, it never began, it is lost, it is queued again.
 
-What is true lies in the job's directory and in the locks of its guard; the functions here read it and write it down.
+The job's directory and the locks of its guard are the source of truth; the functions here read them and note it.
 """
 
 import time
@@ -19,18 +19,15 @@ from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun
-from gpusched.execution.hosts import with_joined
 from gpusched.execution.known_leases import of_job
-from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give
-from gpusched.execution.read_jobs import is_alive
-from gpusched.execution.reports import last_progress
-from gpusched.execution.start import stop
+from gpusched.execution.read_jobs import is_alive, whole, without_supervisor
+from gpusched.execution.start import stop, why_not_started
 from gpusched.linux.files import remove_tree
-from gpusched.linux.processes import boot_id, start_time
+from gpusched.linux.processes import start_time
 from gpusched.linux.regular_files import last_lines
 from gpusched.model.lease import Lease
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, as_lost
+from gpusched.model.status import JobState, JobStatus
 
 __all__ = [
     "STOPPED",
@@ -41,13 +38,12 @@ __all__ = [
     "check_running",
     "check_starts",
     "discard",
-    "ended",
-    "has_live_processes",
     "known_status",
     "launcher_exited",
     "order_stop",
     "queue_again",
     "running",
+    "settle",
     "spawn_prepared",
 ]
 
@@ -55,6 +51,7 @@ _MOST_FAILED_STARTS: Final = 3
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
 _STABLE_S: Final = 60.0
+_FAULT_PAUSE_S: Final = 1.0
 STOPPED: Final = "stopped by gpusched stop"
 _FORCED: Final = "stopped by gpusched stop --kill; its supervisor did not obey and was killed"
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
@@ -96,8 +93,7 @@ def check_running(parts: DaemonState, now: float) -> None:
             parts.watch.forget(job_id)
             continue
         if not parts.contain(job_id, "the end", partial(_check_end, parts, job, now)):
-            parts.watch.follow(job_id, None, now)
-            parts.watch.still_alive(job_id, now, guarded=True)
+            parts.watch.follow(job_id, None, now + _FAULT_PAUSE_S)
 
 
 def launcher_exited(job: Job) -> bool:
@@ -135,24 +131,6 @@ def has_live_processes(job: Job, status: JobStatus | None) -> bool:
     return JobDirectory(Path(job.run_dir)).is_guarded() or (status is not None and is_alive(status))
 
 
-def ended(parts: DaemonState, job: Job, now: float) -> None:
-    """Note how a job ended whose guard and supervisor are gone."""
-    parts.watch.forget(job.id)
-    status = current_status(job)  # read after both are gone, so that it is the last word
-    if status is None:
-        _without_a_word(parts, job, now)
-        return
-    directory = JobDirectory(Path(job.run_dir))
-    if status.state not in JOB_TERMINAL:
-        rebooted = status.boot_id != boot_id()
-        why = "the host was booted again while it ran" if rebooted else _gone(status)
-        status = as_lost(status, why, time.time())
-    if status.state is JobState.LOST and job.id in parts.forced:
-        status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
-    status = msgspec.structs.replace(merge_node_status(with_joined(status)), progress=last_progress(directory.progress))
-    _finish(parts, job, status, now)
-
-
 def cancel(parts: DaemonState, job: Job, message: str) -> None:
     """End a job of which nothing runs."""
     stopped = msgspec.structs.replace(job, state=JobState.CANCELLED, message=message, ended=time.time(), held=False)
@@ -178,13 +156,36 @@ def order_stop(parts: DaemonState, job: Job, *, kill: bool) -> None:
                 stop(status, kill=kill)
 
 
+def settle(parts: DaemonState, job: Job, now: float) -> None:
+    """Find out what has become of a job that was to start or that ran, and note it, whichever daemon started it.
+
+    What a kill -9 leaves at each step of a start: see execution/prepare.py.
+    """
+    directory = JobDirectory(Path(job.run_dir))
+    status, prepared = known_status(job), job.id in parts.starts
+    if status is not None:
+        parts.starts.shown(job.id)
+    if status is not None and has_live_processes(job, status):
+        adopt_running(parts, job, status, now)
+    elif status is None and not parts.starts.cancel_start(job):
+        parts.watch.forget(job.id)
+        parts.starts.wait_on(job.id, now)
+    elif status is not None or job.state is JobState.RUNNING or has_begun(directory):
+        _ended(parts, job, now)
+    elif prepared:
+        _never_began(parts, job, _not_started(job), now)
+    else:
+        queue_again(parts, job)
+
+
 def adopt_running(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
-    """Watch over a job that runs and that another process, or an earlier daemon, started."""
+    """Watch over a job that runs, whether this daemon, an earlier one or another process started it."""
     parts.watch.follow(job.id, guard_of(status), now)
+    if job != (seen := running(job, status)):
+        parts.book.change(seen)
+    parts.changed()
     if job.stop_asked:
-        parts.orders.append((job.id, False))
-    if job.state is not JobState.RUNNING:
-        parts.book.change(running(job, status))
+        parts.orders.append((job.id, parts.kills.pop(job.id, False)))
 
 
 def queue_again(parts: DaemonState, job: Job) -> None:
@@ -214,52 +215,30 @@ def cancel_start(parts: DaemonState, job: Job, now: float) -> bool:
 
 def _check_start(parts: DaemonState, job_id: str, now: float) -> None:
     job = parts.book.live[job_id]
-    status = current_status(job)
-    if status is not None:
-        _shown(parts, job, status, now)
-    elif parts.starts.overdue(job_id, now) or launcher_exited(job):
-        _overdue(parts, job, now)
+    if current_status(job) is not None or parts.starts.overdue(job_id, now) or launcher_exited(job):
+        settle(parts, job, now)
 
 
 def _check_end(parts: DaemonState, job: Job, now: float) -> None:
     status = known_status(job)
-    if has_live_processes(job, status):
-        guarded = status is None or guard_of(status) is not None
-        parts.watch.still_alive(job.id, now, guarded=guarded)
+    if status is not None and has_live_processes(job, status):
+        parts.watch.follow(job.id, guard_of(status), now)
     else:
-        ended(parts, job, now)
+        settle(parts, job, now)
 
 
-def _shown(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
-    parts.watch.follow(job.id, guard_of(status), now)
-    parts.starts.shown(job.id)
-    parts.book.change(running(job, status))
-    parts.changed()
-    if job.stop_asked:
-        parts.orders.append((job.id, parts.kills.pop(job.id, False)))
-
-
-def _overdue(parts: DaemonState, job: Job, now: float) -> None:
-    """Decide about a job that did not show itself in time, or whose guard has ended: see start.call_off."""
-    directory = JobDirectory(Path(job.run_dir))
-    if not parts.starts.cancel_start(job):
-        parts.starts.wait_on(job.id, now)
-    elif has_begun(directory):
-        ended(parts, job, now)
+def _ended(parts: DaemonState, job: Job, now: float) -> None:
+    """Note how a job ended whose guard and supervisor are gone; it is lost if none of its attempt wrote that."""
+    parts.watch.forget(job.id)
+    status = current_status(job)  # read after both are gone, so that it is the last word
+    if status is None:  # a job that runs was seen, and what it wrote has been removed since
+        message = _unread(job) if job.state is JobState.RUNNING else _not_started(job)
+        status = msgspec.structs.replace(status_of(job), state=JobState.LOST, message=message, ended=time.time())
     else:
-        _never_began(parts, job, _not_started(job), now)
-
-
-def _without_a_word(parts: DaemonState, job: Job, now: float) -> None:
-    """Note the end of a job of which no status can be read: lost if it can have started something."""
-    directory = JobDirectory(Path(job.run_dir))
-    ran = job.state is JobState.RUNNING  # so it was seen, and what it wrote has been removed since
-    message = _unread(job) if ran else _not_started(job)
-    if ran or has_begun(directory):
-        bare = msgspec.structs.replace(status_of(job), state=JobState.LOST, message=message, ended=time.time())
-        _finish(parts, job, bare, now)
-    else:
-        _never_began(parts, job, message, now)
+        status = whole(JobDirectory(Path(job.run_dir)), without_supervisor(status, time.time()))
+        if status.state is JobState.LOST and job.id in parts.forced:
+            status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
+    _finish(parts, job, status, now)
 
 
 def _unread(job: Job) -> str:
@@ -309,13 +288,9 @@ def _again(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     parts.changed()
 
 
-def _gone(status: JobStatus) -> str:
-    return f"its supervisor, process {status.supervisor_pid}, is gone without a word"
-
-
 def _not_started(job: Job) -> str:
-    lines = last_lines(JobDirectory(Path(job.run_dir)).supervisor_log, 1)
-    if not lines and job.submission is not None and job.submission.launcher is not None:
+    directory = JobDirectory(Path(job.run_dir))
+    attached = job.submission is not None and job.submission.launcher is not None
+    if attached and not last_lines(directory.supervisor_log, 1):
         return "its turn came, and the command that asked for it did not take it"
-    lines = lines or ["it ended and wrote nothing"]
-    return f"the supervisor did not start: {lines[0]}"
+    return f"the supervisor did not start: {why_not_started(directory)}"

@@ -16,12 +16,9 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import (
     adopt_running,
     cancel,
-    ended,
-    has_live_processes,
-    known_status,
     launcher_exited,
-    queue_again,
     running,
+    settle,
 )
 from gpusched.daemon.state import DaemonState
 from gpusched.execution.directory import JobDirectory
@@ -43,24 +40,8 @@ def reconcile(parts: DaemonState, now: float) -> None:
         if job.state is JobState.QUEUED:
             if launcher_exited(job):
                 cancel(parts, job, "the process that ran it is gone")
-        elif not parts.contain(job.id, "the recovery", partial(_find, parts, job, now)):
+        elif not parts.contain(job.id, "the recovery", partial(settle, parts, job, now)):
             parts.watch.follow(job.id, None, now)
-
-
-def _find(parts: DaemonState, job: Job, now: float) -> None:
-    """Find out what became of a job that was worked on; see starting_jobs.py for what a kill -9 leaves at each step."""
-    directory = JobDirectory(Path(job.run_dir))
-    status = known_status(job)
-    if status is not None and has_live_processes(job, status):
-        adopt_running(parts, job, status, now)
-    elif status is not None:
-        ended(parts, job, now)
-    elif not parts.starts.cancel_start(job):
-        parts.starts.take_over(job.id, now)
-    elif has_begun(directory) or job.state is not JobState.STARTING:
-        ended(parts, job, now)
-    else:
-        queue_again(parts, job)
 
 
 class Adoption:
@@ -130,7 +111,7 @@ class Adoption:
             )
             self._parts.book.adopt(over)
             return
-        job = msgspec.structs.replace(job, leases=leases_of_spec(directory, status.started or status.created))
-        self._parts.book.adopt(running(job, status))
+        leases = leases_of_spec(directory, status.started or status.created)
+        job = running(msgspec.structs.replace(job, leases=leases), status)
+        self._parts.book.adopt(job)
         adopt_running(self._parts, job, status, now)
-        self._parts.changed()

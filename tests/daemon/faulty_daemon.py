@@ -25,7 +25,7 @@ for module, function in (
     (queue, "launcher_exited"),
     (scheduler, "plan_for"),
     (lifecycle, "has_live_processes"),
-    (recovery, "known_status"),
+    (recovery, "settle"),
 ):
     setattr(module, function, failing(getattr(module, function), function))
 StartingJobs.prepare = failing(StartingJobs.prepare, "prepare")  # type: ignore[method-assign]

@@ -74,7 +74,7 @@ def test_an_internal_error_at_one_running_job_keeps_no_other_from_its_end(daemon
 
 def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Daemon) -> None:
     daemon.start()
-    faulty, other = daemon.submit("sleep", "600", name="known_status"), daemon.submit("sleep", "600")
+    faulty, other = daemon.submit("sleep", "600", name="settle"), daemon.submit("sleep", "600")
     daemon.wait(faulty, JobState.RUNNING)
     daemon.wait(other, JobState.RUNNING)
     daemon.kill()
