@@ -99,10 +99,10 @@ def test_a_daemon_starts_on_a_full_disk_so_that_who_fills_it_can_be_stopped(daem
     assert daemon.ended(job)[0].state is JobState.CANCELLED
 
 
-def test_a_log_that_has_grown_long_is_begun_anew_by_the_daemon_that_writes_it(daemon: Daemon) -> None:
-    daemon.state.mkdir()
+def test_a_log_that_has_grown_long_is_begun_anew_where_a_daemon_begins(daemon: Daemon) -> None:
+    daemon.state.mkdir(mode=0o700)
     (daemon.state / "daemon.log").write_text("old\n" * 300_000)
-    daemon.start()
+    daemon.command.daemon()
     until(lambda: "the daemon serves" in daemon.log, "the log is written")
     assert "old" not in daemon.log
     assert (daemon.state / "daemon.log.1").read_text().startswith("old")
