@@ -13,28 +13,25 @@ from gpusched.planner import named_devices
 from gpusched.probe.drained import Drained, lift
 from gpusched.probe.nvml_events import DeviceEvent
 
-__all__ = ["drain", "drain_the_ill", "undrain"]
+__all__ = ["drain", "drain_the_ill"]
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-def drain(parts: DaemonState, device: str, reason: str) -> dict[str, str]:
-    """Place nothing new on a device, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
-    more = {
-        one.uuid: Drained(reason=reason or "drained by hand", since=time.time())
-        for one in _meant(parts, device, "drain")
-    }
-    parts.devices.drain({**parts.devices.drained, **more})
-    return _changed(parts)
+def drain(parts: DaemonState, device: str, reason: str | None) -> dict[str, str]:
+    """Place nothing new on a device, or use it again where there is no reason; return all that take nothing new.
 
-
-def undrain(parts: DaemonState, device: str) -> dict[str, str]:
-    """Use a device again, and return by uuid all that take nothing new. Raises UsageError, HostFault."""
+    They are returned by uuid, with their reasons. Raises UsageError, HostFault.
+    """
     drained = parts.devices.drained
-    for one in _meant(parts, device, "undrain"):
-        drained = lift(drained, one)
+    for one in _meant(parts, device, "undrain" if reason is None else "drain"):
+        if reason is None:
+            drained = lift(drained, one)
+        else:
+            drained = {**drained, one.uuid: Drained(reason=reason or "drained by hand", since=time.time())}
     parts.devices.drain(drained)
-    return _changed(parts)
+    parts.changed()
+    return parts.devices.drained_reasons()
 
 
 def drain_the_ill(parts: DaemonState, inventory: Inventory, events: list[DeviceEvent]) -> None:
@@ -64,8 +61,3 @@ def _meant(parts: DaemonState, device: str, action: str) -> list[Device]:
         raise UsageError(f"{inventory.host} has no GPU", f"there is nothing to {action}")
     named = named_devices(inventory, device, action)
     return [one for one in inventory.devices if one.uuid in named]
-
-
-def _changed(parts: DaemonState) -> dict[str, str]:
-    parts.changed()
-    return parts.devices.drained_reasons()

@@ -19,17 +19,15 @@ from gpusched.control.messages import (
     ListJobs,
     Ping,
     Pong,
-    Release,
     Shutdown,
     Stop,
     Submit,
     Submitted,
     Turn,
     TurnIs,
-    Undrain,
 )
 from gpusched.daemon.admission import Admission
-from gpusched.daemon.drain import drain, undrain
+from gpusched.daemon.drain import drain
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
@@ -61,7 +59,7 @@ class Handlers:
             _LOG.exception("a request could not be handled: %s", type(asked.request).__name__)
             return refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
 
-    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911 (one line for each request)
+    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: PLR0911 (one line for each request)
         match asked.request:
             case Ping():
                 return self._pong()
@@ -76,19 +74,16 @@ class Handlers:
             case Stop():
                 return self._stop(asked.request, now)
             case Hold():
-                return self._hold(asked.request.ids, held=True)
-            case Release():
-                return self._hold(asked.request.ids, held=False)
+                return self._hold(asked.request.ids, held=asked.request.held)
             case Drain():
-                return self._drained(drain(self._parts, asked.request.device, asked.request.reason))
-            case Undrain():
-                return self._drained(undrain(self._parts, asked.request.device))
+                return self._drain(asked.request)
             case Shutdown():
                 self._parts.over = True
                 return Done(report=("the daemon ends; jobs go on",))
         return None
 
-    def _drained(self, devices: dict[str, str]) -> Drained:
+    def _drain(self, request: Drain) -> Drained:
+        devices = drain(self._parts, request.device, request.reason)
         return Drained(devices=devices, names={uuid: self._parts.devices.named(uuid) for uuid in devices})
 
     def _pong(self) -> Pong:

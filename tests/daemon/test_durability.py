@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.host import cpu_s
-from gpusched.control.messages import Release, Stop
+from gpusched.control.messages import Hold, Stop
 from gpusched.errors import HostFault
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.job import CommandRequest
@@ -44,7 +44,7 @@ def test_a_job_whose_machines_file_is_gone_says_so_and_holds_up_nobody(daemon: D
     daemon.kill()
     machine.unlink()
     daemon.start()
-    daemon.ask(Release(ids=(waits,)))
+    daemon.ask(Hold(ids=(waits,), held=False))
     assert daemon.ended(daemon.submit("true"))[0].state is JobState.SUCCEEDED
     assert str(machine) in (daemon.job(waits).why or "")
 
@@ -134,7 +134,7 @@ def test_what_keeps_a_job_from_starting_is_told_and_it_starts_when_that_is_gone(
     job = daemon.submit("true", hold=True)
     in_the_way = Path(daemon.job(job).run_dir) / "logs"
     in_the_way.touch()
-    daemon.ask(Release(ids=(job,)))
+    daemon.ask(Hold(ids=(job,), held=False))
     until(lambda: "tried again in" in (daemon.job(job).why or ""), "it is told that it could not be started")
     assert daemon.job(job).run_dir in (daemon.job(job).why or "")
     assert not list(daemon.settings.lease_dir.glob("*.lease"))
