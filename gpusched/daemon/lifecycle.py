@@ -18,6 +18,7 @@ from gpusched.daemon.job_status import current_status, read_current, runs_again,
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.known_leases import of_job
 from gpusched.execution.orders import StopOrder, give
@@ -273,6 +274,7 @@ def _finish(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None
         job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
     )
     parts.book.change(over)
+    parts.left_sockets.add(job_socket(parts.settings, Path(job.run_dir)))
     parts.forget(job.id)
 
 

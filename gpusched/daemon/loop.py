@@ -19,7 +19,6 @@ import zmq
 from gpusched.control.messages import Answer, Submitted
 from gpusched.daemon.forced_stop import force_kills
 from gpusched.daemon.handlers import Handlers
-from gpusched.daemon.left_sockets import remove_left_sockets
 from gpusched.daemon.lifecycle import check_running, check_starts, discard, order_stop, spawn_prepared
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
@@ -110,7 +109,7 @@ class Loop:
         self._notifier.stopping()
         self._save_and_act()
         self._answer_waiting()
-        remove_left_sockets(self._parts)
+        self._parts.remove_left_sockets()
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run one step. An internal error in it is logged, and the daemon goes on with the other steps."""
@@ -181,7 +180,7 @@ class Loop:
         if now < self._next_own:
             return
         self._next_own = now + _OWN_EVERY_S
-        remove_left_sockets(self._parts)
+        self._parts.remove_left_sockets()
         states = [job.state for job in self._parts.book.live.values()]
         waiting = states.count(JobState.QUEUED)
         self._notifier.status(f"jobs: {len(states) - waiting} on their way, {waiting} in the queue")

@@ -22,6 +22,7 @@ from gpusched.daemon.lifecycle import (
 )
 from gpusched.daemon.state import DaemonState
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.known_leases import leases_of_spec
 from gpusched.execution.read_jobs import START_PATIENCE_S, read_job
@@ -110,6 +111,7 @@ class Adoption:
                 job, state=status.state, ended=status.ended or status.created, message=status.message, last=status
             )
             self._parts.book.adopt(over)
+            self._parts.left_sockets.add(job_socket(self._parts.settings, path))
             return
         leases = leases_of_spec(directory, status.started or status.created)
         job = running(msgspec.structs.replace(job, leases=leases), status)
