@@ -21,7 +21,6 @@ from gpusched.execution.orders import OverrunOrder, PassedOnOrder, StopOrder, en
 from gpusched.execution.relatives import outliving
 from gpusched.execution.spec import JobSpec, Start, Streams
 from gpusched.leases.directory import give_back
-from gpusched.linux.attributes import what_is_not_allowed
 from gpusched.linux.oom import OomKills, find_counter, read_counter
 from gpusched.linux.processes import become_subreaper, kill_descendants
 from gpusched.model.job import RemoteLearner
@@ -80,7 +79,6 @@ class Runner:
         self._children = command or Children(self._preload, partial(outliving, str(directory.path)))
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._network, self._attributes = spec.network, spec.attributes
-        self._not_allowed = what_is_not_allowed(spec.attributes)
         self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
@@ -251,14 +249,7 @@ class Runner:
             {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
         )
         streams = self._output.streams(one.replica, attempt, self._clock.unix(self._now()))
-        for text in self._not_allowed:
-            self._output.write_line(one.replica, text)
-        return Start(
-            spec=spec,
-            env=env,
-            streams=streams,
-            attributes=self._attributes,
-        )
+        return Start(spec=spec, env=env, streams=streams, attributes=self._attributes)
 
     def _save(self) -> None:
         if self._recorder.due is not None and self._now() >= self._recorder.due:
