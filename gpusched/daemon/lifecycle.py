@@ -3,6 +3,9 @@
 The job's directory and the locks of its guard are the source of truth; the functions here read them and note it.
 """
 
+import logging
+import os
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +28,7 @@ from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import is_alive, whole, without_supervisor
 from gpusched.execution.start import stop, why_not_started
 from gpusched.linux.files import remove_tree
-from gpusched.linux.processes import start_time
+from gpusched.linux.processes import parent, start_time
 from gpusched.linux.regular_files import last_lines
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus
@@ -39,6 +42,7 @@ __all__ = [
     "check_running",
     "check_starts",
     "discard",
+    "force_kills",
     "known_status",
     "launcher_exited",
     "order_stop",
@@ -48,6 +52,7 @@ __all__ = [
     "spawn_prepared",
 ]
 
+_LOG: Final = logging.getLogger(__name__)
 _MOST_FAILED_STARTS: Final = 3
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
@@ -55,6 +60,7 @@ _STABLE_S: Final = 60.0
 _FAULT_PAUSE_S: Final = 1.0
 STOPPED: Final = "stopped by gpusched stop"
 _FORCED: Final = "stopped by gpusched stop --kill; its supervisor did not obey and was killed"
+_KILL_AGAIN_S: Final = 1.0
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
 
@@ -155,6 +161,35 @@ def order_stop(parts: DaemonState, job: Job, *, kill: bool) -> None:
         except HostFault:  # such as a full disk: a signal orders the same, but does not name its sender
             with suppress(HostFault):
                 stop(status, kill=kill)
+
+
+def force_kills(parts: DaemonState, now: float) -> None:
+    """Kill the supervisors that do not carry out a `stop --kill` and whose time for that is over: their guards kill."""
+    for job_id, when in list(parts.kill_by.items()):
+        job = parts.book.live.get(job_id)
+        if job is None:
+            del parts.kill_by[job_id]
+        elif now >= when:
+            parts.kill_by[job_id] = now + _KILL_AGAIN_S
+            _kill_supervisor(parts, job)
+
+
+def _kill_supervisor(parts: DaemonState, job: Job) -> None:
+    """Kill the supervisor, and have the guard go on, which kills what is left: once may be too early."""
+    status = known_status(job)
+    if status is not None and status.supervisor_pid is not None and is_alive(status):
+        guard = parent(status.supervisor_pid) or 0
+        _LOG.warning("%s: its supervisor, process %d, does not kill it: it is killed", job.id, status.supervisor_pid)
+        parts.forced[job.id] = (guard, start_time(guard))
+        _signal(status.supervisor_pid, signal.SIGKILL)
+    guard, start = parts.forced.get(job.id, (0, None))
+    if guard > 1 and start is not None and start_time(guard) == start:
+        _signal(guard, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def settle(parts: DaemonState, job: Job, now: float) -> None:

@@ -17,9 +17,15 @@ from typing import Any, Final
 import zmq
 
 from gpusched.control.messages import Answer, Submitted
-from gpusched.daemon.forced_stop import force_kills
 from gpusched.daemon.handlers import Handlers
-from gpusched.daemon.lifecycle import check_running, check_starts, discard, order_stop, spawn_prepared
+from gpusched.daemon.lifecycle import (
+    check_running,
+    check_starts,
+    discard,
+    force_kills,
+    order_stop,
+    spawn_prepared,
+)
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.queue import Queue

@@ -18,9 +18,8 @@ from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
-from gpusched.daemon.open_files import raise_limit, under_limit
 from gpusched.daemon.server import Server
-from gpusched.daemon.starter import starter
+from gpusched.daemon.starter import raise_limit, starter, under_limit
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.store import Store
