@@ -18,43 +18,43 @@ __all__ = ["drain", "drain_the_ill"]
 _LOG: Final = logging.getLogger(__name__)
 
 
-def drain(parts: DaemonState, device: str, reason: str | None) -> dict[str, str]:
+def drain(state: DaemonState, device: str, reason: str | None) -> dict[str, str]:
     """Place nothing new on a device, or use it again where there is no reason; return all that take nothing new.
 
     They are returned by uuid, with their reasons. Raises UsageError, HostFault.
     """
-    drained = parts.devices.drained
-    for one in _meant(parts, device, "undrain" if reason is None else "drain"):
+    drained = state.devices.drained
+    for one in _meant(state, device, "undrain" if reason is None else "drain"):
         if reason is None:
             drained = lift(drained, one)
         else:
             drained = {**drained, one.uuid: Drained(reason=reason or "drained by hand", since=time.time())}
-    parts.devices.drain(drained)
-    parts.changed()
-    return parts.devices.drained_reasons()
+    state.devices.drain(drained)
+    state.changed()
+    return state.devices.drained_reasons()
 
 
-def drain_the_ill(parts: DaemonState, inventory: Inventory, events: list[DeviceEvent]) -> None:
+def drain_the_ill(state: DaemonState, inventory: Inventory, events: list[DeviceEvent]) -> None:
     """Drain the devices with trouble in a reading or in events. What cannot be saved becomes a problem in Pong."""
-    findings = assess(inventory, events, parts.devices.drained, time.time(), boot_id())
+    findings = assess(inventory, events, state.devices.drained, time.time(), boot_id())
     for note in findings.notes:
         _LOG.warning("%s", note)
     if not findings.drains:
         return
     for uuid, why in findings.drains.items():
-        name = parts.devices.named(uuid)
+        name = state.devices.named(uuid)
         _LOG.error("%s takes nothing new: %s", name, why.reason)
     try:
-        parts.devices.drain({**parts.devices.drained, **findings.drains})
-        parts.problems.pop("drained", None)
+        state.devices.drain({**state.devices.drained, **findings.drains})
+        state.problems.pop("drained", None)
     except HostFault as error:
-        parts.devices.drained = {**parts.devices.drained, **findings.drains}
-        parts.problems["drained"] = str(error)
-    parts.changed()
+        state.devices.drained = {**state.devices.drained, **findings.drains}
+        state.problems["drained"] = str(error)
+    state.changed()
 
 
-def _meant(parts: DaemonState, device: str, action: str) -> list[Device]:
-    inventory = parts.devices.known()
+def _meant(state: DaemonState, device: str, action: str) -> list[Device]:
+    inventory = state.devices.known()
     if inventory is None:
         raise HostFault("the devices have not been read yet", "try again in a second")
     if not inventory.devices:

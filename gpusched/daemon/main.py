@@ -85,8 +85,8 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         stack.callback(own.release)
         database = settings.state_dir / "gpusched.db"
         without = jobs_without_database(database, settings.state_dir / "jobs")
-        book = JobTable(Store.open(database))
-        stack.callback(book.close)
+        jobs = JobTable(Store.open(database))
+        stack.callback(jobs.close)
         probe, events = NvmlProbe(settings.driver_patience_s), NvmlEvents()
         stack.callback(events.close)
         devices = Devices(settings, probe.read)
@@ -95,14 +95,14 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         signals = Signals()
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
-        parts = DaemonState(
+        state = DaemonState(
             settings=settings,
-            book=book,
+            jobs=jobs,
             devices=devices,
             starts=StartingJobs(settings, under_limit(raise_limit(), starter(environ))),
         )
-        call_lost(parts, without)
-        loop = Loop(parts, server, signals, DeviceMonitor(parts, events), Notifier(environ), own.is_own)
+        call_lost(state, without)
+        loop = Loop(state, server, signals, DeviceMonitor(state, events), Notifier(environ), own.is_own)
         loop.begin()
         ready()
         _LOG.info("the daemon serves %s", settings.state_dir)

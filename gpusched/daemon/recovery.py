@@ -35,22 +35,22 @@ _MOST_AT_ONCE: Final = 200
 _CLOCK_STEP_NS: Final = 50_000_000
 
 
-def reconcile(parts: DaemonState, now: float) -> None:
-    """Find every job of the book again, when the daemon starts."""
-    for job in list(parts.book.live.values()):
+def reconcile(state: DaemonState, now: float) -> None:
+    """Find every job of the table again, when the daemon starts."""
+    for job in list(state.jobs.live.values()):
         if job.state is JobState.QUEUED:
             if launcher_exited(job):
-                cancel(parts, job, "the process that ran it is gone")
-        elif not parts.contain(job.id, "the recovery", partial(settle, parts, job, now)):
-            parts.watch.follow(job.id, None, now)
+                cancel(state, job, "the process that ran it is gone")
+        elif not state.contain(job.id, "the recovery", partial(settle, state, job, now)):
+            state.watch.follow(job.id, None, now)
 
 
 class Adoption:
     """Finds jobs that were started without the daemon, by their directories."""
 
-    def __init__(self, parts: DaemonState) -> None:
-        self._parts = parts
-        self._jobs = parts.settings.state_dir / "jobs"
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
+        self._jobs = state.settings.state_dir / "jobs"
         self._seen_at = -1
         self._fresh: list[str] = []
         self._young: dict[str, float] = {}
@@ -71,11 +71,11 @@ class Adoption:
         fresh, self._fresh = self._fresh[:_MOST_AT_ONCE], self._fresh[_MOST_AT_ONCE:]
         for name in [*islice(self._young, _MOST_AT_ONCE), *fresh]:
             until = self._young.pop(name, now + START_PATIENCE_S)
-            if name in self._parts.book.known:
+            if name in self._state.jobs.known:
                 continue
-            if not self._parts.contain(name, "the adoption", partial(self._adopt, self._jobs / name, now)):
-                self._parts.watch.follow(name, None, now)  # in case the book has it already
-            if name not in self._parts.book.known and now < until:
+            if not self._state.contain(name, "the adoption", partial(self._adopt, self._jobs / name, now)):
+                self._state.watch.follow(name, None, now)  # in case the table has it already
+            if name not in self._state.jobs.known and now < until:
                 self._young[name] = until
         if self._fresh:
             self._next = now
@@ -87,7 +87,7 @@ class Adoption:
         names = {entry.name for entry in os.scandir(self._jobs) if entry.name.isprintable()}  # as all of ours are
         settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
         self._seen_at = changed if settled else -1
-        self._fresh = list(names - self._parts.book.known - self._young.keys())
+        self._fresh = list(names - self._state.jobs.known - self._young.keys())
 
     def _adopt(self, path: Path, now: float) -> None:
         """Take in the job of a directory, if there is one that has been started."""
@@ -110,10 +110,10 @@ class Adoption:
             over = msgspec.structs.replace(
                 job, state=status.state, ended=status.ended or status.created, message=status.message, last=status
             )
-            self._parts.book.adopt(over)
-            self._parts.left_sockets.add(job_socket(self._parts.settings, path))
+            self._state.jobs.adopt(over)
+            self._state.left_sockets.add(job_socket(self._state.settings, path))
             return
         leases = leases_of_spec(directory, status.started or status.created)
         job = running(msgspec.structs.replace(job, leases=leases), status)
-        self._parts.book.adopt(job)
-        adopt_running(self._parts, job, status, now)
+        self._state.jobs.adopt(job)
+        adopt_running(self._state, job, status, now)

@@ -88,7 +88,7 @@ class StartingJobs:
                 start.guard_ended = True
 
     def shown(self, job_id: str) -> None:
-        """The supervisor is there and holds its leases: let go of what was held for it."""
+        """The supervisor is there, or was, and has taken its leases: let go of what was held for it."""
         start = self._starts.pop(job_id, None)
         if start is not None and start.reservation is not None:
             start.reservation.release()

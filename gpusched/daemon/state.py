@@ -29,7 +29,7 @@ A_FLOOD: Final = 4
 
 @dataclass
 class DaemonState:
-    """The parts, and what passes between the steps of one turn. Times in `not_before` are monotonic seconds.
+    """The parts of the daemon, and what passes between the steps of one turn. `not_before` is in monotonic seconds.
 
     `prepared`: jobs to be spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and
     whether to kill; `kills`: the same for jobs that have not shown themselves. `why` has why each queued job waits,
@@ -40,7 +40,7 @@ class DaemonState:
     """
 
     settings: Settings
-    book: JobTable
+    jobs: JobTable
     devices: Devices
     starts: StartingJobs
     waiting: PendingReplies = field(default_factory=PendingReplies)
