@@ -15,7 +15,7 @@ import msgspec
 import gpusched
 from gpusched.api.validation import require_type
 from gpusched.control.client import Client, connect_or_start, daemon_environment, daemon_pid, spawn_daemon
-from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown, Undrain
+from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
@@ -95,20 +95,16 @@ def drain(device: int | str, reason: str = "drained by hand") -> Drained:
     What runs there goes on. The daemon is started if there is none. Raises UsageError for a device that there is not.
     """
     require_type(reason, _Text, "reason")
-    return _drained(Drain(device=_device(device), reason=reason))
+    return _drain(device, reason)
 
 
 def undrain(device: int | str) -> Drained:
     """Use a device again; return those that are still drained. Raises as drain."""
-    return _drained(Undrain(device=_device(device)))
+    return _drain(device, None)
 
 
-def _device(device: int | str) -> str:
+def _drain(device: int | str, reason: str | None) -> Drained:
     require_type(device, int | _Text, "device")
-    return str(device)
-
-
-def _drained(request: Drain | Undrain) -> Drained:
     with connect_or_start(load_settings(os.environ)) as client:
-        answer = client.ask(request)
+        answer = client.ask(Drain(device=str(device), reason=reason))
     return answer if isinstance(answer, Drained) else Drained(devices={})

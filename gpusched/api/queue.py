@@ -19,7 +19,6 @@ from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_d
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
-    from gpusched.control.messages import Hold, Release
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
 
@@ -97,16 +96,12 @@ def submit(submission: "Submission", *, settings: Settings | None = None) -> Sub
 
 def hold(ids: SomeJobs, *, settings: Settings | None = None) -> Change:
     """Keep queued jobs from starting until they are released. Jobs that run go on."""
-    from gpusched.control.messages import Hold
-
-    return _changed(Hold(ids=_named(ids)), settings)
+    return _hold(ids, settings, held=True)
 
 
 def release(ids: SomeJobs, *, settings: Settings | None = None) -> Change:
     """Let jobs start when their turn comes."""
-    from gpusched.control.messages import Release
-
-    return _changed(Release(ids=_named(ids)), settings)
+    return _hold(ids, settings, held=False)
 
 
 def stop(
@@ -158,17 +153,15 @@ def job_ids(begin: str = "") -> list[str]:
     return [name for name in names if name.startswith(begin)]
 
 
-def _named(ids: SomeJobs) -> tuple[str, ...]:
-    """Return the ids. Raises UsageError for none, by which all jobs would be meant."""
+def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
+    """Hold or release jobs. Raises UsageError for none, by which all jobs would be meant."""
+    from gpusched.control.messages import Hold
+
     names = require_ids(ids, "ids")
     if not names:
         raise UsageError("no job is named", "name one or more")
-    return names
-
-
-def _changed(request: "Hold | Release", settings: Settings | None) -> Change:
-    with _link(settings or load_settings(os.environ), request.ids) as link:
-        return Change(link.done(request), link.jobs(request.ids))
+    with _link(settings or load_settings(os.environ), names) as link:
+        return Change(link.done(Hold(ids=names, held=held)), link.jobs(names))
 
 
 def _link(settings: Settings, ids: Sequence[str]) -> Link:

@@ -19,7 +19,6 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.orders import Order, PassedOnOrder, StopOrder, give
 from gpusched.execution.relatives import is_supervisor_above
-from gpusched.execution.start import guard_alive
 from gpusched.linux.processes import descendants, halted, inherited, start_time
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 
@@ -85,7 +84,7 @@ class Attached:
             self._take(received)
         self._witness.close()
         deadline = time.monotonic() + _CLEARING_PATIENCE_S
-        while guard_alive(self._directory) and time.monotonic() < deadline:  # the guard was killed
+        while self._directory.is_guarded() and time.monotonic() < deadline:  # the guard was killed
             time.sleep(_POLL_S)
         return self._early
 

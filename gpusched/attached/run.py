@@ -14,8 +14,7 @@ from gpusched.errors import GpuschedError, HostFault, JobFailed
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun, read_nonce
-from gpusched.execution.start import spawn
-from gpusched.linux.regular_files import last_lines
+from gpusched.execution.start import spawn, why_not_started
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobStatus, as_lost
 from gpusched.settings import Settings, places
@@ -110,8 +109,7 @@ def _run(link: Link, job: JobStatus, *, again: bool) -> AttachedEnd | None:
         _take_back(link, job.id)
         if asked:
             return AttachedEnd(_BY_SIGNAL + asked[0], None)
-        lines = last_lines(directory.supervisor_log, 1) or ["it ended and wrote nothing"]
-        raise HostFault(f"{job.id} did not start: {lines[0]}", f"see {directory.supervisor_log}")
+        raise HostFault(f"{job.id} did not start: {why_not_started(directory)}", f"see {directory.supervisor_log}")
     if not ended.replicas:  # it was stopped after its turn had come
         raise _ended_before_start(ended)
     return AttachedEnd(exit_code(ended), ended)

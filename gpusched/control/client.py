@@ -6,6 +6,7 @@ No daemon, one that hangs and one of another version are three different message
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -39,6 +40,7 @@ _POLL_EVERY_S: Final = 0.25
 _RETRY_S: Final = 0.01
 _STARTS: Final = 3
 _MOST_PID: Final = 100
+_LONGEST_LOG: Final = 1 << 20
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 """How the log is opened: it may be a link, and a pipe without a reader in its place is an error."""
 
@@ -173,6 +175,8 @@ def spawn_daemon(settings: Settings) -> None:
     inner, outer = os.pipe2(os.O_CLOEXEC)
     try:
         make_private(settings.state_dir)
+        if not is_locked(settings):
+            _shorten(log)
         with os.fdopen(os.open(log, _APPEND, 0o600), "ab") as output:
             log.chmod(0o600)
             subprocess.run(
@@ -194,6 +198,13 @@ def spawn_daemon(settings: Settings) -> None:
     with os.fdopen(inner, "rb", buffering=0) as pipe:
         _raise_start_error(b"".join(_until_silent(pipe.fileno(), deadline)), log)
     _await_answer(settings, deadline, log)
+
+
+def _shorten(log: Path) -> None:
+    """Keep the log from growing over the years: the older part is dropped when a daemon begins."""
+    with suppress(OSError):
+        if log.stat().st_size > _LONGEST_LOG:
+            log.replace(log.with_name("daemon.log.1"))
 
 
 def daemon_pid(settings: Settings) -> int | None:

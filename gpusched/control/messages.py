@@ -28,7 +28,6 @@ __all__ = [
     "Ping",
     "Pong",
     "Refused",
-    "Release",
     "Request",
     "Shutdown",
     "Stop",
@@ -36,13 +35,12 @@ __all__ = [
     "Submitted",
     "Turn",
     "TurnIs",
-    "Undrain",
     "decode_answer",
     "decode_request",
     "encode",
 ]
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -99,28 +97,17 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, tag="hold"):
-    """Keep the queued jobs `ids` from starting."""
+    """Keep the queued jobs `ids` from starting, or if not `held` let them start when their turn comes."""
 
     ids: JobIds
-
-
-class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
-    """Let the held jobs `ids` start when their turn comes."""
-
-    ids: JobIds
+    held: bool = True
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
-    """Place nothing new on this device (an index, or the start of a uuid)."""
+    """Place nothing new on this device (an index, or the start of a uuid), or with no reason use it again."""
 
     device: Text
-    reason: Text
-
-
-class Undrain(msgspec.Struct, frozen=True, kw_only=True, tag="undrain"):
-    """Use this device again."""
-
-    device: Text
+    reason: Text | None = None
 
 
 class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
@@ -183,7 +170,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     protocol: int = PROTOCOL
 
 
-Request = Ping | Submit | ListJobs | Turn | Await | Stop | Hold | Release | Drain | Undrain | Shutdown
+Request = Ping | Submit | ListJobs | Turn | Await | Stop | Hold | Drain | Shutdown
 Answer = Pong | Submitted | Jobs | TurnIs | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from gpusched.environment import LONGEST_SOCKET_PATH
 from gpusched.errors import HostFault, UsageError
-from gpusched.linux.file_locks import held
+from gpusched.linux.file_locks import is_held
 from gpusched.linux.files import make_private
-from gpusched.linux.regular_files import open_regular
 from gpusched.settings import Settings
 
 __all__ = ["control_socket", "is_locked", "listener", "private_directory"]
@@ -56,14 +55,7 @@ def private_directory(directory: Path) -> Path:
 
 def is_locked(settings: Settings) -> bool:
     """Return whether there is a daemon, whether it can be reached (already, or still) or not."""
-    try:
-        descriptor = open_regular(settings.state_dir / "daemon.lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return held(descriptor, 0, 1)
-    finally:
-        os.close(descriptor)
+    return is_held(settings.state_dir / "daemon.lock")
 
 
 def listener(path: Path) -> int | None:

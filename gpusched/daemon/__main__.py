@@ -16,6 +16,6 @@ if len(sys.argv) == 3 and os.fork():  # noqa: PLR2004
 from gpusched.interpreter import own_modules_first
 
 own_modules_first()
-from gpusched.daemon.main import StartReply, main  # noqa: E402 (after the line above)
+from gpusched.daemon.main import main  # noqa: E402 (after the line above)
 
-sys.exit(main(StartReply(int(sys.argv[2]) if len(sys.argv) == 3 else None)))  # noqa: PLR2004
+sys.exit(main(os.fdopen(int(sys.argv[2]), "wb") if len(sys.argv) == 3 else None))  # noqa: PLR2004

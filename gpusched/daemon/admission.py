@@ -32,33 +32,33 @@ _ENDED_TOKENS: Final = 200  # of jobs that ended, at the start: who lost an answ
 class Admission:
     """Takes in submissions. What fits an idle host is found out once for all that ask for the same."""
 
-    def __init__(self, parts: DaemonState) -> None:
-        self._parts = parts
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
         self._fitting: dict[Hashable, tuple[Inventory, Submission]] = {}
         self._numbers: dict[str, int] = {}
-        jobs = (*reversed(parts.book.ended(_ENDED_TOKENS)), *parts.book.live.values())
+        jobs = (*reversed(state.jobs.ended(_ENDED_TOKENS)), *state.jobs.live.values())
         self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
 
     def known(self, submission: Submission) -> str | None:
-        """Return the id of the job that was added to the book under the same token, None if there is none."""
+        """Return the id of the job that was added to the table under the same token, None if there is none."""
         job_id = self._tokens.get(submission.token)
-        return job_id if job_id in self._parts.book.known else None
+        return job_id if job_id in self._state.jobs.known else None
 
     def accept(self, submission: Submission, host: Inventory) -> str:
-        """Return the id of the job that was added to the book. `host` is any reading of this host.
+        """Return the id of the job that was added to the table. `host` is any reading of this host.
 
         Raises UsageError, NotFound for a job that it is to follow, NeverFits, HostFault.
         """
         _check(submission)
         for earlier in (*submission.after, *submission.after_any):
-            if self._parts.book.state(earlier) is None:
+            if self._state.jobs.state(earlier) is None:
                 raise NotFound(f"there is no job {earlier} to start after", "see `gpusched ps --all`")
         if submission.command is None:
-            require_short_socket(submission.workload, self._parts.settings)
+            require_short_socket(submission.workload, self._state.settings)
         submission = self._resolved(_absolute(submission), host)
         name = submission.workload.name
-        after = max(self._numbers.get(name, 0), self._parts.book.last_number(name))
-        directory = claim_directory(self._parts.settings.state_dir, name, after=after)
+        after = max(self._numbers.get(name, 0), self._state.jobs.last_number(name))
+        directory = claim_directory(self._state.settings.state_dir, name, after=after)
         self._numbers[name] = int(directory.path.name.rpartition("-")[2])
         job = Job(
             id=directory.path.name,
@@ -67,9 +67,9 @@ class Admission:
             submission=submission,
             held=submission.hold,
         )
-        self._parts.book.add(job)
-        self._parts.arrivals.append(time.monotonic())
-        self._parts.changed()
+        self._state.jobs.add(job)
+        self._state.arrivals.append(time.monotonic())
+        self._state.changed()
         self._remember(submission.token, job.id)
         return job.id
 
@@ -81,13 +81,13 @@ class Admission:
 
     def _resolved(self, submission: Submission, host: Inventory) -> Submission:
         """Return the submission with the uuids of the devices that it may use; it would fit if the host were idle."""
-        inventory = host if submission.machine is None else self._parts.devices.machine(submission.machine)[0]
+        inventory = host if submission.machine is None else self._state.devices.machine(submission.machine)[0]
         key = need_of(submission)
         known = self._fitting.get(key)
         if known is None or known[0] != inventory:
             idle = _idle(inventory)
             resolved = _with_devices(submission, idle)
-            plan_for(resolved, idle, (), self._parts.settings)
+            plan_for(resolved, idle, (), self._state.settings)
             if len(self._fitting) >= _KEPT_ANSWERS:
                 self._fitting.clear()
             known = self._fitting[key] = (inventory, resolved)

@@ -24,12 +24,14 @@ class ExitWatcher:
         self._check_at: dict[str, float] = {}
 
     def follow(self, job_id: str, guard: int | None, now: float) -> None:
-        """Watch a job by its guard, which must not have been reaped; or by the clock from now on, if it is None."""
+        """Watch a job by its guard, which must not have been reaped; by the clock, and closely, if it is None."""
         self.forget(job_id)
-        self._check_at[job_id] = now if guard is None else now + _WATCHED_S
+        self._check_at[job_id] = now + _LINGERING_S
         if guard is not None:
+            self._check_at[job_id] = now + _UNWATCHED_S
             with contextlib.suppress(OSError):  # gone, or a kernel before 5.3
                 self._descriptors[os.pidfd_open(guard)] = job_id
+                self._check_at[job_id] = now + _WATCHED_S
 
     def forget(self, job_id: str) -> None:
         """Watch a job no longer."""
@@ -52,11 +54,6 @@ class ExitWatcher:
     def due_jobs(self, now: float) -> list[str]:
         """Return the jobs that may have ended."""
         return [job_id for job_id, when in self._check_at.items() if when <= now]
-
-    def still_alive(self, job_id: str, now: float, *, guarded: bool) -> None:
-        """Check a job again later: very soon if its guard is gone, so that only its supervisor is left."""
-        watched = job_id in self._descriptors.values()
-        self._check_at[job_id] = now + (_WATCHED_S if watched else _UNWATCHED_S if guarded else _LINGERING_S)
 
     def due(self) -> float | None:
         """Return when to check a job, None if there is none to check by the clock."""

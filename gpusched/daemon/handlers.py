@@ -1,4 +1,4 @@
-"""What each request of the control link means. A handler changes the book; the answer goes out once that is saved."""
+"""What each request of the control link means. A handler changes the jobs; the answer goes out once that is saved."""
 
 import logging
 import os
@@ -19,17 +19,15 @@ from gpusched.control.messages import (
     ListJobs,
     Ping,
     Pong,
-    Release,
     Shutdown,
     Stop,
     Submit,
     Submitted,
     Turn,
     TurnIs,
-    Undrain,
 )
 from gpusched.daemon.admission import Admission
-from gpusched.daemon.drain import drain, undrain
+from gpusched.daemon.drain import drain
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
@@ -45,11 +43,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Handlers:
-    """Answers requests. Those that wait for something are left with `parts.waiting`."""
+    """Answers requests. Those that wait for something are left with `state.waiting`."""
 
-    def __init__(self, parts: DaemonState, server: Server, adoption: Adoption) -> None:
-        self._parts, self._server, self._adoption = parts, server, adoption
-        self._acceptance = Admission(parts)
+    def __init__(self, state: DaemonState, server: Server, adoption: Adoption) -> None:
+        self._state, self._server, self._adoption = state, server, adoption
+        self._acceptance = Admission(state)
 
     def handle(self, asked: Asked, now: float) -> Answer | None:
         """Return the answer to a request, None if it comes later. It raises nothing."""
@@ -61,7 +59,7 @@ class Handlers:
             _LOG.exception("a request could not be handled: %s", type(asked.request).__name__)
             return refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
 
-    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911 (one line for each request)
+    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: PLR0911 (one line for each request)
         match asked.request:
             case Ping():
                 return self._pong()
@@ -76,41 +74,38 @@ class Handlers:
             case Stop():
                 return self._stop(asked.request, now)
             case Hold():
-                return self._hold(asked.request.ids, held=True)
-            case Release():
-                return self._hold(asked.request.ids, held=False)
+                return self._hold(asked.request.ids, held=asked.request.held)
             case Drain():
-                return self._drained(drain(self._parts, asked.request.device, asked.request.reason))
-            case Undrain():
-                return self._drained(undrain(self._parts, asked.request.device))
+                return self._drain(asked.request)
             case Shutdown():
-                self._parts.over = True
+                self._state.over = True
                 return Done(report=("the daemon ends; jobs go on",))
         return None
 
-    def _drained(self, devices: dict[str, str]) -> Drained:
-        return Drained(devices=devices, names={uuid: self._parts.devices.named(uuid) for uuid in devices})
+    def _drain(self, request: Drain) -> Drained:
+        devices = drain(self._state, request.device, request.reason)
+        return Drained(devices=devices, names={uuid: self._state.devices.named(uuid) for uuid in devices})
 
     def _pong(self) -> Pong:
-        parts, states = self._parts, [job.state for job in self._parts.book.live.values()]
-        queued = sum(state is JobState.QUEUED for state in states)
+        state, live = self._state, self._state.jobs.live.values()
+        queued = sum(job.state is JobState.QUEUED for job in live)
         drained = [
-            f"{parts.devices.named(uuid)} takes nothing new: {why}"
-            for uuid, why in parts.devices.drained_reasons().items()
+            f"{state.devices.named(uuid)} takes nothing new: {why}"
+            for uuid, why in state.devices.drained_reasons().items()
         ]
         problems = [
-            *([parts.book.problem] if parts.book.problem else []),
-            *parts.problems.values(),
-            *parts.faults.values(),
+            *([state.jobs.problem] if state.jobs.problem else []),
+            *state.problems.values(),
+            *state.faults.values(),
             *drained,
         ]
         return Pong(
             version=gpusched.__version__,
             pid=os.getpid(),
-            started=parts.started,
-            state_dir=str(parts.settings.state_dir),
+            started=state.started,
+            state_dir=str(state.settings.state_dir),
             queued=queued,
-            running=len(states) - queued,
+            running=len(live) - queued,
             malformed=self._server.malformed,
             problems=tuple(problems),
         )
@@ -118,76 +113,76 @@ class Handlers:
     def _submit(self, request: Submit) -> Submitted:
         known = self._acceptance.known(request.job)
         if known is not None:  # whatever is wrong by now, this one was taken
-            return Submitted(id=known, job=status_of(self._parts.book.job(known)))
-        if self._parts.book.problem is not None:
-            raise HostFault(self._parts.book.problem, "no new job is taken until this is mended; jobs go on")
-        host = self._parts.devices.known()
+            return Submitted(id=known, job=status_of(self._state.jobs.job(known)))
+        if self._state.jobs.problem is not None:
+            raise HostFault(self._state.jobs.problem, "no new job is taken until this is mended; jobs go on")
+        host = self._state.devices.known()
         if host is None:
             raise HostFault("this host's devices could not be read yet", "see the output of nvidia-smi, and try again")
-        if any(self._parts.book.state(earlier) is None for earlier in (*request.job.after, *request.job.after_any)):
+        if any(self._state.jobs.state(earlier) is None for earlier in (*request.job.after, *request.job.after_any)):
             self._adoption.scan()
-        job = self._parts.book.job(self._acceptance.accept(request.job, host))
+        job = self._state.jobs.job(self._acceptance.accept(request.job, host))
         return Submitted(id=job.id, job=status_of(job))
 
     def _list(self, request: ListJobs) -> Jobs:
         self._adoption.scan()
         if request.ids:
-            jobs = [self._parts.book.job(job_id) for job_id in request.ids]
+            jobs = [self._state.jobs.job(job_id) for job_id in request.ids]
         else:
-            live = () if request.skip else self._parts.book.live.values()
-            jobs = [*live, *self._parts.book.ended(request.ended, request.skip)]
-        return Jobs(jobs=tuple(status_of(job, self._parts.why.get(job.id)) for job in jobs))
+            live = () if request.skip else self._state.jobs.live.values()
+            jobs = [*live, *self._state.jobs.ended(request.ended, request.skip)]
+        return Jobs(jobs=tuple(status_of(job, self._state.why.get(job.id)) for job in jobs))
 
     def _turn(self, asked: Asked, request: Turn, now: float) -> None:
-        job = self._parts.book.job(request.id)
+        job = self._state.jobs.job(request.id)
         if job.submission is None or job.submission.launcher is None:
             raise UsageError(f"{job.id} is started by the daemon", f"follow it with: gpusched logs -f {job.id}")
-        if not self._parts.waiting.is_interested(job.id, now):
-            self._parts.changed()
-        self._parts.waiting.interested(job.id, now + request.wait_s)
-        self._parts.waiting.add(asked, now + request.wait_s, partial(self._answer_turn, job.id))
+        if not self._state.waiting.is_interested(job.id, now):
+            self._state.changed()
+        self._state.waiting.interested(job.id, now + request.wait_s)
+        self._state.waiting.add(asked, now + request.wait_s, partial(self._answer_turn, job.id))
 
     def _answer_turn(self, job_id: str, late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
-        job = self._parts.book.job(job_id)
-        come = self._parts.starts.may_begin(job_id)
+        job = self._state.jobs.job(job_id)
+        come = self._state.starts.may_begin(job_id)
         if not (come or late) and job.state in (JobState.QUEUED, JobState.STARTING):
             return None
-        return TurnIs(come=come, job=status_of(job, self._parts.why.get(job_id)))
+        return TurnIs(come=come, job=status_of(job, self._state.why.get(job_id)))
 
     def _await(self, asked: Asked, request: Await, now: float) -> None:
         for job_id in request.ids:
             self._known(job_id)
-        self._parts.waiting.add(asked, now + request.wait_s, partial(self._answer_ends, request.ids))
+        self._state.waiting.add(asked, now + request.wait_s, partial(self._answer_ends, request.ids))
 
     def _answer_ends(self, ids: tuple[str, ...], late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
-        if not late and any(job_id in self._parts.book.live for job_id in ids):
+        if not late and any(job_id in self._state.jobs.live for job_id in ids):
             return None
         return Jobs(jobs=tuple(map(self._until_its_end, ids)))
 
     def _until_its_end(self, job_id: str) -> JobStatus:
         """Return a job for who waits for its end: one that its supervisor has ended may be queued again."""
-        status = status_of(self._parts.book.job(job_id), self._parts.why.get(job_id))
-        if job_id in self._parts.book.live and status.state in JOB_TERMINAL:
+        status = status_of(self._state.jobs.job(job_id), self._state.why.get(job_id))
+        if job_id in self._state.jobs.live and status.state in JOB_TERMINAL:
             return msgspec.structs.replace(status, state=JobState.STOPPING)
         return status
 
     def _stop(self, request: Stop, now: float) -> Done:
         self._adoption.scan()
-        ids = tuple(self._parts.book.live) if request.everything else request.ids
+        ids = tuple(self._state.jobs.live) if request.everything else request.ids
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
         return Done(report=tuple(self._stop_one(job, now, kill=request.kill) for job in jobs))
 
     def _stop_one(self, job: Job, now: float, *, kill: bool) -> str:
         if job.state in JOB_TERMINAL:
             return f"{job.id} is over: {job.state}"
-        if job.state is JobState.QUEUED or (job.id in self._parts.starts and cancel_start(self._parts, job, now)):
-            cancel(self._parts, job, STOPPED)
+        if job.state is JobState.QUEUED or (job.id in self._state.starts and cancel_start(self._state, job, now)):
+            cancel(self._state, job, STOPPED)
             return f"{job.id} is cancelled"
-        self._parts.book.change(msgspec.structs.replace(job, stop_asked=True))
-        if job.id in self._parts.starts:
-            self._parts.kills[job.id] = kill
+        self._state.jobs.change(msgspec.structs.replace(job, stop_asked=True))
+        if job.id in self._state.starts:
+            self._state.kills[job.id] = kill
         else:
-            self._parts.orders.append((job.id, kill))
+            self._state.orders.append((job.id, kill))
         return f"{job.id} is stopping"
 
     def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
@@ -201,12 +196,12 @@ class Handlers:
                 )
         for job in jobs:
             if job.held is not held:
-                self._parts.book.change(msgspec.structs.replace(job, held=held))
-        self._parts.changed()
+                self._state.jobs.change(msgspec.structs.replace(job, held=held))
+        self._state.changed()
         return Done(report=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
 
     def _known(self, job_id: str) -> Job:
         """Return a job; one that a launch started just now may not have been found yet. Raises NotFound."""
-        if job_id not in self._parts.book.known:
+        if job_id not in self._state.jobs.known:
             self._adoption.scan()
-        return self._parts.book.job(job_id)
+        return self._state.jobs.job(job_id)

@@ -10,8 +10,7 @@ from gpusched.daemon.job import Job
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import with_network
-from gpusched.execution.read_jobs import seen_whole
-from gpusched.execution.reports import last_progress
+from gpusched.execution.read_jobs import whole
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 
 __all__ = ["current_status", "leave_status", "read_current", "runs_again", "status_of"]
@@ -58,8 +57,7 @@ def status_of(job: Job, why: str | None = None) -> JobStatus:
         except HostFault as error:
             trouble = error.message
         if status is not None and status.state not in JOB_TERMINAL:
-            report = last_progress(JobDirectory(Path(job.run_dir)).progress)
-            status = msgspec.structs.replace(seen_whole(status), progress=report)
+            status = whole(JobDirectory(Path(job.run_dir)), status)
         elif status is not None and runs_again(job, status):
             status = msgspec.structs.replace(status, state=JobState.STOPPING, ended=None)
     return _with_wishes(status or _bare(job, trouble), job, why)

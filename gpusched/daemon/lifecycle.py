@@ -1,8 +1,11 @@
 """The course of a job after its start: it shows itself, it ends, it never began, it is lost, it is queued again.
 
-What is true lies in the job's directory and in the locks of its guard; the functions here read it and write it down.
+The job's directory and the locks of its guard are the source of truth; the functions here read them and note it.
 """
 
+import logging
+import os
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,19 +21,17 @@ from gpusched.daemon.job_status import current_status, read_current, runs_again,
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
-from gpusched.execution.hosts import with_joined
 from gpusched.execution.known_leases import of_job
-from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give
-from gpusched.execution.read_jobs import is_alive
-from gpusched.execution.reports import last_progress
-from gpusched.execution.start import guard_alive, stop
+from gpusched.execution.read_jobs import is_alive, whole, without_supervisor
+from gpusched.execution.start import stop, why_not_started
 from gpusched.linux.files import remove_tree
-from gpusched.linux.processes import boot_id, start_time
+from gpusched.linux.processes import parent, start_time
 from gpusched.linux.regular_files import last_lines
 from gpusched.model.lease import Lease
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, as_lost
+from gpusched.model.status import JobState, JobStatus
 
 __all__ = [
     "STOPPED",
@@ -41,63 +42,65 @@ __all__ = [
     "check_running",
     "check_starts",
     "discard",
-    "ended",
-    "has_live_processes",
+    "force_kills",
     "known_status",
     "launcher_exited",
     "order_stop",
     "queue_again",
     "running",
+    "settle",
     "spawn_prepared",
 ]
 
+_LOG: Final = logging.getLogger(__name__)
 _MOST_FAILED_STARTS: Final = 3
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
 _STABLE_S: Final = 60.0
+_FAULT_PAUSE_S: Final = 1.0
 STOPPED: Final = "stopped by gpusched stop"
 _FORCED: Final = "stopped by gpusched stop --kill; its supervisor did not obey and was killed"
+_KILL_AGAIN_S: Final = 1.0
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
 
-def begin(parts: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
+def begin(state: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
     """Note that a job is prepared and has taken `leases`; it is spawned once that is on disk."""
     started = time.time()
     held = of_job(leases, Path(job.run_dir), started)
     starting = msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None, leases=held)
-    parts.book.change(starting)
-    parts.prepared.append(job.id)
+    state.jobs.change(starting)
+    state.prepared.append(job.id)
 
 
-def spawn_prepared(parts: DaemonState, now: float) -> None:
+def spawn_prepared(state: DaemonState, now: float) -> None:
     """Start the guard of one job that is prepared and saved; the next one has the next turn: systemd takes time."""
-    job_id = parts.prepared.pop(0) if parts.prepared else ""
-    job = parts.book.live.get(job_id)
-    if job is None or job_id not in parts.starts:
+    job_id = state.prepared.pop(0) if state.prepared else ""
+    job = state.jobs.live.get(job_id)
+    if job is None or job_id not in state.starts:
         return
     try:
-        parts.starts.spawn(job, now)
+        state.starts.spawn(job, now)
     except HostFault as error:
-        if parts.starts.cancel_start(job):
-            _never_began(parts, job, str(error), now)
+        if state.starts.cancel_start(job):
+            _never_began(state, job, str(error), now)
 
 
-def check_starts(parts: DaemonState, now: float) -> None:
+def check_starts(state: DaemonState, now: float) -> None:
     """Take note of supervisors that have shown themselves, and of guards that ended or hang before that."""
-    for job_id in parts.starts.due_checks(now):
-        parts.contain(job_id, "the start", partial(_check_start, parts, job_id, now))
+    for job_id in state.starts.due_checks(now):
+        state.contain(job_id, "the start", partial(_check_start, state, job_id, now))
 
 
-def check_running(parts: DaemonState, now: float) -> None:
+def check_running(state: DaemonState, now: float) -> None:
     """Take note of jobs that have ended."""
-    for job_id in parts.watch.due_jobs(now):
-        job = parts.book.live.get(job_id)
+    for job_id in state.watch.due_jobs(now):
+        job = state.jobs.live.get(job_id)
         if job is None:
-            parts.watch.forget(job_id)
+            state.watch.forget(job_id)
             continue
-        if not parts.contain(job_id, "the end", partial(_check_end, parts, job, now)):
-            parts.watch.follow(job_id, None, now)
-            parts.watch.still_alive(job_id, now, guarded=True)
+        if not state.contain(job_id, "the end", partial(_check_end, state, job, now)):
+            state.watch.follow(job_id, None, now + _FAULT_PAUSE_S)
 
 
 def launcher_exited(job: Job) -> bool:
@@ -130,37 +133,19 @@ def running(job: Job, status: JobStatus) -> Job:
     )
 
 
-def has_live_processes(job: Job, status: JobStatus | None) -> bool:
+def has_live_processes(job: Job, status: JobStatus) -> bool:
     """Return whether the guard or the supervisor of the job lives."""
-    return guard_alive(JobDirectory(Path(job.run_dir))) or (status is not None and is_alive(status))
+    return JobDirectory(Path(job.run_dir)).is_guarded() or is_alive(status)
 
 
-def ended(parts: DaemonState, job: Job, now: float) -> None:
-    """Note how a job ended whose guard and supervisor are gone."""
-    parts.watch.forget(job.id)
-    status = current_status(job)  # read after both are gone, so that it is the last word
-    if status is None:
-        _without_a_word(parts, job, now)
-        return
-    directory = JobDirectory(Path(job.run_dir))
-    if status.state not in JOB_TERMINAL:
-        rebooted = status.boot_id != boot_id()
-        why = "the host was booted again while it ran" if rebooted else _gone(status)
-        status = as_lost(status, why, time.time())
-    if status.state is JobState.LOST and job.id in parts.forced:
-        status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
-    status = msgspec.structs.replace(merge_node_status(with_joined(status)), progress=last_progress(directory.progress))
-    _finish(parts, job, status, now)
-
-
-def cancel(parts: DaemonState, job: Job, message: str) -> None:
+def cancel(state: DaemonState, job: Job, message: str) -> None:
     """End a job of which nothing runs."""
     stopped = msgspec.structs.replace(job, state=JobState.CANCELLED, message=message, ended=time.time(), held=False)
-    parts.book.change(msgspec.structs.replace(stopped, last=status_of(stopped)))
-    parts.forget(job.id)
+    state.jobs.change(msgspec.structs.replace(stopped, last=status_of(stopped)))
+    state.forget(job.id)
 
 
-def order_stop(parts: DaemonState, job: Job, *, kill: bool) -> None:
+def order_stop(state: DaemonState, job: Job, *, kill: bool) -> None:
     """Ask the supervisor of a job to stop it; its state must be on disk as asked to stop.
 
     One that has not shown itself is asked when it does; one that is gone has ended.
@@ -169,7 +154,7 @@ def order_stop(parts: DaemonState, job: Job, *, kill: bool) -> None:
     if status is None:
         return
     if kill:
-        parts.kill_by[job.id] = time.monotonic() + _KILL_PATIENCE_S
+        state.kill_by[job.id] = time.monotonic() + _KILL_PATIENCE_S
     with suppress(NotFound):
         try:
             give(status, StopOrder(message=STOPPED, kill=kill))
@@ -178,23 +163,73 @@ def order_stop(parts: DaemonState, job: Job, *, kill: bool) -> None:
                 stop(status, kill=kill)
 
 
-def adopt_running(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
-    """Watch over a job that runs and that another process, or an earlier daemon, started."""
-    parts.watch.follow(job.id, guard_of(status), now)
+def force_kills(state: DaemonState, now: float) -> None:
+    """Kill the supervisors that do not carry out a `stop --kill` and whose time for that is over: their guards kill."""
+    for job_id, when in list(state.kill_by.items()):
+        job = state.jobs.live.get(job_id)
+        if job is None:
+            del state.kill_by[job_id]
+        elif now >= when:
+            state.kill_by[job_id] = now + _KILL_AGAIN_S
+            _kill_supervisor(state, job)
+
+
+def _kill_supervisor(state: DaemonState, job: Job) -> None:
+    """Kill the supervisor, and have the guard go on, which kills what is left: once may be too early."""
+    status = known_status(job)
+    if status is not None and status.supervisor_pid is not None and is_alive(status):
+        guard = parent(status.supervisor_pid) or 0
+        _LOG.warning("%s: its supervisor, process %d, does not kill it: it is killed", job.id, status.supervisor_pid)
+        state.forced[job.id] = (guard, start_time(guard))
+        _signal(status.supervisor_pid, signal.SIGKILL)
+    guard, start = state.forced.get(job.id, (0, None))
+    if guard > 1 and start is not None and start_time(guard) == start:
+        _signal(guard, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def settle(state: DaemonState, job: Job, now: float) -> None:
+    """Find out what has become of a job that was to start or that ran, and note it, whichever daemon started it.
+
+    What a kill -9 leaves at each step of a start: see execution/prepare.py.
+    """
+    status, prepared = known_status(job), job.id in state.starts
+    if status is not None and has_live_processes(job, status):
+        adopt_running(state, job, status, now)
+    elif status is None and not state.starts.cancel_start(job):
+        state.watch.forget(job.id)
+        state.starts.wait_on(job.id, now)
+    elif status is not None or job.state is JobState.RUNNING or has_begun(JobDirectory(Path(job.run_dir))):
+        _ended(state, job, now)
+    elif prepared:
+        _never_began(state, job, _not_started(job), now)
+    else:
+        queue_again(state, job)
+
+
+def adopt_running(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
+    """Watch over a job that runs, whether this daemon, an earlier one or another process started it."""
+    state.watch.follow(job.id, guard_of(status), now)
+    state.starts.shown(job.id)
+    if job != (seen := running(job, status)):
+        state.jobs.change(seen)
+    state.changed()
     if job.stop_asked:
-        parts.orders.append((job.id, False))
-    if job.state is not JobState.RUNNING:
-        parts.book.change(running(job, status))
+        state.orders.append((job.id, state.kills.pop(job.id, False)))
 
 
-def queue_again(parts: DaemonState, job: Job) -> None:
+def queue_again(state: DaemonState, job: Job) -> None:
     """Put a job back into the queue of which nothing was started."""
     if job.stop_asked:
-        cancel(parts, job, "stopped before it had started")
+        cancel(state, job, "stopped before it had started")
         return
     waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=())
-    parts.book.change(waits)
-    parts.changed()
+    state.jobs.change(waits)
+    state.changed()
 
 
 def discard(job: Job) -> None:
@@ -202,64 +237,43 @@ def discard(job: Job) -> None:
     remove_tree(Path(job.run_dir))
 
 
-def cancel_start(parts: DaemonState, job: Job, now: float) -> bool:
+def cancel_start(state: DaemonState, job: Job, now: float) -> bool:
     """Return whether a job that is starting could be kept from it: nothing of it runs, or ever will."""
-    if not parts.starts.cancel_start(job):
+    if not state.starts.cancel_start(job):
         return False
     if has_begun(JobDirectory(Path(job.run_dir))):
-        parts.watch.follow(job.id, None, now)
+        state.watch.follow(job.id, None, now)
         return False
     return True
 
 
-def _check_start(parts: DaemonState, job_id: str, now: float) -> None:
-    job = parts.book.live[job_id]
-    status = current_status(job)
-    if status is not None:
-        _shown(parts, job, status, now)
-    elif parts.starts.overdue(job_id, now) or launcher_exited(job):
-        _overdue(parts, job, now)
+def _check_start(state: DaemonState, job_id: str, now: float) -> None:
+    job = state.jobs.live[job_id]
+    if current_status(job) is not None or state.starts.overdue(job_id, now) or launcher_exited(job):
+        settle(state, job, now)
 
 
-def _check_end(parts: DaemonState, job: Job, now: float) -> None:
+def _check_end(state: DaemonState, job: Job, now: float) -> None:
     status = known_status(job)
-    if has_live_processes(job, status):
-        guarded = status is None or guard_of(status) is not None
-        parts.watch.still_alive(job.id, now, guarded=guarded)
+    if status is not None and has_live_processes(job, status):
+        state.watch.follow(job.id, guard_of(status), now)
     else:
-        ended(parts, job, now)
+        settle(state, job, now)
 
 
-def _shown(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
-    parts.watch.follow(job.id, guard_of(status), now)
-    parts.starts.shown(job.id)
-    parts.book.change(running(job, status))
-    parts.changed()
-    if job.stop_asked:
-        parts.orders.append((job.id, parts.kills.pop(job.id, False)))
-
-
-def _overdue(parts: DaemonState, job: Job, now: float) -> None:
-    """Decide about a job that did not show itself in time, or whose guard has ended: see start.call_off."""
-    directory = JobDirectory(Path(job.run_dir))
-    if not parts.starts.cancel_start(job):
-        parts.starts.wait_on(job.id, now)
-    elif has_begun(directory):
-        ended(parts, job, now)
+def _ended(state: DaemonState, job: Job, now: float) -> None:
+    """Note how a job ended whose guard and supervisor are gone; it is lost if none of its attempt wrote that."""
+    state.watch.forget(job.id)
+    status = current_status(job)  # read after both are gone, so that it is the last word
+    if status is None:  # a job that runs was seen, and what it wrote has been removed since
+        message = _unread(job) if job.state is JobState.RUNNING else _not_started(job)
+        status = msgspec.structs.replace(status_of(job), state=JobState.LOST, message=message, ended=time.time())
     else:
-        _never_began(parts, job, _not_started(job), now)
-
-
-def _without_a_word(parts: DaemonState, job: Job, now: float) -> None:
-    """Note the end of a job of which no status can be read: lost if it can have started something."""
-    directory = JobDirectory(Path(job.run_dir))
-    ran = job.state is JobState.RUNNING  # so it was seen, and what it wrote has been removed since
-    message = _unread(job) if ran else _not_started(job)
-    if ran or has_begun(directory):
-        bare = msgspec.structs.replace(status_of(job), state=JobState.LOST, message=message, ended=time.time())
-        _finish(parts, job, bare, now)
-    else:
-        _never_began(parts, job, message, now)
+        status = whole(JobDirectory(Path(job.run_dir)), without_supervisor(status, time.time()))
+        if status.state is JobState.LOST and job.id in state.forced:
+            status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
+    _finish(state, job, status, now)
+    state.starts.shown(job.id)
 
 
 def _unread(job: Job) -> str:
@@ -270,52 +284,49 @@ def _unread(job: Job) -> str:
     return f"how it ended cannot be read in {job.run_dir}"
 
 
-def _never_began(parts: DaemonState, job: Job, message: str, now: float) -> None:
+def _never_began(state: DaemonState, job: Job, message: str, now: float) -> None:
     """Queue a job again of which nothing was started; a few times, with growing pauses, then it has failed."""
-    failures = parts.failures[job.id] = parts.failures.get(job.id, 0) + 1
+    failures = state.failures[job.id] = state.failures.get(job.id, 0) + 1
     if failures >= _MOST_FAILED_STARTS and not job.stop_asked:
         failed = msgspec.structs.replace(job, state=JobState.FAILED, message=message, ended=time.time())
-        parts.book.change(msgspec.structs.replace(failed, last=status_of(failed)))
-        parts.forget(job.id)
+        state.jobs.change(msgspec.structs.replace(failed, last=status_of(failed)))
+        state.forget(job.id)
         return
-    parts.not_before[job.id] = now + _FIRST_PAUSE_S * 2 ** (failures - 1)
-    queue_again(parts, msgspec.structs.replace(job, message=message))
+    state.not_before[job.id] = now + _FIRST_PAUSE_S * 2 ** (failures - 1)
+    queue_again(state, msgspec.structs.replace(job, message=message))
 
 
-def _finish(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
+def _finish(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     """Write down the end of a job, or queue it again if it is to be run after a loss."""
     end = status.ended or time.time()
     if runs_again(job, status):
-        _again(parts, job, status, now)
+        _again(state, job, status, now)
         return
     started = job.started or status.started  # of a job that was found before its supervisor wrote anything
     last = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started)
     over = msgspec.structs.replace(
         job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
     )
-    parts.book.change(over)
-    parts.forget(job.id)
+    state.jobs.change(over)
+    state.left_sockets.add(job_socket(state.settings, Path(job.run_dir)))
+    state.forget(job.id)
 
 
-def _again(parts: DaemonState, job: Job, status: JobStatus, now: float) -> None:
+def _again(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     ran_s = time.time() - (job.started or 0.0)
-    row = parts.losses[job.id] = 0 if ran_s > _STABLE_S else parts.losses.get(job.id, 0) + 1
-    parts.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)
+    row = state.losses[job.id] = 0 if ran_s > _STABLE_S else state.losses.get(job.id, 0) + 1
+    state.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)
     message = f"attempt {job.attempt} ended {status.state}: {status.message or 'for an unknown reason'}"
     waits = msgspec.structs.replace(
         job, state=JobState.QUEUED, attempt=job.attempt + 1, started=None, message=message, leases=(), last=None
     )
-    parts.book.change(waits)
-    parts.changed()
-
-
-def _gone(status: JobStatus) -> str:
-    return f"its supervisor, process {status.supervisor_pid}, is gone without a word"
+    state.jobs.change(waits)
+    state.changed()
 
 
 def _not_started(job: Job) -> str:
-    lines = last_lines(JobDirectory(Path(job.run_dir)).supervisor_log, 1)
-    if not lines and job.submission is not None and job.submission.launcher is not None:
+    directory = JobDirectory(Path(job.run_dir))
+    attached = job.submission is not None and job.submission.launcher is not None
+    if attached and not last_lines(directory.supervisor_log, 1):
         return "its turn came, and the command that asked for it did not take it"
-    lines = lines or ["it ended and wrote nothing"]
-    return f"the supervisor did not start: {lines[0]}"
+    return f"the supervisor did not start: {why_not_started(directory)}"

@@ -17,10 +17,15 @@ from typing import Any, Final
 import zmq
 
 from gpusched.control.messages import Answer, Submitted
-from gpusched.daemon.forced_stop import force_kills
 from gpusched.daemon.handlers import Handlers
-from gpusched.daemon.left_sockets import remove_left_sockets
-from gpusched.daemon.lifecycle import check_running, check_starts, discard, order_stop, spawn_prepared
+from gpusched.daemon.lifecycle import (
+    check_running,
+    check_starts,
+    discard,
+    force_kills,
+    order_stop,
+    spawn_prepared,
+)
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
 from gpusched.daemon.queue import Queue
@@ -66,28 +71,28 @@ class Loop:
 
     def __init__(
         self,
-        parts: DaemonState,
+        state: DaemonState,
         server: Server,
         signals: Signals,
         sentry: DeviceMonitor,
         notifier: Notifier,
         is_own: Callable[[], bool],
     ) -> None:
-        self._parts, self._server, self._sentry = parts, server, sentry
+        self._state, self._server, self._sentry = state, server, sentry
         self._notifier, self._is_own = notifier, is_own
         self._signals = signals
-        self._adoption = Adoption(parts)
-        self._handlers = Handlers(parts, server, self._adoption)
-        self._queue = Queue(parts)
+        self._adoption = Adoption(state)
+        self._handlers = Handlers(state, server, self._adoption)
+        self._queue = Queue(state)
         self._pending: list[tuple[Asked, Answer]] = []
         self._next_own = 0.0
         self._logged = set[str]()
 
     def begin(self) -> None:
         """Find out what happened while no daemon ran. On a full disk too: the job that fills it may need a stop."""
-        reconcile(self._parts, time.monotonic())
+        reconcile(self._state, time.monotonic())
         self._adoption.scan()
-        self._parts.book.save(time.monotonic())
+        self._state.jobs.save(time.monotonic())
         self._notifier.ready()
 
     def run(self) -> None:
@@ -103,14 +108,14 @@ class Loop:
             self._answer_waiting,
             self._maintain,
         )
-        while not (self._parts.over or self._signals.asked_to_end):
+        while not (self._state.over or self._signals.asked_to_end):
             for step in steps:
                 self._guarded(step)
             self._sleep()
         self._notifier.stopping()
         self._save_and_act()
         self._answer_waiting()
-        remove_left_sockets(self._parts)
+        self._state.remove_left_sockets()
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run one step. An internal error in it is logged, and the daemon goes on with the other steps."""
@@ -118,7 +123,7 @@ class Loop:
             step()
         except Exception as error:  # noqa: BLE001 (the last line of defence)
             what = f"{step.__name__.strip('_')}: {type(error).__name__}: {error}"
-            self._parts.problems[step.__name__] = f"internal error in {what}; see daemon.log"
+            self._state.problems[step.__name__] = f"internal error in {what}; see daemon.log"
             if what not in self._logged:
                 self._logged.add(what)
                 _LOG.exception("internal error in %s", what)
@@ -131,7 +136,7 @@ class Loop:
                 self._pending.append((asked, answer))
 
     def _save_and_answer(self) -> None:
-        refused = {job.id: job for job in self._parts.book.save(time.monotonic())}
+        refused = {job.id: job for job in self._state.jobs.save(time.monotonic())}
         pending, self._pending = self._pending, []
         for asked, answer in pending:
             if isinstance(answer, Submitted) and answer.id in refused:
@@ -144,13 +149,13 @@ class Loop:
         """Learn which guards among our children have ended."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                self._parts.starts.guard_ended(pid)
+                self._state.starts.guard_ended(pid)
 
     def _watch(self) -> None:
         now = time.monotonic()
-        check_starts(self._parts, now)
-        check_running(self._parts, now)
-        force_kills(self._parts, now)
+        check_starts(self._state, now)
+        check_running(self._state, now)
+        force_kills(self._state, now)
         if now >= self._adoption.due():
             self._adoption.scan()
 
@@ -162,17 +167,17 @@ class Loop:
 
     def _save_and_act(self) -> None:
         """Save; then start what is saved. A stop is not held up by a full disk: then only a crash would forget it."""
-        self._parts.book.save(time.monotonic())
-        if not self._parts.book.unsaved:
-            spawn_prepared(self._parts, time.monotonic())
-        orders, self._parts.orders = self._parts.orders, []
+        self._state.jobs.save(time.monotonic())
+        if not self._state.jobs.unsaved:
+            spawn_prepared(self._state, time.monotonic())
+        orders, self._state.orders = self._state.orders, []
         for job_id, kill in orders:
-            job = self._parts.book.live.get(job_id)
+            job = self._state.jobs.live.get(job_id)
             if job is not None:
-                self._parts.contain(job_id, "the stop", partial(order_stop, self._parts, job, kill=kill))
+                self._state.contain(job_id, "the stop", partial(order_stop, self._state, job, kill=kill))
 
     def _answer_waiting(self) -> None:
-        for asked, answer in self._parts.waiting.ready(time.monotonic()):
+        for asked, answer in self._state.waiting.ready(time.monotonic()):
             self._server.answer(asked, answer)
 
     def _maintain(self) -> None:
@@ -181,29 +186,29 @@ class Loop:
         if now < self._next_own:
             return
         self._next_own = now + _OWN_EVERY_S
-        remove_left_sockets(self._parts)
-        states = [job.state for job in self._parts.book.live.values()]
+        self._state.remove_left_sockets()
+        states = [job.state for job in self._state.jobs.live.values()]
         waiting = states.count(JobState.QUEUED)
         self._notifier.status(f"jobs: {len(states) - waiting} on their way, {waiting} in the queue")
         if not self._is_own():
             _LOG.warning("the state directory is gone, or another daemon has it: this one ends")
-            self._parts.over = True
+            self._state.over = True
             return
         try:
             self._server.mend()
-            self._parts.problems.pop("socket", None)
+            self._state.problems.pop("socket", None)
         except HostFault as error:
-            if self._parts.problems.get("socket") != str(error):
+            if self._state.problems.get("socket") != str(error):
                 _LOG.warning("no client can reach the daemon: %s", error)
-            self._parts.problems["socket"] = str(error)
+            self._state.problems["socket"] = str(error)
 
     def _sleep(self) -> None:
         now = time.monotonic()
         moments = (
-            now if self._parts.prepared and not self._parts.book.unsaved else None,
-            self._parts.starts.due(),
-            self._parts.watch.due(),
-            self._parts.waiting.due(),
+            now if self._state.prepared and not self._state.jobs.unsaved else None,
+            self._state.starts.due(),
+            self._state.watch.due(),
+            self._state.waiting.due(),
             self._queue.due(),
             self._adoption.due(),
             self._sentry.due(),
@@ -213,15 +218,15 @@ class Loop:
             until = min(until, now + self._notifier.longest_sleep_s)
         poller: Any = zmq.Poller()
         poller.register(self._server.socket, zmq.POLLIN)
-        guards = list(self._parts.watch.descriptors())
-        for descriptor in (self._signals.wakeup, self._parts.devices.finished, *guards):
+        guards = list(self._state.watch.descriptors())
+        for descriptor in (self._signals.wakeup, self._state.devices.finished, *guards):
             poller.register(descriptor, zmq.POLLIN)
         patience_ms = math.ceil(1000 * max(0.0, until - now))  # rounded down, it would wake too soon, and again
         for ready, _ in poller.poll(patience_ms):
             if ready == self._signals.wakeup:
                 self._signals.clear()
             elif ready in guards:
-                self._parts.watch.readable(ready, time.monotonic())
+                self._state.watch.readable(ready, time.monotonic())
 
     def _not_taken(self) -> GpuschedError:
-        return HostFault(self._parts.book.problem or "the job could not be saved", "no job is taken until it is mended")
+        return HostFault(self._state.jobs.problem or "the job could not be saved", "no job is taken until it is mended")

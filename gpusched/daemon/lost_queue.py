@@ -51,14 +51,14 @@ def jobs_without_database(database: Path, jobs: Path) -> list[str]:
     return []
 
 
-def call_lost(parts: DaemonState, names: Sequence[str]) -> None:
+def call_lost(state: DaemonState, names: Sequence[str]) -> None:
     """Have the new database know the jobs that waited in the one before as lost."""
-    jobs = parts.settings.state_dir / "jobs"
+    jobs = state.settings.state_dir / "jobs"
     for name in sorted({*names} & {*_unstarted(jobs)}):  # a launch may have just made the directory when it was read
         path = jobs / name
         when = path.stat().st_mtime if path.exists() else time.time()
         job = Job(id=name, run_dir=str(path), created=when, state=JobState.LOST, ended=time.time(), message=_GONE)
-        parts.book.adopt(msgspec.structs.replace(job, last=status_of(job)))
+        state.jobs.adopt(msgspec.structs.replace(job, last=status_of(job)))
         _LOG.warning("%s is lost: %s", name, _GONE)
 
 

@@ -5,10 +5,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from gpusched.control.place import control_socket, private_directory
 from gpusched.daemon.devices import Devices
@@ -17,9 +18,8 @@ from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.notify import Notifier
-from gpusched.daemon.open_files import raise_limit, under_limit
 from gpusched.daemon.server import Server
-from gpusched.daemon.starter import starter
+from gpusched.daemon.starter import raise_limit, starter, under_limit
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.store import Store
@@ -34,8 +34,6 @@ from gpusched.settings import Settings, load_settings
 __all__ = ["AnotherDaemon", "main", "serve"]
 
 _LOG: Final = logging.getLogger(__name__)
-_LONGEST_LOG: Final = 1 << 20
-_OUTPUT: Final = (1, 2)
 _MOST_PID: Final = 100
 
 
@@ -78,18 +76,17 @@ class Lock:
         os.close(self._descriptor)
 
 
-def serve(settings: Settings, environ: Mapping[str, str], reply: "StartReply") -> None:
-    """Be the daemon until asked to end. Raises AnotherDaemon, HostFault, UsageError."""
+def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], None]) -> None:
+    """Be the daemon until asked to end; call `ready` once it serves. Raises AnotherDaemon, HostFault, UsageError."""
     socket = control_socket(settings)
     private_directory(settings.runtime_dir)
     with ExitStack() as stack:
         own = Lock(settings.state_dir)
         stack.callback(own.release)
-        _shorten(settings.state_dir / "daemon.log")
         database = settings.state_dir / "gpusched.db"
         without = jobs_without_database(database, settings.state_dir / "jobs")
-        book = JobTable(Store.open(database))
-        stack.callback(book.close)
+        jobs = JobTable(Store.open(database))
+        stack.callback(jobs.close)
         probe, events = NvmlProbe(settings.driver_patience_s), NvmlEvents()
         stack.callback(events.close)
         devices = Devices(settings, probe.read)
@@ -98,49 +95,23 @@ def serve(settings: Settings, environ: Mapping[str, str], reply: "StartReply") -
         signals = Signals()
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
-        parts = DaemonState(
+        state = DaemonState(
             settings=settings,
-            book=book,
+            jobs=jobs,
             devices=devices,
             starts=StartingJobs(settings, under_limit(raise_limit(), starter(environ))),
         )
-        call_lost(parts, without)
-        loop = Loop(parts, server, signals, DeviceMonitor(parts, events), Notifier(environ), own.is_own)
+        call_lost(state, without)
+        loop = Loop(state, server, signals, DeviceMonitor(state, events), Notifier(environ), own.is_own)
         loop.begin()
-        reply.ready()
+        ready()
         _LOG.info("the daemon serves %s", settings.state_dir)
         loop.run()
         _LOG.info("the daemon ends")
 
 
-class StartReply:
-    """The answer to the process that started the daemon and waits, over the pipe `descriptor`; None: none waits."""
-
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
-
-    def ready(self) -> None:
-        """Report that the daemon serves."""
-        self._write(b"ready")
-
-    def another(self) -> None:
-        """Report that another daemon does."""
-        self._write(b"another")
-
-    def failed(self, error: GpuschedError) -> None:
-        """Report why there is none."""
-        self._write(json.dumps({"code": error.code, "message": error.message, "hint": error.hint}).encode())
-
-    def _write(self, reply: bytes) -> None:
-        if self._descriptor is not None:
-            with suppress(OSError):
-                os.write(self._descriptor, reply)
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-def main(reply: StartReply) -> int:
-    """Run the daemon in this process and return its exit code."""
+def main(pipe: BinaryIO | None = None) -> int:
+    """Run the daemon in this process and return its exit code; `pipe` gets `ready`, `another` or an error as JSON."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
@@ -149,27 +120,20 @@ def main(reply: StartReply) -> int:
     )
     try:
         settings = load_settings(os.environ)
-        serve(settings, dict(os.environ), reply)
+        serve(settings, dict(os.environ), partial(_reply, pipe, b"ready"))
     except AnotherDaemon as error:
-        reply.another()
+        _reply(pipe, b"another")
         _LOG.info("%s", error.message)
         return error.exit_code
     except GpuschedError as error:
         _LOG.error("%s", error)
-        reply.failed(error)
+        _reply(pipe, json.dumps({"code": error.code, "message": error.message, "hint": error.hint}).encode())
         return error.exit_code
     return 0
 
 
-def _shorten(log: Path) -> None:
-    """Keep the log from growing over the years: the older part is dropped when a daemon begins."""
-    with suppress(OSError):
-        found = log.stat()
-        if found.st_size <= _LONGEST_LOG:
-            return
-        log.replace(log.with_name("daemon.log.1"))
-        written = [one for one in _OUTPUT if os.path.samestat(os.fstat(one), found)]
-        new_log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for descriptor in written:
-            os.dup2(new_log, descriptor)
-        os.close(new_log)
+def _reply(pipe: BinaryIO | None, answer: bytes) -> None:
+    """Answer the process that started the daemon and waits for one answer; None: none waits."""
+    if pipe is not None and not pipe.closed:
+        with suppress(OSError), pipe:
+            pipe.write(answer)

@@ -28,9 +28,9 @@ class DeviceMonitor:
     Times are monotonic seconds.
     """
 
-    def __init__(self, parts: DaemonState, events: NvmlEvents) -> None:
-        self._parts, self._events = parts, events
-        self._overruns = Overruns(parts.settings.overrun_grace_s, parts.settings.overrun)
+    def __init__(self, state: DaemonState, events: NvmlEvents) -> None:
+        self._state, self._events = state, events
+        self._overruns = Overruns(state.settings.overrun_grace_s, state.settings.overrun)
         self._next = self._next_with_jobs = 0.0
 
     def due(self) -> float | None:
@@ -39,27 +39,27 @@ class DeviceMonitor:
 
     def poll(self, now: float) -> None:
         """Take in a reading that has finished, and check the devices if it is time."""
-        self._parts.devices.take(now)
+        self._state.devices.take(now)
         sooner = now >= self._next_with_jobs and self._has_started_jobs()
         if now < self._next and not sooner and not self._events.waiting():
             return
-        inventory = self._parts.devices.fresh(now, 1.0)
+        inventory = self._state.devices.fresh(now, 1.0)
         if inventory is None:  # the reading that has begun wakes us
             self._next = self._next_with_jobs = now + 0.5
             return
         using = self._using()
         self._next, self._next_with_jobs = now + (_BUSY_S if using else _IDLE_S), now + _BUSY_S
-        drain_the_ill(self._parts, inventory, self._events.events())
+        drain_the_ill(self._state, inventory, self._events.events())
         if using and inventory.devices:
             self._check_use(inventory, using, now)
 
     def _has_started_jobs(self) -> bool:
-        return any(job.state in (JobState.STARTING, JobState.RUNNING) for job in self._parts.book.live.values())
+        return any(job.state in (JobState.STARTING, JobState.RUNNING) for job in self._state.jobs.live.values())
 
     def _using(self) -> list[JobStatus]:
         """Return the jobs that may use devices of this host."""
         found = []
-        for job in self._parts.book.live.values():
+        for job in self._state.jobs.live.values():
             status = current_status(job)
             if status is not None and status.state not in JOB_TERMINAL and not status.simulated:
                 found += [status] if any(one.device_uuid for one in status.replicas) else []
@@ -67,11 +67,11 @@ class DeviceMonitor:
 
     def _check_use(self, inventory: Inventory, using: list[JobStatus], now: float) -> None:
         try:
-            leases = current_leases(self._parts.leases(simulated=False), inventory, lambda _: self._parts.book.held())
+            leases = current_leases(self._state.leases(simulated=False), inventory, lambda _: self._state.jobs.held())
         except HostFault as error:
-            self._parts.problems["leases"] = str(error)
+            self._state.problems["leases"] = str(error)
             return
-        self._parts.problems.pop("leases", None)
+        self._state.problems.pop("leases", None)
         by_id = {job.id: job for job in using}
         for job_id, order in self._overruns.check(inventory, leases, using, now):
             if order.message:

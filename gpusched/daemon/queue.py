@@ -43,8 +43,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 class Queue:
     """Runs a pass over the queue after a change, and every two seconds while a job waits. Times are monotonic."""
 
-    def __init__(self, parts: DaemonState) -> None:
-        self._parts = parts
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
         self._next = self._rested = 0.0
         self._awaits_reading = False
         self._flooded_since: float | None = None
@@ -54,7 +54,7 @@ class Queue:
         """Return when the next pass is due, None while no job waits."""
         if self._awaits_reading or not self._queued():
             return None
-        return self._rested if self._parts.queue_changed else max(self._rested, self._next)
+        return self._rested if self._state.queue_changed else max(self._rested, self._next)
 
     def run_pass(self, now: float) -> None:
         """Prepare the jobs whose turn has come; they are spawned once that is saved."""
@@ -67,30 +67,30 @@ class Queue:
             return
         host = None
         if any(_on_this_host(job) for job in queued):
-            host = self._parts.devices.fresh(now, _FRESH_S)
+            host = self._state.devices.fresh(now, _FRESH_S)
             self._awaits_reading = host is None
             if host is None:  # the reading that has begun wakes us
                 return
-        self._parts.queue_changed = False
+        self._state.queue_changed = False
         self._next = now + _PASS_EVERY_S
         try:
             self._decide(queued, host, now)
         except HostFault as error:
-            self._parts.why.update({job.id: str(error) for job in queued})
+            self._state.why.update({job.id: str(error) for job in queued})
             self._next = now + _LOCKED_AGAIN_S
         ended = time.monotonic()
         self._rested = ended + min(_PASS_EVERY_S, _REST * (ended - now))
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether nothing may start because it could not be written down."""
-        if self._parts.book.problem is None:
+        if self._state.jobs.problem is None:
             return False
         self._rested = now + _PASS_EVERY_S
         return True
 
     def _is_flooded(self, now: float) -> bool:
         """Return whether jobs come in so fast that starting them would hold up those behind; for a while only."""
-        arrivals = self._parts.arrivals
+        arrivals = self._state.arrivals
         if len(arrivals) < A_FLOOD or now - arrivals[0] > _FLOOD_S:
             self._flooded_since = None
             return False
@@ -100,16 +100,16 @@ class Queue:
         return now - self._flooded_since < _LONGEST_FLOOD_S
 
     def _queued(self) -> list[Job]:
-        return [job for job in self._parts.book.live.values() if job.state is JobState.QUEUED]
+        return [job for job in self._state.jobs.live.values() if job.state is JobState.QUEUED]
 
     def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> None:
         blocked = dict(self._blocked(queued, host, now))
-        waiting = [job for job in queued if job.id in self._parts.book.live]
+        waiting = [job for job in queued if job.id in self._state.jobs.live]
         with self._grounds(waiting, host) as (grounds, directories):
             decision = schedule(
-                waiting, self._running(), grounds, blocked, self._parts.settings, time.time(), began=_began
+                waiting, self._running(), grounds, blocked, self._state.settings, time.time(), began=_began
             )
-            self._parts.why = dict(decision.why)
+            self._state.why = dict(decision.why)
             self._note_faults(decision.faults, waiting)
             self._start(decision, {job.id: job for job in waiting}, directories, now)
 
@@ -128,12 +128,12 @@ class Queue:
                 yield job.id, error.message
                 continue
             except Exception as error:  # noqa: BLE001 (nor is an internal error)
-                yield job.id, self._parts.note_fault(job.id, _BLOCKED, error)
+                yield job.id, self._state.note_fault(job.id, _BLOCKED, error)
                 continue
-            self._parts.faults.pop((job.id, _BLOCKED), None)
+            self._state.faults.pop((job.id, _BLOCKED), None)
             trouble = None if asked.machine is None and not needs_devices(asked) else troubles[asked.machine]
             if over is not None:
-                cancel(self._parts, job, over)
+                cancel(self._state, job, over)
             elif reason or trouble:
                 yield job.id, reason or trouble or ""
 
@@ -141,7 +141,7 @@ class Queue:
         """Return why the devices of a machine cannot be used: its jobs are not to run without them for that."""
         try:
             if machine is not None:
-                self._parts.devices.machine(machine)
+                self._state.devices.machine(machine)
             elif host is not None:
                 require_usable(host)
         except GpuschedError as error:
@@ -154,15 +154,15 @@ class Queue:
     def _note_faults(self, faults: Mapping[str, Exception], waiting: list[Job]) -> None:
         for job in waiting:
             if job.id in faults:
-                self._parts.why[job.id] = self._parts.note_fault(job.id, _DECISION, faults[job.id])
+                self._state.why[job.id] = self._state.note_fault(job.id, _DECISION, faults[job.id])
             else:
-                self._parts.faults.pop((job.id, _DECISION), None)
+                self._state.faults.pop((job.id, _DECISION), None)
 
     def _can_never_start(self, job: Job, asked: Submission) -> str | None:
         if launcher_exited(job):
             return "the process that ran it is gone"
         for earlier in asked.after:
-            state = self._parts.book.state(earlier)
+            state = self._state.jobs.state(earlier)
             if state in JOB_TERMINAL and state is not JobState.SUCCEEDED:
                 return f"{earlier}, which it was to follow, {ENDED[state]}"
         return None
@@ -172,17 +172,17 @@ class Queue:
             return f"held; let it go with: gpusched release {job.id}"
         if asked.at is not None and asked.at > time.time():
             return f"starts at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(asked.at))}"
-        state = self._parts.book.state
+        state = self._state.jobs.state
         unfinished = [one for one in asked.after if state(one) is not JobState.SUCCEEDED]
         unfinished += [one for one in asked.after_any if state(one) not in (None, *JOB_TERMINAL)]
         if unfinished:
             return f"waits for the end of {', '.join(unfinished[:5])}{' and others' if len(unfinished) > 5 else ''}"  # noqa: PLR2004
-        pause_s = self._parts.not_before.get(job.id, 0.0) - now
+        pause_s = self._state.not_before.get(job.id, 0.0) - now
         if pause_s > 0:
             self._next = min(self._next, now + pause_s)
-            why = self._parts.hindrances.get(job.id) or job.message or "it could not be started"
+            why = self._state.hindrances.get(job.id) or job.message or "it could not be started"
             return f"{why}; tried again in {pause_s:.0f} s"
-        if asked.launcher is not None and not self._parts.waiting.is_interested(job.id, now):
+        if asked.launcher is not None and not self._state.waiting.is_interested(job.id, now):
             return "the command that asked for it is stopped: bring it back with fg"
         return None
 
@@ -194,10 +194,10 @@ class Queue:
         machines = {job.submission.machine for job in waiting if job.submission}
         grounds: dict[str | None, MachineSnapshot] = {}
         directories: dict[bool, LeaseDirectory] = {}
-        known = self._parts.book.held()
+        known = self._state.jobs.held()
         with ExitStack() as locks:
             for simulated in sorted({machine is not None for machine in machines}):
-                directories[simulated] = self._parts.leases(simulated=simulated)
+                directories[simulated] = self._state.leases(simulated=simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
                 grounds[None] = MachineSnapshot(
@@ -206,14 +206,14 @@ class Queue:
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason
-                    inventory, saved = self._parts.devices.machine(str(machine))
+                    inventory, saved = self._state.devices.machine(str(machine))
                     leases = with_known(described, known, inventory)
                     grounds[machine] = MachineSnapshot(inventory=inventory, leases=(*saved, *leases))
             yield grounds, directories
 
     def _running(self) -> list[Running]:
         found = []
-        for job in self._parts.book.live.values():
+        for job in self._state.jobs.live.values():
             if job.state is not JobState.QUEUED:
                 limit = job.submission.time_limit_s if job.submission else None
                 known = job.started is not None and limit is not None
@@ -228,28 +228,28 @@ class Queue:
         self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
     ) -> None:
         for start in decision.starts:
-            if len(self._parts.starts) >= self._most_starting:
-                self._parts.why[start.id] = f"its turn has come; {len(self._parts.starts)} others are just starting"
+            if len(self._state.starts) >= self._most_starting:
+                self._state.why[start.id] = f"its turn has come; {len(self._state.starts)} others are just starting"
             else:
                 self._prepare(start, jobs[start.id], directories, now)
 
     def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:
         simulated = job.submission is not None and job.submission.machine is not None
         try:
-            self._parts.starts.prepare(job, start.plan, directories[simulated], now)
+            self._state.starts.prepare(job, start.plan, directories[simulated], now)
         except GpuschedError as error:
             self._put_off(job, error.message, now)
         except Exception as error:  # noqa: BLE001 (those behind it start all the same)
-            self._put_off(job, self._parts.note_fault(job.id, _PREPARATION, error), now)
+            self._put_off(job, self._state.note_fault(job.id, _PREPARATION, error), now)
         else:
-            self._parts.faults.pop((job.id, _PREPARATION), None)
-            self._parts.why.pop(job.id, None)
-            self._parts.hindrances.pop(job.id, None)
-            begin(self._parts, job, leases_of_plan(start.plan, job.id))
+            self._state.faults.pop((job.id, _PREPARATION), None)
+            self._state.why.pop(job.id, None)
+            self._state.hindrances.pop(job.id, None)
+            begin(self._state, job, leases_of_plan(start.plan, job.id))
 
     def _put_off(self, job: Job, why: str, now: float) -> None:
-        self._parts.not_before[job.id] = now + _TRY_AGAIN_S
-        self._parts.why[job.id] = self._parts.hindrances[job.id] = why
+        self._state.not_before[job.id] = now + _TRY_AGAIN_S
+        self._state.why[job.id] = self._state.hindrances[job.id] = why
 
 
 def _on_this_host(job: Job) -> bool:

@@ -16,19 +16,16 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import (
     adopt_running,
     cancel,
-    ended,
-    has_live_processes,
-    known_status,
     launcher_exited,
-    queue_again,
     running,
+    settle,
 )
 from gpusched.daemon.state import DaemonState
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.known_leases import leases_of_spec
 from gpusched.execution.read_jobs import START_PATIENCE_S, read_job
-from gpusched.execution.start import guard_alive
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Adoption", "reconcile"]
@@ -38,38 +35,22 @@ _MOST_AT_ONCE: Final = 200
 _CLOCK_STEP_NS: Final = 50_000_000
 
 
-def reconcile(parts: DaemonState, now: float) -> None:
-    """Find every job of the book again, when the daemon starts."""
-    for job in list(parts.book.live.values()):
+def reconcile(state: DaemonState, now: float) -> None:
+    """Find every job of the table again, when the daemon starts."""
+    for job in list(state.jobs.live.values()):
         if job.state is JobState.QUEUED:
             if launcher_exited(job):
-                cancel(parts, job, "the process that ran it is gone")
-        elif not parts.contain(job.id, "the recovery", partial(_find, parts, job, now)):
-            parts.watch.follow(job.id, None, now)
-
-
-def _find(parts: DaemonState, job: Job, now: float) -> None:
-    """Find out what became of a job that was worked on; see starting_jobs.py for what a kill -9 leaves at each step."""
-    directory = JobDirectory(Path(job.run_dir))
-    status = known_status(job)
-    if status is not None and has_live_processes(job, status):
-        adopt_running(parts, job, status, now)
-    elif status is not None:
-        ended(parts, job, now)
-    elif not parts.starts.cancel_start(job):
-        parts.starts.take_over(job.id, now)
-    elif has_begun(directory) or job.state is not JobState.STARTING:
-        ended(parts, job, now)
-    else:
-        queue_again(parts, job)
+                cancel(state, job, "the process that ran it is gone")
+        elif not state.contain(job.id, "the recovery", partial(settle, state, job, now)):
+            state.watch.follow(job.id, None, now)
 
 
 class Adoption:
     """Finds jobs that were started without the daemon, by their directories."""
 
-    def __init__(self, parts: DaemonState) -> None:
-        self._parts = parts
-        self._jobs = parts.settings.state_dir / "jobs"
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
+        self._jobs = state.settings.state_dir / "jobs"
         self._seen_at = -1
         self._fresh: list[str] = []
         self._young: dict[str, float] = {}
@@ -90,11 +71,11 @@ class Adoption:
         fresh, self._fresh = self._fresh[:_MOST_AT_ONCE], self._fresh[_MOST_AT_ONCE:]
         for name in [*islice(self._young, _MOST_AT_ONCE), *fresh]:
             until = self._young.pop(name, now + START_PATIENCE_S)
-            if name in self._parts.book.known:
+            if name in self._state.jobs.known:
                 continue
-            if not self._parts.contain(name, "the adoption", partial(self._adopt, self._jobs / name, now)):
-                self._parts.watch.follow(name, None, now)  # in case the book has it already
-            if name not in self._parts.book.known and now < until:
+            if not self._state.contain(name, "the adoption", partial(self._adopt, self._jobs / name, now)):
+                self._state.watch.follow(name, None, now)  # in case the table has it already
+            if name not in self._state.jobs.known and now < until:
                 self._young[name] = until
         if self._fresh:
             self._next = now
@@ -106,7 +87,7 @@ class Adoption:
         names = {entry.name for entry in os.scandir(self._jobs) if entry.name.isprintable()}  # as all of ours are
         settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
         self._seen_at = changed if settled else -1
-        self._fresh = list(names - self._parts.book.known - self._young.keys())
+        self._fresh = list(names - self._state.jobs.known - self._young.keys())
 
     def _adopt(self, path: Path, now: float) -> None:
         """Take in the job of a directory, if there is one that has been started."""
@@ -115,7 +96,7 @@ class Adoption:
         directory = JobDirectory(path)
         status = read_job(path)
         unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
-        if unseen and not guard_alive(directory) and not has_begun(directory):
+        if unseen and not directory.is_guarded() and not has_begun(directory):
             return
         job = Job(
             id=path.name,
@@ -129,9 +110,10 @@ class Adoption:
             over = msgspec.structs.replace(
                 job, state=status.state, ended=status.ended or status.created, message=status.message, last=status
             )
-            self._parts.book.adopt(over)
+            self._state.jobs.adopt(over)
+            self._state.left_sockets.add(job_socket(self._state.settings, path))
             return
-        job = msgspec.structs.replace(job, leases=leases_of_spec(directory, status.started or status.created))
-        self._parts.book.adopt(running(job, status))
-        adopt_running(self._parts, job, status, now)
-        self._parts.changed()
+        leases = leases_of_spec(directory, status.started or status.created)
+        job = running(msgspec.structs.replace(job, leases=leases), status)
+        self._state.jobs.adopt(job)
+        adopt_running(self._state, job, status, now)

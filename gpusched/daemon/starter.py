@@ -5,9 +5,11 @@ gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Else
 """
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from gpusched.errors import HostFault
@@ -15,7 +17,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.start import spawn, write_environ
 from gpusched.interpreter import own_command
 
-__all__ = ["Spawn", "starter"]
+__all__ = ["Spawn", "raise_limit", "starter", "under_limit"]
 
 Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 """Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
@@ -26,6 +28,8 @@ _PATIENCE_S: Final = 1.5
 _PAUSE_S: Final = 10.0
 """How long a service manager that did not answer is not asked again: one silence is enough for many jobs."""
 
+_MOST_FILES: Final = 1 << 20
+
 _STOP_MARGIN_S: Final = 15
 """What guard and supervisor may take on top of the grace of the replicas."""
 
@@ -33,6 +37,31 @@ _STOP_MARGIN_S: Final = 15
 def starter(environ: Mapping[str, str]) -> Spawn:
     """Return what starts guards for a daemon with the environment `environ`."""
     return _Units(environ) if _is_unit(environ) else spawn
+
+
+def raise_limit() -> tuple[int, int]:
+    """Let this process open as many files as it may; return the soft and the hard limit that it had.
+
+    Every peer is one, and ZeroMQ ends the whole process when it cannot let in one more (src/ipc_listener.cpp).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return soft, hard
+
+
+def under_limit(limit: tuple[int, int], spawn: Spawn) -> Spawn:
+    """Return `spawn` such that what it starts may open `limit` files: select(2) knows no more than 1024."""
+
+    def spawn_so(directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> int | None:
+        pid = spawn(directory, nonce, environ)
+        if pid is not None:
+            with suppress(ProcessLookupError):  # it takes a while until a guard has started anything
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+        return pid
+
+    return spawn_so
 
 
 def _is_unit(environ: Mapping[str, str]) -> bool:

@@ -77,10 +77,6 @@ class StartingJobs:
             reserved = start.reservation
             start.guard = self._spawn(reserved.directory, reserved.nonce, job.submission.environ)
 
-    def take_over(self, job_id: str, now: float) -> None:
-        """Wait for a guard that an earlier daemon started and that lives."""
-        self._starts[job_id] = _Start(until=now + START_PATIENCE_S, spawned=True)
-
     def may_begin(self, job_id: str) -> bool:
         """Return whether all is ready for the launcher of an attached job to start its guard."""
         return job_id in self._starts and self._starts[job_id].spawned
@@ -92,9 +88,9 @@ class StartingJobs:
                 start.guard_ended = True
 
     def shown(self, job_id: str) -> None:
-        """The supervisor is there and holds its leases: let go of what was held for it."""
-        start = self._starts.pop(job_id)
-        if start.reservation is not None:
+        """The supervisor is there, or was, and has taken its leases: let go of what was held for it."""
+        start = self._starts.pop(job_id, None)
+        if start is not None and start.reservation is not None:
             start.reservation.release()
 
     def cancel_start(self, job: Job) -> bool:
@@ -117,9 +113,9 @@ class StartingJobs:
         return start.spawned and (start.guard_ended or now >= start.until)
 
     def wait_on(self, job_id: str, now: float) -> None:
-        """Give a guard that lives more time."""
-        self._starts[job_id].until = now + START_PATIENCE_S
-        self._starts[job_id].guard_ended = False
+        """Give a guard that lives more time; an earlier daemon may have started it."""
+        start = self._starts.setdefault(job_id, _Start(until=0.0, spawned=True))
+        start.until, start.guard_ended = now + START_PATIENCE_S, False
 
     def due_checks(self, now: float) -> list[str]:
         """Return the jobs whose supervisor may have shown itself; it costs a read of a file for each."""

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from gpusched.daemon.devices import Devices
@@ -12,6 +13,7 @@ from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
+from gpusched.execution.learner_socket import remove_socket
 from gpusched.leases.directory import LeaseDirectory, lease_directory
 from gpusched.settings import Settings
 
@@ -27,18 +29,18 @@ A_FLOOD: Final = 4
 
 @dataclass
 class DaemonState:
-    """The parts, and what passes between the steps of one turn. Times in `not_before` are monotonic seconds.
+    """The parts of the daemon, and what passes between the steps of one turn. `not_before` is in monotonic seconds.
 
     `prepared`: jobs to be spawned once they are saved; `orders`: running jobs to be stopped once that is saved, and
     whether to kill; `kills`: the same for jobs that have not shown themselves. `why` has why each queued job waits,
     `hindrances` what kept them from it when their turn had come. `arrivals`: when the latest submissions came.
     `faults`: internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a
     supervisor may take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the
-    guard.
+    guard. `left_sockets`: of learners that were killed with guard and supervisor, and all others of jobs that are over.
     """
 
     settings: Settings
-    book: JobTable
+    jobs: JobTable
     devices: Devices
     starts: StartingJobs
     waiting: PendingReplies = field(default_factory=PendingReplies)
@@ -58,6 +60,7 @@ class DaemonState:
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=A_FLOOD))
     kill_by: dict[str, float] = field(default_factory=dict)
     forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    left_sockets: set[Path] = field(default_factory=set)
     over: bool = False
     queue_changed: bool = True
 
@@ -68,6 +71,10 @@ class DaemonState:
     def changed(self) -> None:
         """Note that the queue needs another pass: something came, went, or gave its place free."""
         self.queue_changed = True
+
+    def remove_left_sockets(self) -> None:
+        """Remove the sockets of jobs that are over; one that a dying learner still holds stays until the next call."""
+        self.left_sockets = {path for path in self.left_sockets if not remove_socket(path)}
 
     def contain(self, job_id: str, step: str, act: Callable[[], object]) -> bool:
         """Do something for one job, and keep an internal error of it from the others; return whether it was done."""

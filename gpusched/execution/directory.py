@@ -21,7 +21,6 @@
 It starts and signals nothing.
 """
 
-import errno
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -32,9 +31,9 @@ import msgspec
 from gpusched.errors import HostFault
 from gpusched.execution.hosts import with_network
 from gpusched.execution.spec import JobSpec
-from gpusched.linux.file_locks import held
+from gpusched.linux.file_locks import is_held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
-from gpusched.linux.regular_files import append_regular, open_regular, read_regular
+from gpusched.linux.regular_files import append_regular, read_regular
 from gpusched.model.status import (
     JobState,
     JobStatus,
@@ -55,7 +54,6 @@ _MOST_STATUS: Final = 32 << 20
 _NOT_UNDERSTOOD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 TMP: Final = "tmp"
 GUARD_LOCK: Final = "guard.lock"
-_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class JobDirectory:
@@ -128,11 +126,8 @@ class JobDirectory:
         remove_tree(self.tmp)
 
     def is_guarded(self) -> bool:
-        """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs no process.
-
-        It is so too where this process can open no more files just now: to take a living job for a dead one is worse.
-        """
-        return is_locked(self.guard_lock)
+        """Return whether a guard of the job, or its supervisor, lives. It asks only, and disturbs no process."""
+        return is_held(self.guard_lock)
 
 
 def create(state_dir: Path, workload: str) -> JobDirectory:
@@ -205,18 +200,6 @@ def initial_status(directory: JobDirectory, spec: JobSpec) -> JobStatus:
         time_limit_s=spec.time_limit_s,
     )
     return with_network(status, spec.network)
-
-
-def is_locked(guard_lock: str | Path) -> bool:
-    """Return whether a process holds the guard.lock of a job; see JobDirectory.is_guarded."""
-    try:
-        descriptor = open_regular(guard_lock, os.O_RDONLY)
-    except OSError as error:
-        return error.errno in _OUT_OF_FILES
-    try:
-        return held(descriptor, 0, 1)
-    finally:
-        os.close(descriptor)
 
 
 def _number(name: str, workload: str) -> int:

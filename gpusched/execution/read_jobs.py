@@ -8,15 +8,16 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault
-from gpusched.execution.directory import GUARD_LOCK, TMP, JobDirectory, initial_status, is_locked
+from gpusched.execution.directory import GUARD_LOCK, TMP, JobDirectory, initial_status
 from gpusched.execution.hosts import with_joined
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.reports import last_progress
+from gpusched.linux.file_locks import is_held
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus, as_lost
 from gpusched.runtime import READY_DIRECTORY, ready_name
 
-__all__ = ["START_PATIENCE_S", "is_alive", "list_jobs", "read_job", "seen_whole"]
+__all__ = ["START_PATIENCE_S", "is_alive", "list_jobs", "read_job", "whole", "without_supervisor"]
 
 START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""
@@ -56,12 +57,13 @@ def read_job(path: Path) -> JobStatus:
             message=str(error),
             created=_changed(path),
         )
-    return msgspec.structs.replace(seen_whole(status), progress=last_progress(directory.progress))
+    return whole(directory, status)
 
 
-def seen_whole(status: JobStatus) -> JobStatus:
+def whole(directory: JobDirectory, status: JobStatus) -> JobStatus:
     """Return a supervisor's status with what others have written of its job: replicas, hosts that joined, nodes."""
-    return merge_node_status(with_joined(with_ready(status)))
+    status = merge_node_status(with_joined(with_ready(status)))
+    return msgspec.structs.replace(status, progress=last_progress(directory.progress))
 
 
 def with_ready(status: JobStatus) -> JobStatus:
@@ -92,8 +94,14 @@ def _checked(directory: JobDirectory) -> JobStatus:
         return as_lost(status, "it was never started") if late else status
     if is_alive(status):
         return status
-    status = directory.read_status() or status  # its last status may have come between the two reads
-    return as_lost(status, f"its supervisor, process {status.supervisor_pid}, is gone")
+    return without_supervisor(directory.read_status() or status)  # its last may have come between the two reads
+
+
+def without_supervisor(status: JobStatus, ended: float | None = None) -> JobStatus:
+    """Return the status of a job whose supervisor is gone: lost, unless it is terminal; see as_lost."""
+    rebooted = status.boot_id != boot_id()
+    gone = f"its supervisor, process {status.supervisor_pid}, is gone without a word"
+    return as_lost(status, "the host was booted again while it ran" if rebooted else gone, ended)
 
 
 def is_alive(status: JobStatus) -> bool:
@@ -110,7 +118,7 @@ def _is_listed(path: str, ended_since: float) -> bool:
     """
     try:
         old = os.stat(path).st_mtime < ended_since  # noqa: PTH116 (there may be thousands)
-        if old and not os.access(f"{path}/{TMP}", os.F_OK) and not is_locked(f"{path}/{GUARD_LOCK}"):
+        if old and not os.access(f"{path}/{TMP}", os.F_OK) and not is_held(f"{path}/{GUARD_LOCK}"):
             return False
         os.stat(f"{path}/spec.json")  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):

@@ -10,8 +10,9 @@ what the interpreter brings.
 import os
 from collections.abc import Callable
 
-from gpusched.linux.file_locks import held
+from gpusched.linux.file_locks import is_held
 from gpusched.linux.processes import Process, parent
+from gpusched.linux.regular_files import read_regular
 
 __all__ = ["is_supervisor_above", "outliving"]
 
@@ -49,12 +50,9 @@ def _is_guard(pid: int, jobs: bytes) -> bool:
     options, (directory, nonce) = argv[argv.index(_SUPERVISOR) + 1 : -3], argv[-3:-1]
     if any(word.startswith(b"--attached") for word in options) or os.path.dirname(directory) != jobs:  # noqa: PTH120
         return False
+    lock = os.fsdecode(directory + b"/guard.lock")
     try:
-        descriptor = os.open(directory + b"/guard.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return held(descriptor, 0, 1) and os.read(descriptor, _MOST_BYTES).endswith(b" " + nonce)
-        finally:
-            os.close(descriptor)
+        return is_held(lock) and read_regular(lock, _MOST_BYTES).endswith(b" " + nonce)
     except OSError:
         return False
 
@@ -72,11 +70,7 @@ def _daemon_of(directory: str) -> int | None:
     """Return the pid of the daemon to whose state directory a job's `directory` belongs; None if there is none."""
     path = f"{directory}/../../daemon.lock"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            pid = int(os.read(descriptor, 20)) if held(descriptor, 0, 1) else 0
-        finally:
-            os.close(descriptor)
+        pid = int(read_regular(path, _MOST_BYTES)) if is_held(path) else 0
     except (OSError, ValueError):
         return None
     return pid if _MODULE in _argv(pid) else None

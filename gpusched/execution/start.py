@@ -1,7 +1,7 @@
 """Start and stop a job from outside: what a command or a daemon does to a supervisor it does not own.
 
-An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a guard that is given the nonce. It
-can be called off as long as no guard has taken it; so a guard that comes late starts nothing.
+An attempt is prepared (spec.json, and a nonce in guard.lock), then started by a guard that is given the nonce. Its
+start can be cancelled as long as no guard has taken it; so a guard that comes late starts nothing.
 """
 
 import fcntl
@@ -32,11 +32,11 @@ __all__ = [
     "abandon",
     "await_supervisor",
     "cancel_start",
-    "guard_alive",
     "prepare",
     "spawn",
     "stop",
     "this_process",
+    "why_not_started",
     "write_environ",
 ]
 
@@ -105,13 +105,24 @@ def await_supervisor(directory: JobDirectory, guard: int, spec: JobSpec) -> int:
         if status is not None and status.supervisor_pid is not None:
             return status.supervisor_pid
         if ended:
-            lines = last_lines(directory.supervisor_log, 1) or [_silent_end(directory)]
-            raise _did_not_start(directory, spec, lines[0])
+            raise _did_not_start(directory, spec, why_not_started(directory))
         if time.monotonic() > deadline:
             with suppress(ProcessLookupError):
                 os.kill(guard, signal.SIGTERM)
             raise _did_not_start(directory, spec, f"no answer within {START_PATIENCE_S:.0f} s")
         time.sleep(_POLL_S)
+
+
+def why_not_started(directory: JobDirectory) -> str:
+    """Return what a guard that started nothing wrote last; on a full disk it could write nothing."""
+    lines = last_lines(directory.supervisor_log, 1)
+    if lines:
+        return lines[0]
+    with suppress(OSError):
+        room = os.statvfs(directory.path)
+        if room.f_bavail * room.f_bsize < _LITTLE_ROOM or (room.f_files and room.f_favail < _FEW_FILES):
+            return f"it ended and wrote nothing, and there is hardly any room left in {directory.path}"
+    return "it ended and wrote nothing"
 
 
 def cancel_start(directory: JobDirectory) -> bool:
@@ -144,11 +155,6 @@ def abandon(directory: JobDirectory) -> bool:
             raise HostFault(f"cannot end {directory.path.name}: no answer within {START_PATIENCE_S:.0f} s", "stop it")
         time.sleep(_POLL_S)
     return not os.path.lexists(directory.status)
-
-
-def guard_alive(directory: JobDirectory) -> bool:
-    """Return whether a guard of the job, or its supervisor, lives: see JobDirectory.is_guarded."""
-    return directory.is_guarded()
 
 
 def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
@@ -237,15 +243,6 @@ def _has_ended(guard: int) -> bool:
         return os.waitpid(guard, os.WNOHANG)[0] == guard
     except ChildProcessError:  # a caller that ignores SIGCHLD has no zombies to wait for
         return True
-
-
-def _silent_end(directory: JobDirectory) -> str:
-    """Return the message for a guard that ended and wrote nothing: on a full disk it could not."""
-    with suppress(OSError):
-        room = os.statvfs(directory.path)
-        if room.f_bavail * room.f_bsize < _LITTLE_ROOM or (room.f_files and room.f_favail < _FEW_FILES):
-            return f"it ended and wrote nothing, and there is hardly any room left in {directory.path}"
-    return "it ended and wrote nothing"
 
 
 def _did_not_start(directory: JobDirectory, spec: JobSpec, why: str) -> HostFault:

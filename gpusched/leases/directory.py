@@ -76,7 +76,7 @@ class LeaseHandle:
             self._descriptor = -1
 
     def rollback(self) -> None:
-        """Remove the lease: nothing was started on it, and nothing will be (start.call_off). Safe to call twice."""
+        """Remove the lease: nothing was started on it, and nothing will be (start.cancel_start). Safe to call twice."""
         if self._descriptor >= 0:
             with suppress(OSError):
                 self.path.unlink()

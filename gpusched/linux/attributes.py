@@ -10,15 +10,10 @@ from typing import Final
 
 from gpusched.model.job import ProcessAttributes
 
-__all__ = ["apply_attributes", "cpus_of_replica", "current_attributes", "what_is_not_allowed"]
+__all__ = ["apply_attributes", "cpus_of_replica", "current_attributes"]
 
 _LIMITS: Final = {name.removeprefix("RLIMIT_"): getattr(resource, name) for name in dir(resource) if "RLIMIT_" in name}
 _UNLIMITED: Final = resource.RLIM_INFINITY
-_LEAST_NICE: Final = -20
-_SYS_NICE, _SYS_RESOURCE = 23, 24
-"""The capabilities (linux/capability.h) to lower a nice value, and to raise a hard limit."""
-
-_NICE_OF_LIMIT: Final = 20  # RLIMIT_NICE is 20 less the lowest nice value that is allowed (getrlimit(2))
 
 
 def current_attributes() -> ProcessAttributes:
@@ -42,48 +37,30 @@ def cpus_of_replica(planned: tuple[int, ...], attributes: ProcessAttributes | No
 
 
 def apply_attributes(attributes: ProcessAttributes) -> None:
-    """Give this process all but the CPUs, as far as the kernel allows it. It may run between fork and exec."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _nearest_nice(attributes.nice))
+    """Give this process all but the CPUs; stderr gets what the kernel refused. It may run between fork and exec."""
+    nice = _renice(attributes.nice)
+    refused = [] if nice == attributes.nice else [f"the nice value {attributes.nice} is not allowed here, it is {nice}"]
     for name, (soft, hard) in attributes.limits.items():
         number = _LIMITS.get(name)
-        if number is not None:
-            _limit(number, soft, hard)
+        if number is None:
+            continue
+        _limit(number, soft, hard)
+        found = resource.getrlimit(number)[0]
+        if found != soft:
+            refused.append(f"a limit {name} of {_shown(soft)} is not allowed here, it is {_shown(found)}")
     os.umask(attributes.umask)
+    with contextlib.suppress(OSError):
+        os.write(2, "".join(f"--- {text} ---\n" for text in refused).encode())
 
 
-def what_is_not_allowed(attributes: ProcessAttributes | None) -> list[str]:
-    """Return what processes below this one cannot have of the attributes, as plain text of a log."""
-    if attributes is None:
-        return []
-    found = []
-    nice = _nearest_nice(attributes.nice)
-    if nice != attributes.nice:
-        found.append(f"the nice value {attributes.nice} is not allowed here, it is {nice}")
-    for name, (soft, _) in attributes.limits.items():
-        number = _LIMITS.get(name)
-        most = _UNLIMITED if number is None else resource.getrlimit(number)[1]
-        if _is_less(most, soft) and not _has_capability(_SYS_RESOURCE):
-            found.append(f"a limit {name} of {_shown(soft)} is not allowed here, it is {_shown(most)}")
-    return found
-
-
-def _nearest_nice(wanted: int) -> int:
-    """Return the nice value that this process may have and that is nearest to the one that is `wanted`."""
-    allowed = resource.getrlimit(resource.RLIMIT_NICE)[0]
-    least = _LEAST_NICE if allowed == _UNLIMITED else _NICE_OF_LIMIT - allowed
+def _renice(wanted: int) -> int:
+    """Take the nice value that this process may have and that is nearest to the one that is `wanted`; return it."""
     now = os.getpriority(os.PRIO_PROCESS, 0)
-    return wanted if _has_capability(_SYS_NICE) else max(wanted, min(now, least))
-
-
-def _has_capability(number: int) -> bool:
-    """Return whether this process has a capability (capabilities(7)); root in a container may lack it."""
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (pathlib is heavy)
-            effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
-    except (OSError, StopIteration):
-        return os.geteuid() == 0
-    return bool(effective >> number & 1)
+    for nice in range(wanted, max(wanted, now) + 1):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+            return nice
+    return now
 
 
 def _limit(number: int, soft: int, hard: int) -> None:

@@ -5,6 +5,7 @@ Times are seconds of one clock that never goes back; the machine does not know w
 
 import msgspec
 
+from gpusched.execution.orders import OverrunOrder
 from gpusched.model.status import ExitReason, JobState
 
 __all__ = [
@@ -15,7 +16,6 @@ __all__ = [
     "Instruction",
     "Killed",
     "Overrun",
-    "Record",
     "Signal",
     "Spawn",
     "SpawnFailed",
@@ -75,15 +75,9 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overrun(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica's process `pid` uses more than its share: it is warned of, or stopped and started again if `restart`.
+    """The process that the order names uses more than its share. It is not for any other process of the replica."""
 
-    An empty `message` takes the warning back. It is not for any other process of the replica.
-    """
-
-    replica: str
-    pid: int
-    message: str
-    restart: bool
+    order: OverrunOrder
     now: float
 
 
@@ -137,7 +131,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a replica, or of the job itself (`subject` "job"), from one state to the next.
+    """Write down one step of a replica, or of the job itself (`subject` "job"), from one state to the next.
 
     A warning is a step from a state to itself, with the `message`, as is a kill at the end of the grace.
     """
@@ -151,12 +145,6 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Write the move down."""
-
-    move: Transition
-
-
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     """Every replica has ended for good, and what they left has ended or had its grace: record it, and end."""
 
@@ -164,4 +152,4 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Event = Spawned | SpawnFailed | Ended | Strays | Killed | Overrun | Tick | StopRequested | GuardGone | LearnerOver
-Instruction = Spawn | Signal | Record | FinishJob
+Instruction = Spawn | Signal | Transition | FinishJob

@@ -161,11 +161,12 @@ def _supervise(path: str, me: int, streams: tuple[int, int, int] | None) -> int:
     from pathlib import Path
 
     from gpusched.errors import GpuschedError
+    from gpusched.execution.directory import JobDirectory
     from gpusched.model.status import JobState
-    from gpusched.supervisor.supervise import supervise
+    from gpusched.supervisor.runner import Runner
 
     try:
-        return 0 if supervise(Path(path), me, streams) is JobState.SUCCEEDED else 1
+        return 0 if Runner(JobDirectory(Path(path)), me, streams).run() is JobState.SUCCEEDED else 1
     except GpuschedError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.environment import HOOK_DIRECTORY, skips_hook
+from gpusched.execution.orders import OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
 from gpusched.frameworks.registry import frameworks
@@ -59,7 +60,7 @@ class LimitWatch:
             text, run = self._warnings.get(name, ""), runs[name]
             shown = run.warning or ""
             if run.pid is not None and text != shown and shown in ("", before.get(name)):  # others weigh more
-                events.append(Overrun(replica=name, pid=run.pid, message=text, restart=False, now=now))
+                events.append(Overrun(order=OverrunOrder(replica=name, pid=run.pid, message=text), now=now))
         return events
 
     def _found(self, limited: Mapping[int, str]) -> dict[str, str]:

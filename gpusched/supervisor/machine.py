@@ -6,6 +6,7 @@ Which moves are legal stands in transitions.py.
 from collections import deque
 from typing import Final
 
+from gpusched.execution.orders import OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
@@ -18,7 +19,6 @@ from gpusched.supervisor.events import (
     Killed,
     LearnerOver,
     Overrun,
-    Record,
     Signal,
     Spawn,
     Spawned,
@@ -97,7 +97,7 @@ class Machine:
                 run = self.replicas[event.replica]
                 self._note_killed(run.name, run.state, event.processes, event.now, run.pid)
             case Overrun():
-                self._overrun(event)
+                self._overrun(event.order, event.now)
             case StopRequested() | GuardGone():
                 self._stop_all(event)
             case LearnerOver():
@@ -190,20 +190,18 @@ class Machine:
         self._move(run, after, cause, now)
         run.pid = None
 
-    def _overrun(self, event: Overrun) -> None:
-        run = self.replicas.get(event.replica)
-        if run is None or run.pid != event.pid or run.state is not ReplicaState.RUNNING:
+    def _overrun(self, order: OverrunOrder, now: float) -> None:
+        run = self.replicas.get(order.replica)
+        if run is None or run.pid != order.pid or run.state is not ReplicaState.RUNNING:
             return
-        if (event.message or None) != run.warning:
-            run.warning = event.message or None
-            message = event.message or "all is well again"
+        if (order.message or None) != run.warning:
+            run.warning = order.message or None
+            message = order.message or "all is well again"
             here = ReplicaState.RUNNING
-            self._record(
-                Transition(now=event.now, subject=run.name, before=here, after=here, pid=run.pid, message=message)
-            )
-        if event.restart:
-            run.doom = ExitReason(kind="overrun", message=event.message)
-            self._ask(run, Cause.OVERRUN, event.now)
+            self._record(Transition(now=now, subject=run.name, before=here, after=here, pid=run.pid, message=message))
+        if order.restart:
+            run.doom = ExitReason(kind="overrun", message=order.message)
+            self._ask(run, Cause.OVERRUN, now)
 
     def _stop(self, run: ReplicaRun, now: float) -> None:
         if run.state is ReplicaState.STOPPING:
@@ -300,7 +298,7 @@ class Machine:
 
     def _record(self, move: Transition) -> None:
         self._stories.setdefault(move.subject, deque(maxlen=_STORY)).append(move)
-        self._instructions.append(Record(move=move))
+        self._instructions.append(move)
 
 
 def _reason(event: Ended) -> ExitReason:

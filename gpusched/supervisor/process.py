@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from gpusched.linux.attributes import apply_attributes, cpus_of_replica
 from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, scan_below
 from gpusched.zygote.client import ZygoteClient, ZygoteState
 
-__all__ = ["Children", "ProcessExit", "Spared", "SpawnError", "Spawner"]
+__all__ = ["Children", "ProcessExit", "Spared", "SpawnError"]
 
 _KILL_PATIENCE_S: Final = 5.0
 """After that, what SIGKILL has not ended holds up its replica no longer; the end of the job tries again."""
@@ -53,31 +53,6 @@ class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     ours: bool = False
     left: str = ""
-
-
-class Spawner(Protocol):
-    """What the runner needs of an operating system."""
-
-    def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
-        """Start programs and return, for each, its pid or why it could not be started."""
-
-    def ask(self, pid: int, *, alone: bool) -> None:
-        """Send SIGTERM to the session of a child, unless all of it has had a signal that asks for the same.
-
-        `alone`: what may have ended the child itself was a signal to it alone.
-        """
-
-    def kill(self, pid: int) -> str:
-        """Send SIGKILL to the session of a child; return a description of the processes that got it."""
-
-    def reap(self) -> list[ProcessExit]:
-        """Return the children that ended since the last call: once when they did, once when their session has."""
-
-    def ask_strays(self) -> str:
-        """Send SIGTERM, once, to what belongs to no child any more; return a description of what is left of that."""
-
-    def strays(self) -> str:
-        """Return a description of the processes that belong to no child any more, an empty text if there are none."""
 
 
 class Children:
@@ -151,7 +126,10 @@ class Children:
         return child.pid
 
     def ask(self, pid: int, *, alone: bool) -> None:  # noqa: ARG002 (no terminal signals its group)
-        """Send SIGTERM to all of the session of the child `pid`, or to what is left of it."""
+        """Send SIGTERM to all of the session of the child `pid`, or to what is left of it.
+
+        `alone`: what may have ended the child itself was a signal to it alone.
+        """
         if pid in self._running or pid in self._left:
             processes = self._below()
             if not self._asked:

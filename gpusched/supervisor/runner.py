@@ -6,12 +6,13 @@ It holds no rule: what to do is the machine's answer to what happened.
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from gpusched.environment import attempt_environment, child_environment
+from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import remove_keys_of_start
 from gpusched.execution.learner_socket import remove_own_socket
@@ -19,11 +20,12 @@ from gpusched.execution.missing_module import missing_module
 from gpusched.execution.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.execution.relatives import outliving
 from gpusched.execution.spec import JobSpec, Start, Streams
-from gpusched.linux.attributes import what_is_not_allowed
-from gpusched.linux.oom import OomKills
-from gpusched.linux.processes import kill_descendants
+from gpusched.leases.directory import give_back
+from gpusched.linux.oom import OomKills, find_counter, read_counter
+from gpusched.linux.processes import become_subreaper, kill_descendants
 from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
+from gpusched.supervisor.attached_child import AttachedChild
 from gpusched.supervisor.events import (
     Ended,
     Event,
@@ -31,7 +33,6 @@ from gpusched.supervisor.events import (
     GuardGone,
     Killed,
     Overrun,
-    Record,
     Signal,
     Spawn,
     Spawned,
@@ -46,12 +47,12 @@ from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine
 from gpusched.supervisor.memory_errors import memory_that_ran_out
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
-from gpusched.supervisor.process import ProcessExit, Spawner, SpawnError
-from gpusched.supervisor.recorder import Clock, Recorder
+from gpusched.supervisor.process import Children, ProcessExit, SpawnError
+from gpusched.supervisor.recorder import BootClock, Recorder
 from gpusched.supervisor.wakeup import Wakeup
-from gpusched.zygote.client import ZygoteClient, ZygoteState
+from gpusched.zygote.client import ZygoteState, start_zygote
 
-__all__ = ["Effects", "Runner"]
+__all__ = ["Runner"]
 
 _LONGEST_SLEEP_S: Final = 5.0  # what the OOM counter is sampled by; else nothing happens in an idle job
 _SWEEP_PATIENCE_S: Final = 5.0
@@ -60,38 +61,30 @@ _LAST_SAVE_PATIENCE_S: Final = 10.0
 _STARTS_PER_TURN: Final = 8  # so that a stop request never waits for all that have waited for the zygote
 
 
-class Effects(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runner does to the world, and what it gets from it.
+class Runner:
+    """One job from its first replica to its last status, in a child of the process `guard`. Raises HostFault.
 
-    `environ` is what replicas inherit. `give_back` hands in the share of a replica that has ended for good. `preload`
-    is what the spawner forks replicas from, if the job has it. `streams` are the attached command's, None for others.
+    `streams` are those of an attached job's command, None for a job that is not attached.
     """
 
-    spawner: Spawner
-    wakeup: Wakeup
-    clock: Clock
-    oom: OomKills
-    environ: Mapping[str, str]
-    guard_gone: Callable[[], bool]
-    give_back: Callable[[str], None]
-    preload: ZygoteClient | None = None
-    streams: Streams | None = None
-
-
-class Runner:
-    """One job from its first replica to its last status."""
-
-    def __init__(self, directory: JobDirectory, spec: JobSpec, effects: Effects) -> None:
-        self._directory, self._effects, self._attached = directory, effects, spec.attached
+    def __init__(self, directory: JobDirectory, guard: int, streams: Streams | None) -> None:
+        become_subreaper()
+        spec = directory.read_spec()
+        self._directory, self._guard, self._attached = directory, guard, spec.attached
+        self._clock = BootClock()
+        self._oom = OomKills(partial(read_counter, find_counter()))
+        command = _attached_child(directory, spec) if spec.attached else None  # reads what signals do until now
+        self._wakeup = Wakeup(spec.launcher)
+        self._preload = start_zygote(directory, spec)
+        self._children = command or Children(self._preload, partial(outliving, str(directory.path)))
         self._first_attempt = spec.attempt  # so that no replica of a job that is started again takes itself for new
         self._network, self._attributes = spec.network, spec.attributes
-        self._not_allowed = what_is_not_allowed(spec.attributes)
         self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
-        self._recorder = Recorder(directory, spec, effects.clock)
-        streams, trouble = effects.streams, self._recorder.trouble
-        self._output: Output = Logs(directory, trouble) if streams is None else AttachedStreams(streams)
+        self._recorder = Recorder(directory, spec, self._clock)
+        logs = Logs(directory, self._recorder.trouble)
+        self._output: Output = logs if streams is None else AttachedStreams(streams)
         self._names: dict[int, str] = {}
         self._left: dict[int, Ended] = {}
         self._ended_for_good: list[str] = []  # of which the share is still to be handed in
@@ -119,26 +112,25 @@ class Runner:
             if self._finished is not None:
                 return self._finish(self._finished)
             self._save()
-            preload = self._effects.preload
-            self._effects.wakeup.sleep(self._pause_s(), None if preload is None else preload.fileno())
+            self._wakeup.sleep(self._pause_s(), None if self._preload is None else self._preload.fileno())
 
     def _reap(self) -> None:
         if self._notices is not None and (over := self._notices.read(self._machine.replicas, self._now())) is not None:
             self._apply(over)
-        deaths = self._effects.spawner.reap()
+        deaths = self._children.reap()
         if deaths:  # first: a job whose last replica has ended may have to wait for them
-            self._apply(Strays(processes=self._effects.spawner.strays(), now=self._now()))
+            self._apply(Strays(processes=self._children.strays(), now=self._now()))
         for death in deaths:
             self._apply(self._ended(death))
         if self._now() >= self._next_sample:
-            self._effects.oom.sample()
+            self._oom.sample()
             self._recorder.restore()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
         for event in self._limits.poll(self._names, self._machine.replicas, self._now()):
             self._apply(event)
 
     def _receive(self) -> None:
-        preload = self._effects.preload
+        preload = self._preload
         if preload is not None:
             preload.receive()
             for step, text in preload.steps():
@@ -160,7 +152,7 @@ class Runner:
         tail = self._output.tail(replica) if death.code else b""
         lacked = memory_that_ran_out(tail)
         why = missing_module(tail, self._specs[replica].argv[0]) or last_line(tail)
-        killed = death.signal == signal.SIGKILL and not death.ours and self._effects.oom.claim()
+        killed = death.signal == signal.SIGKILL and not death.ours and self._oom.claim()
         return Ended(
             replica=replica,
             now=self._now(),
@@ -171,15 +163,14 @@ class Runner:
         )
 
     def _advance(self) -> None:
-        wakeup = self._effects.wakeup
-        while self._stops_handled < wakeup.stops:
+        while self._stops_handled < self._wakeup.stops:
             kill = self._stops_handled > 0
             self._stops_handled += 1
             self._apply(StopRequested(now=self._now(), message="stopped on request", kill=kill))
         self._obey()
-        if self._effects.guard_gone():
+        if os.getppid() != self._guard:
             self._apply(GuardGone(now=self._now(), message="the guard of this job was killed"))
-        if wakeup.launcher_gone():
+        if self._wakeup.launcher_gone():
             who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
             self._apply(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
         self._apply(Tick(now=self._now()))
@@ -194,15 +185,7 @@ class Runner:
                 case PassedOnOrder():
                     self._passed_on = True
                 case OverrunOrder():
-                    self._apply(
-                        Overrun(
-                            replica=order.replica,
-                            pid=order.pid,
-                            message=order.message,
-                            restart=order.restart,
-                            now=self._now(),
-                        )
-                    )
+                    self._apply(Overrun(order=order, now=self._now()))
 
     def _complain(self, problem: str) -> None:
         if not self._complained:
@@ -213,13 +196,13 @@ class Runner:
         signals, self._signals = self._signals, []
         for one in signals:
             if not one.kill:
-                self._effects.spawner.ask(one.pid, alone=self._passed_on)
+                self._children.ask(one.pid, alone=self._passed_on)
                 continue
-            killed = self._effects.spawner.kill(one.pid)
+            killed = self._children.kill(one.pid)
             if killed and one.overdue:
                 self._apply(Killed(replica=one.replica, processes=killed, now=self._now()))
         if self._machine.state is JobState.STOPPING:
-            self._apply(Strays(processes=self._effects.spawner.ask_strays(), now=self._now()))
+            self._apply(Strays(processes=self._children.ask_strays(), now=self._now()))
 
     def _spawn(self) -> None:
         """Start what may start now. What is to be stopped again before it was started has no process to be stopped."""
@@ -237,13 +220,13 @@ class Runner:
             self._start(due)
 
     def _is_held_back(self, one: Spawn) -> bool:
-        preload = self._effects.preload
+        preload = self._preload
         return preload is not None and preload.state is ZygoteState.LOADING and preload.takes(self._specs[one.replica])
 
     def _start(self, due: list[Spawn]) -> None:
         starts = [self._start_of(one) for one in due]
         try:
-            results = self._effects.spawner.spawn(starts)
+            results = self._children.spawn(starts)
         finally:
             for descriptor in {descriptor for start in starts for descriptor in start.streams}:
                 with contextlib.suppress(OSError):  # an attached job may have been started without
@@ -260,20 +243,13 @@ class Runner:
     def _start_of(self, one: Spawn) -> Start:
         spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
         env = child_environment(
-            self._effects.environ,
+            os.environ,
             spec.env,
             attempt_environment(attempt),
             {} if self._attached else {"TMPDIR": str(self._directory.tmp)},
         )
-        streams = self._output.streams(one.replica, attempt, self._effects.clock.unix(self._now()))
-        for text in self._not_allowed:
-            self._output.write_line(one.replica, text)
-        return Start(
-            spec=spec,
-            env=env,
-            streams=streams,
-            attributes=self._attributes,
-        )
+        streams = self._output.streams(one.replica, attempt, self._clock.unix(self._now()))
+        return Start(spec=spec, env=env, streams=streams, attributes=self._attributes)
 
     def _save(self) -> None:
         if self._recorder.due is not None and self._now() >= self._recorder.due:
@@ -288,8 +264,8 @@ class Runner:
 
     def _finish(self, state: JobState) -> JobState:
         """Kill what fled from its group, clear up, and save the last status, for a while even if the disk is full."""
-        if self._effects.preload is not None:
-            self._effects.preload.close()
+        if self._preload is not None:
+            self._preload.close()
             self._recorder.set_note(None)
         if not kill_descendants(_SWEEP_PATIENCE_S, outliving(str(self._directory.path))):
             self._recorder.trouble("some processes of this job could not be killed")
@@ -301,7 +277,7 @@ class Runner:
             if self._now() >= deadline or not self._directory.path.exists():
                 self._recorder.save_in_place(self._machine)
                 break
-            self._effects.wakeup.sleep(0.5)
+            self._wakeup.sleep(0.5)
         return state
 
     def _apply(self, event: Event) -> None:
@@ -311,13 +287,13 @@ class Runner:
                     self._signals.append(instruction)
                 case Spawn():
                     self._spawns.append(instruction)
-                case Record():
-                    self._record(instruction.move)
+                case Transition():
+                    self._record(instruction)
                 case FinishJob():
                     self._finished = instruction.state
 
     def _now(self) -> float:
-        return self._effects.clock.now()
+        return self._clock.now()
 
     def _record(self, move: Transition) -> None:
         self._recorder.note(move)
@@ -331,11 +307,11 @@ class Runner:
 
     def _give_back(self) -> None:
         """Hand in the shares of replicas that ended; not while strays live, which may still use their devices."""
-        if not self._ended_for_good or self._effects.spawner.strays():
+        if not self._ended_for_good or self._children.strays():
             return
         for replica in self._ended_for_good:
             try:
-                self._effects.give_back(replica)
+                give_back(self._directory.lease, replica)
             except (OSError, msgspec.MsgspecError) as error:
                 self._recorder.trouble(f"the share of {replica} is held until the job ends: {error}")
         self._ended_for_good.clear()
@@ -348,3 +324,9 @@ class Runner:
             for run in self._machine.replicas.values():
                 if run.pid is not None:
                     self._output.write_line(run.name, message)
+
+
+def _attached_child(directory: JobDirectory, spec: JobSpec) -> AttachedChild:
+    if spec.launcher is None:
+        raise HostFault(f"{spec.id} is attached to no process: its spec names no launcher", "start the command again")
+    return AttachedChild(spec.launcher.pid, partial(outliving, str(directory.path)))

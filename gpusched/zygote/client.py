@@ -19,8 +19,9 @@ from typing import Final
 
 import msgspec
 
-from gpusched.environment import child_environment, threads
-from gpusched.execution.spec import Start
+from gpusched.environment import child_environment, modules_to_preload, threads
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.spec import JobSpec, Start
 from gpusched.linux.attributes import cpus_of_replica
 from gpusched.linux.processes import die_with, halted
 from gpusched.linux.regular_files import open_regular
@@ -39,7 +40,7 @@ from gpusched.zygote.protocol import (
     settles_at_start,
 )
 
-__all__ = ["ZygoteClient", "ZygoteState"]
+__all__ = ["ZygoteClient", "ZygoteState", "start_zygote"]
 
 _LOAD_PATIENCE_S: Final = 180.0
 _FORK_PATIENCE_S: Final = 2.0
@@ -278,6 +279,21 @@ class ZygoteClient:
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+def start_zygote(directory: JobDirectory, spec: JobSpec) -> ZygoteClient | None:
+    """Start what imports what all replicas need, if there is something, and a replica that a fork can stand for.
+
+    Not before this process handles its signals: like a replica, the zygote is to inherit none that is ignored.
+    """
+    modules = modules_to_preload(spec.preload, os.environ)
+    forkable = ((one, command) for one in spec.replicas if (command := command_of(one.argv, sys.executable)))
+    first, command = next(forkable, (None, None))
+    if spec.attached or not modules or first is None or command is None:
+        return None
+    zygote = ZygoteClient(modules, safe_path=command.safe_path)
+    zygote.start(os.environ, directory.tmp, first.cwd, directory.log("zygote"))
+    return zygote
 
 
 def _understood(packet: bytes) -> ZygoteMessage | None:

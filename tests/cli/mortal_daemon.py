@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpusched.control.messages import Answer, ListJobs, Submitted
-from gpusched.daemon.main import StartReply, main
+from gpusched.daemon.main import main
 from gpusched.daemon.server import Asked, Server
 
 moment = sys.argv[1]
@@ -35,4 +35,4 @@ def dying_with_the_question(self: Server, most: int, seconds: float) -> Iterator
 
 Server.answer = dying_with_the_answer  # type: ignore[method-assign]
 Server.receive = dying_with_the_question  # type: ignore[method-assign]
-sys.exit(main(StartReply(None)))
+sys.exit(main())

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusched.daemon import lifecycle, queue, recovery, scheduler
 from gpusched.daemon.job import Job
-from gpusched.daemon.main import StartReply, main
+from gpusched.daemon.main import main
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.model.job import Submission
 
@@ -25,8 +25,8 @@ for module, function in (
     (queue, "launcher_exited"),
     (scheduler, "plan_for"),
     (lifecycle, "has_live_processes"),
-    (recovery, "known_status"),
+    (recovery, "settle"),
 ):
     setattr(module, function, failing(getattr(module, function), function))
 StartingJobs.prepare = failing(StartingJobs.prepare, "prepare")  # type: ignore[method-assign]
-sys.exit(main(StartReply(None)))
+sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.host import cpu_s
-from gpusched.control.messages import Release, Stop
+from gpusched.control.messages import Hold, Stop
 from gpusched.errors import HostFault
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.job import CommandRequest
@@ -44,7 +44,7 @@ def test_a_job_whose_machines_file_is_gone_says_so_and_holds_up_nobody(daemon: D
     daemon.kill()
     machine.unlink()
     daemon.start()
-    daemon.ask(Release(ids=(waits,)))
+    daemon.ask(Hold(ids=(waits,), held=False))
     assert daemon.ended(daemon.submit("true"))[0].state is JobState.SUCCEEDED
     assert str(machine) in (daemon.job(waits).why or "")
 
@@ -99,10 +99,10 @@ def test_a_daemon_starts_on_a_full_disk_so_that_who_fills_it_can_be_stopped(daem
     assert daemon.ended(job)[0].state is JobState.CANCELLED
 
 
-def test_a_log_that_has_grown_long_is_begun_anew_by_the_daemon_that_writes_it(daemon: Daemon) -> None:
-    daemon.state.mkdir()
+def test_a_log_that_has_grown_long_is_begun_anew_where_a_daemon_begins(daemon: Daemon) -> None:
+    daemon.state.mkdir(mode=0o700)
     (daemon.state / "daemon.log").write_text("old\n" * 300_000)
-    daemon.start()
+    daemon.command.daemon()
     until(lambda: "the daemon serves" in daemon.log, "the log is written")
     assert "old" not in daemon.log
     assert (daemon.state / "daemon.log.1").read_text().startswith("old")
@@ -134,7 +134,7 @@ def test_what_keeps_a_job_from_starting_is_told_and_it_starts_when_that_is_gone(
     job = daemon.submit("true", hold=True)
     in_the_way = Path(daemon.job(job).run_dir) / "logs"
     in_the_way.touch()
-    daemon.ask(Release(ids=(job,)))
+    daemon.ask(Hold(ids=(job,), held=False))
     until(lambda: "tried again in" in (daemon.job(job).why or ""), "it is told that it could not be started")
     assert daemon.job(job).run_dir in (daemon.job(job).why or "")
     assert not list(daemon.settings.lease_dir.glob("*.lease"))

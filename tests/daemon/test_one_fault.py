@@ -74,7 +74,7 @@ def test_an_internal_error_at_one_running_job_keeps_no_other_from_its_end(daemon
 
 def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Daemon) -> None:
     daemon.start()
-    faulty, other = daemon.submit("sleep", "600", name="known_status"), daemon.submit("sleep", "600")
+    faulty, other = daemon.submit("sleep", "600", name="settle"), daemon.submit("sleep", "600")
     daemon.wait(faulty, JobState.RUNNING)
     daemon.wait(other, JobState.RUNNING)
     daemon.kill()
@@ -87,7 +87,7 @@ def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Dae
 
 def test_an_error_whose_text_changes_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     nothing = cast("Any", None)
-    state = DaemonState(settings=nothing, book=nothing, devices=nothing, starts=nothing)
+    state = DaemonState(settings=nothing, jobs=nothing, devices=nothing, starts=nothing)
 
     def fail(number: int) -> None:
         raise ValueError(number)

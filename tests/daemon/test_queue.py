@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpusched.control.messages import Done, Hold, Ping, Release, Stop
+from gpusched.control.messages import Done, Hold, Ping, Stop
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
@@ -91,7 +91,7 @@ def test_a_held_job_waits_until_it_is_released(daemon: Daemon) -> None:
     assert daemon.job(held).state is JobState.QUEUED
     assert daemon.job(held).held
     assert "held" in (daemon.job(held).why or "")
-    daemon.ask(Release(ids=(held,)))
+    daemon.ask(Hold(ids=(held,), held=False))
     assert daemon.ended(held)[0].state is JobState.SUCCEEDED
     with pytest.raises(UsageError):
         daemon.ask(Hold(ids=(held,)))

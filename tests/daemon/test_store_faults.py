@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.daemon.schema import APPLICATION_ID, VERSION
-from gpusched.daemon.store import Store
+from gpusched.daemon.store import APPLICATION_ID, VERSION, Store
 from gpusched.errors import HostFault
 from tests.daemon.records import ended, queued
 from tests.patience import PATIENCE_S

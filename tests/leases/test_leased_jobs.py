@@ -13,7 +13,7 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.lease_usage import current_leases
-from gpusched.execution.start import await_supervisor, cancel_start, guard_alive, prepare, spawn, write_environ
+from gpusched.execution.start import await_supervisor, cancel_start, prepare, spawn, write_environ
 from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders, shares_used
@@ -130,7 +130,7 @@ def test_a_guard_waits_for_who_plans_before_it_takes_its_lease(host: Host, lease
     nonce = prepare(one.directory, one.directory.read_spec())
     with leases.locked():
         guard = spawn(one.directory, nonce, host.environ(one))
-        wait_until(lambda: guard_alive(one.directory), "the guard has the job")
+        wait_until(one.directory.is_guarded, "the guard has the job")
         hold.release()  # as if the committer had been killed
         assert leases.read() == (), "so it is planned on"
     assert os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) == 5
@@ -251,13 +251,13 @@ def test_no_attempt_is_started_twice(host: Host, leases: LeaseDirectory) -> None
 
 def test_a_job_that_runs_can_be_neither_started_nor_called_off(host: Host, leases: LeaseDirectory) -> None:
     one = leased(host, leases)
-    assert guard_alive(one.directory)
+    assert one.directory.is_guarded()
     assert not cancel_start(one.directory)
     with pytest.raises(HostFault, match="still runs"):
         prepare(one.directory, one.directory.read_spec())
     assert held(leases) == HELD
     one.stop()
-    wait_until(lambda: not guard_alive(one.directory), "the guard has ended")
+    wait_until(lambda: not one.directory.is_guarded(), "the guard has ended")
     assert cancel_start(one.directory)
     assert has_begun(one.directory), "calling off does not make it not have been"
 
@@ -278,7 +278,7 @@ def test_a_next_attempt_begins_with_nothing_of_the_last_ones_status(host: Host, 
     await_supervisor(one.directory, spawn(one.directory, prepare(one.directory, spec), host.environ(one)), spec)
     hold.release()
     assert one.wait_ended().state is JobState.FAILED
-    wait_until(lambda: not guard_alive(one.directory), "the guard has ended")
+    wait_until(lambda: not one.directory.is_guarded(), "the guard has ended")
     hold = commit(leases, one)
     again = msgspec.structs.replace(spec, attempt=1)
     nonce = prepare(one.directory, again)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpusched.linux import attributes as allowed
-from gpusched.linux.attributes import cpus_of_replica, current_attributes, what_is_not_allowed
+from gpusched.linux.attributes import apply_attributes, cpus_of_replica, current_attributes
 from gpusched.model.job import ProcessAttributes
 from tests.supervisor.host import Host, wait_until
 from tests.supervisor.specs import python, replica
@@ -61,42 +60,44 @@ def test_what_a_user_may_not_have_is_named() -> None:
     script = """if True:
         import os, resource
         from msgspec.structs import replace
-        from gpusched.linux.attributes import apply_attributes, current_attributes, what_is_not_allowed
+        from gpusched.linux.attributes import apply_attributes, current_attributes
+        apply_attributes(current_attributes())
         wanted = current_attributes()
         wanted = replace(wanted, nice=-5, limits={"NOFILE": (500, 600), "CORE": (-1, -1)})
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
         os.setuid(65534)
-        print(*what_is_not_allowed(wanted), sep="\\n")
         apply_attributes(wanted)
         print(os.nice(0), resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE))
     """
     root = Path(__file__).parents[2]
     told = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
 
-    assert told.stdout.splitlines() == [
-        "the nice value -5 is not allowed here, it is 0",
-        "a limit NOFILE of 500 is not allowed here, it is 200",
-        "a limit CORE of unlimited is not allowed here, it is 0",
-        "0 (200, 200) (0, 0)",
-    ], told.stderr
+    assert told.stderr.splitlines() == [
+        "--- the nice value -5 is not allowed here, it is 0 ---",
+        "--- a limit NOFILE of 500 is not allowed here, it is 200 ---",
+        "--- a limit CORE of unlimited is not allowed here, it is 0 ---",
+    ], "and nothing where all is as it was"
+    assert told.stdout == "0 (200, 200) (0, 0)\n"
 
 
-def test_nothing_is_missing_where_all_is_as_it_was() -> None:
-    assert what_is_not_allowed(current_attributes()) == what_is_not_allowed(None) == []
-
-
-@pytest.mark.parametrize(("limit", "nearest"), [(25, -5), (resource.RLIM_INFINITY, None), (0, 0)])
+@pytest.mark.parametrize(("least", "nearest"), [(-5, -5), (-20, -10), (0, 0)])
 def test_of_a_nice_value_that_is_not_allowed_the_nearest_is_taken(
-    limit: int, nearest: int | None, monkeypatch: pytest.MonkeyPatch
+    least: int, nearest: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """RLIMIT_NICE allows down to 20 less itself (getrlimit(2)); where it may not be raised a test can only claim it."""
     if os.nice(0) != 0:
         pytest.skip("the tests run at another nice value")
-    monkeypatch.setattr(allowed, "_has_capability", lambda _: False)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    taken: list[int] = []
 
-    found = what_is_not_allowed(attributes(nice=-10, limits={}))
+    def refuse(_which: int, _who: int, nice: int) -> None:
+        if nice < least:
+            raise PermissionError
+        taken.append(nice)
 
-    assert found == ([] if nearest is None else [f"the nice value -10 is not allowed here, it is {nearest}"])
+    monkeypatch.setattr(os, "setpriority", refuse)
+    apply_attributes(attributes(nice=-10, limits={}))
+
+    told = "" if nearest == -10 else f"--- the nice value -10 is not allowed here, it is {nearest} ---\n"
+    assert (taken, capfd.readouterr().err) == ([nearest], told)

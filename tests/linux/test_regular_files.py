@@ -18,7 +18,7 @@ from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give, read_new
 from gpusched.execution.read_jobs import read_job
 from gpusched.execution.reports import NewReports, last_progress, read_frame
-from gpusched.execution.start import cancel_start, guard_alive, prepare, spawn
+from gpusched.execution.start import cancel_start, prepare, spawn
 from gpusched.joining.invitation import INVITATION, read_invitation
 from gpusched.joining.keys import ALLOWED, SERVER, listed, new_key, read_join_key, read_server_key
 from gpusched.leases.directory import give_back
@@ -93,7 +93,7 @@ READERS: Final[dict[str, Callable[[Path], object]]] = {
     SERVER: lambda job: read_server_key(job / SERVER),
     "join.key": lambda job: read_join_key(job / "join.key"),
     "lease": lambda job: give_back(job / "lease", "part.0"),
-    "guard.lock": lambda job: (guard_alive(JobDirectory(job)), has_begun(JobDirectory(job))),
+    "guard.lock": lambda job: (JobDirectory(job).is_guarded(), has_begun(JobDirectory(job))),
     "guard.lock ": lambda job: read_nonce(JobDirectory(job)),
 }
 

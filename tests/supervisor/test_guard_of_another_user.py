@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gpusched.model.status import JobState
-from gpusched.supervisor import guard, supervise
+from gpusched.supervisor import guard, runner
 from tests.supervisor.leasing import NOBODY
 
 
@@ -15,7 +16,7 @@ def test_a_supervisor_whose_guard_is_gone_ends_in_order_below_a_process_of_anoth
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As init is, for a supervisor of a person whose guard was killed."""
-    monkeypatch.setattr(supervise, "supervise", lambda *_: JobState.SUCCEEDED)
+    monkeypatch.setattr(runner, "Runner", lambda *_: SimpleNamespace(run=lambda: JobState.SUCCEEDED))
     child = os.fork()
     if child == 0:
         os.setsid()  # within a session SIGCONT may go to any process, kill(2)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gpusched.execution.orders import OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.model.job import Joining
 from gpusched.model.status import ExitReason, JobState, ReplicaState
@@ -15,7 +16,6 @@ from gpusched.supervisor.events import (
     Killed,
     LearnerOver,
     Overrun,
-    Record,
     Signal,
     Spawn,
     Spawned,
@@ -23,6 +23,7 @@ from gpusched.supervisor.events import (
     StopRequested,
     Strays,
     Tick,
+    Transition,
 )
 from gpusched.supervisor.machine import IllegalMove, Machine
 from tests.supervisor.specs import job, replica
@@ -377,7 +378,8 @@ def test_nothing_can_happen_to_a_replica_that_was_never_started(event: Ended | S
 
 
 def overrun(name: str = "actor.0", pid: int = 100, *, restart: bool = True, now: float = 1.0) -> Overrun:
-    return Overrun(replica=name, pid=pid, message="uses 2100 of its 1500 MiB", restart=restart, now=now)
+    order = OverrunOrder(replica=name, pid=pid, message="uses 2100 of its 1500 MiB", restart=restart)
+    return Overrun(order=order, now=now)
 
 
 def restarted(machine: Machine, name: str, pid: int, now: float) -> None:
@@ -389,11 +391,11 @@ def restarted(machine: Machine, name: str, pid: int, now: float) -> None:
 def test_a_replica_over_its_share_is_warned_of_and_goes_on() -> None:
     machine = running(SNAKE)
     (told,) = machine.handle(overrun(restart=False))
-    assert isinstance(told, Record)
-    assert (told.move.before, told.move.after) == (ReplicaState.RUNNING, ReplicaState.RUNNING)
-    assert told.move.message == machine.replicas["actor.0"].warning == "uses 2100 of its 1500 MiB"
+    assert isinstance(told, Transition)
+    assert (told.before, told.after) == (ReplicaState.RUNNING, ReplicaState.RUNNING)
+    assert told.message == machine.replicas["actor.0"].warning == "uses 2100 of its 1500 MiB"
     assert machine.handle(overrun(restart=False, now=2.0)) == [], "the same warning is told once"
-    machine.handle(msgspec.structs.replace(overrun(restart=False), message=""))
+    machine.handle(Overrun(order=OverrunOrder(replica="actor.0", pid=100, message=""), now=1.0))
     assert machine.replicas["actor.0"].warning is None
 
 

@@ -5,6 +5,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gpusched.execution.orders import OverrunOrder
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -13,7 +14,6 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Overrun,
-    Record,
     Signal,
     Spawn,
     Spawned,
@@ -21,6 +21,7 @@ from gpusched.supervisor.events import (
     StopRequested,
     Strays,
     Tick,
+    Transition,
 )
 from gpusched.supervisor.machine import JOB, Machine
 from tests.supervisor.specs import job, replica
@@ -69,9 +70,9 @@ class AnyJob(RuleBasedStateMachine):
                 case Signal(replica=name, pid=pid, kill=kill):
                     assert self.living[name] == pid
                     killed += [name] if kill else []
-                case Record(move=move):
-                    terminal = JOB_TERMINAL if move.subject == JOB else REPLICA_TERMINAL
-                    assert move.before not in terminal, "a terminal state was left"
+                case Transition(subject=subject, before=before):
+                    terminal = JOB_TERMINAL if subject == JOB else REPLICA_TERMINAL
+                    assert before not in terminal, "a terminal state was left"
                 case FinishJob(state=state):
                     assert not self.living
                     assert not self.asked
@@ -112,9 +113,8 @@ class AnyJob(RuleBasedStateMachine):
     @rule(data=st.data(), restart=st.booleans(), wrong=st.sampled_from([0, 0, 1]))
     def a_process_takes_too_much(self, data: st.DataObject, restart: bool, wrong: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.living)))
-        self.tell(
-            Overrun(replica=name, pid=self.living[name] + wrong, message="too much", restart=restart, now=self.now)
-        )
+        order = OverrunOrder(replica=name, pid=self.living[name] + wrong, message="too much", restart=restart)
+        self.tell(Overrun(order=order, now=self.now))
 
     @precondition(lambda self: self.living)
     @rule(data=st.data())

@@ -8,7 +8,7 @@ import pytest
 
 from gpusched.execution.directory import JobDirectory, create
 from gpusched.model.status import JobState, JobStatus
-from gpusched.supervisor.events import Record, Tick
+from gpusched.supervisor.events import Tick, Transition
 from gpusched.supervisor.machine import Machine
 from gpusched.supervisor.recorder import BootClock, Recorder
 from tests.supervisor.leasing import NOBODY
@@ -37,8 +37,8 @@ def test_a_status_is_saved_on_change_and_at_most_twenty_times_a_second(tmp_path:
     due.append(recorder.due)
     assert due == [0.0, None], "at once, and then nothing to do while nothing changes"
     for instruction in machine.handle(Tick(now=clock.now())):
-        if isinstance(instruction, Record):
-            recorder.note(instruction.move)
+        if isinstance(instruction, Transition):
+            recorder.note(instruction)
     assert recorder.due == 100.05
     clock.moment = recorder.due
     assert recorder.save(machine)
@@ -53,8 +53,8 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
     recorder, machine = Recorder(directory, spec, clock), Machine(spec)
     directory.events.mkdir()
     for instruction in machine.handle(Tick(now=clock.now())):
-        if isinstance(instruction, Record):
-            recorder.note(instruction.move)
+        if isinstance(instruction, Transition):
+            recorder.note(instruction)
     assert recorder.save(machine), "the status does not wait for the events"
     due = recorder.due
     assert due == 101.0

@@ -29,7 +29,6 @@ from gpusched.execution.hosts import join_key, key_directory, remove_former_keys
 from gpusched.execution.nodes import learner_directory
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.execution.read_jobs import read_job
-from gpusched.execution.start import guard_alive
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file
 from gpusched.linux.regular_files import next_data, open_regular
@@ -157,7 +156,7 @@ def _submit(engine: Local, requests: Requests, grace_s: float) -> None:
 
 def _still_runs(order: NodeOrder) -> bool:
     """Return whether an earlier learner has not ended yet, and so has its devices: with them full, no plan is made."""
-    return guard_alive(JobDirectory(learner_directory(Path(order.directory))))
+    return JobDirectory(learner_directory(Path(order.directory))).is_guarded()
 
 
 def _handed(group: ClusterJob) -> str | None:
