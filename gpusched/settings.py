@@ -64,7 +64,12 @@ ENGINES: Final[dict[str, str]] = {
 }
 """What can have a job's processes run: this host, or a cluster. Each with its module (engines/registry.py)."""
 
-_CHOICES: Final[dict[str, Collection[str]]] = {"overrun": ("warn", "stop"), "engine": ENGINES}
+_CHOICES: Final[dict[str, Collection[object]]] = {
+    "overrun": ("warn", "stop"),
+    "engine": ENGINES,
+    "strict": (True, False),
+}
+_LEAST: Final = {"most_jobs": 1, "most_overruns": 0}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,16 +140,12 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         elif key == "state_dir" and isinstance(value, str) and value:
             if not environ.get("GPUSCHED_STATE_DIR"):
                 values["state_dir"] = (path.parent / _expanded(value, where)).absolute()
-        elif isinstance(value, str) and value in _CHOICES.get(key, ()):
+        elif isinstance(value, str | bool) and value in _CHOICES.get(key, ()):
             values[key] = value
         elif key == "overrun_grace" and _is_number(value, 0, 86400):
             values["overrun_grace_s"] = float(value)
-        elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
-            values["most_jobs"] = value
-        elif key == "strict" and isinstance(value, bool):
-            values["strict"] = value
-        elif key == "most_overruns" and _is_number(value, 0, 10_000) and isinstance(value, int):
-            values["most_overruns"] = value
+        elif key in _LEAST and _is_number(value, _LEAST[key], 10_000) and isinstance(value, int):
+            values[key] = value
         elif key == "default_machine" and isinstance(value, str) and value:
             is_path = "/" in value or value.endswith(".json")
             values["default_machine"] = str((path.parent / _expanded(value, where)).absolute()) if is_path else value
@@ -152,7 +153,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                f'overrun_grace = 10, most_jobs = 64, strict = false, most_overruns = 5, engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
+                "overrun_grace = 10, most_jobs = 64, strict = false, most_overruns = 5, "
+                f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
             )
     settings = msgspec.convert(values, Settings)
     real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue

@@ -122,7 +122,7 @@ def _room_at(device: DeviceWait, future: int, beside_mib: int) -> float:
 
 
 def drawn_ends(job: str, left_s: RunTimes, now: float) -> tuple[float, ...]:
-    """Return when a job ends in each future, in Unix seconds: each part of its distribution once, in an order of its own.
+    """Return when a job ends in each future, in Unix seconds: each part of its distribution once.
 
     The order depends on the job's id alone, so that a decision can be reproduced.
     """

@@ -10,7 +10,7 @@ __all__ = ["Job", "Passed"]
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """That a job started before `head`, since it probably does not delay it: `by` then, in Unix seconds, it should end."""
+    """That a job started before `head`, since it probably ends `by` then (Unix seconds), when the head should start."""
 
     head: str
     by: float

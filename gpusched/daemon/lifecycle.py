@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.exit_watcher import guard_of
-from gpusched.daemon.job import Job
+from gpusched.daemon.job import Job, Passed
 from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
@@ -64,11 +64,13 @@ _KILL_AGAIN_S: Final = 1.0
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
 
-def begin(state: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
+def begin(state: DaemonState, job: Job, leases: Sequence[Lease], passed: Passed | None = None) -> None:
     """Note that a job is prepared and has taken `leases`; it is spawned once that is on disk."""
     started = time.time()
     held = of_job(leases, Path(job.run_dir), started)
-    starting = msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None, leases=held)
+    starting = msgspec.structs.replace(
+        job, state=JobState.STARTING, started=started, message=None, leases=held, passed=passed
+    )
     state.jobs.change(starting)
     state.prepared.append(job.id)
 
@@ -227,7 +229,7 @@ def queue_again(state: DaemonState, job: Job) -> None:
     if job.stop_asked:
         cancel(state, job, "stopped before it had started")
         return
-    waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=())
+    waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=(), passed=None)
     state.jobs.change(waits)
     state.changed()
 
@@ -308,6 +310,7 @@ def _finish(state: DaemonState, job: Job, status: JobStatus, now: float) -> None
         job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
     )
     state.jobs.change(over)
+    state.expectations.note_end(over, end)
     state.left_sockets.add(job_socket(state.settings, Path(job.run_dir)))
     state.forget(job.id)
 
@@ -318,8 +321,16 @@ def _again(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     state.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)
     message = f"attempt {job.attempt} ended {status.state}: {status.message or 'for an unknown reason'}"
     waits = msgspec.structs.replace(
-        job, state=JobState.QUEUED, attempt=job.attempt + 1, started=None, message=message, leases=(), last=None
+        job,
+        state=JobState.QUEUED,
+        attempt=job.attempt + 1,
+        started=None,
+        message=message,
+        leases=(),
+        last=None,
+        passed=None,
     )
+    state.expectations.note_end(job, time.time())
     state.jobs.change(waits)
     state.changed()
 

@@ -107,7 +107,14 @@ class Queue:
         waiting = [job for job in queued if job.id in self._state.jobs.live]
         with self._grounds(waiting, host) as (grounds, directories):
             decision = schedule(
-                waiting, self._running(), grounds, blocked, self._state.settings, time.time(), began=_began
+                waiting,
+                self._running(),
+                grounds,
+                blocked,
+                self._state.settings,
+                time.time(),
+                began=_began,
+                expected=self._state.expectations.expected,
             )
             self._state.why = dict(decision.why)
             self._note_faults(decision.faults, waiting)
@@ -212,17 +219,9 @@ class Queue:
             yield grounds, directories
 
     def _running(self) -> list[Running]:
-        found = []
-        for job in self._state.jobs.live.values():
-            if job.state is not JobState.QUEUED:
-                limit = job.submission.time_limit_s if job.submission else None
-                known = job.started is not None and limit is not None
-                found.append(
-                    Running(
-                        id=job.id, run_dir=job.run_dir, ends_at=(job.started or 0.0) + (limit or 0.0) if known else None
-                    )
-                )
-        return found
+        now = time.time()
+        started = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
+        return [self._state.expectations.running(job, now) for job in started]
 
     def _start(
         self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
@@ -245,7 +244,7 @@ class Queue:
             self._state.faults.pop((job.id, _PREPARATION), None)
             self._state.why.pop(job.id, None)
             self._state.hindrances.pop(job.id, None)
-            begin(self._state, job, leases_of_plan(start.plan, job.id))
+            begin(self._state, job, leases_of_plan(start.plan, job.id), start.passed)
 
     def _put_off(self, job: Job, why: str, now: float) -> None:
         self._state.not_before[job.id] = now + _TRY_AGAIN_S

@@ -17,11 +17,12 @@ RunTimes = tuple[float, ...]
 """Seconds, rising, each as likely as the others; never empty."""
 
 PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
-"""What is expected where nothing has ended yet: from a minute to half a day."""
+"""What is expected where little has ended yet: from a minute to half a day."""
 
 _KEPT: Final = 50
 _KEPT_OF_ALL: Final = 200
 _ENOUGH: Final = 3
+_ENOUGH_OF_ALL: Final = 20
 _OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
 _LEAST_LEFT_S: Final = 60.0
 
@@ -42,8 +43,8 @@ class RunTimesSeen:
     def expected(self, kinds: Sequence[str], limit_s: float | None = None) -> RunTimes:
         """Return how long a job of these kinds may run, the finest first; none exceeds its time limit.
 
-        Three runs of one kind are enough; fewer count three times each, beside those of the next kind, and in the end
-        of all.
+        Three runs of one kind are enough; fewer count three times each, beside those of the next kind, in the end of
+        all jobs, and of PRIOR while fewer than 20 have ended.
         """
         found: list[float] = []
         for kind in kinds:
@@ -52,7 +53,7 @@ class RunTimesSeen:
             if len(same) >= _ENOUGH:
                 break
         else:
-            found += self._all or PRIOR
+            found += [*self._all, *(PRIOR if len(self._all) < _ENOUGH_OF_ALL else ())]
         return tuple(sorted(found if limit_s is None else (min(each, limit_s) for each in found)))
 
 

@@ -19,7 +19,15 @@ from gpusched.daemon.backfill import Ends, HeadReservation, things_of
 from gpusched.daemon.forecast import HeadForecast, drawn_ends
 from gpusched.daemon.job import Job, Passed
 from gpusched.daemon.run_times import PRIOR, RunTimes
-from gpusched.daemon.wait_reasons import never_line, no_place_left, place_kept, what_it_needs, who_holds, would_delay
+from gpusched.daemon.wait_reasons import (
+    never_line,
+    no_place_left,
+    place_kept,
+    what_it_needs,
+    when_expected,
+    who_holds,
+    would_delay,
+)
 from gpusched.errors import GpuschedError, NeverFits, UsageError
 from gpusched.execution.plans import (
     chosen_devices,
@@ -107,13 +115,14 @@ def schedule(
     blocked: Mapping[str, str],
     settings: Settings,
     now: float,
+    *,
     began: Began = lambda _: None,
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
 ) -> Decision:
     """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
 
-    `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the reason. `began` returns when a process
-    of others began; only the named ones are asked for. `now` in Unix seconds.
+    `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
+    reason. `began` returns when a process of others began; only the named ones are asked for. `now` in Unix seconds.
 
     How long it takes: `python -m bench.queue_trace pass`.
     """
@@ -328,6 +337,9 @@ class _Pass:
     def _explain(self, job: str, submission: Submission) -> None:
         machine = self._machines[submission.machine]
         self.why[job] = machine.why_later(submission, self._began, self._now)
+        if job == machine.head and machine.forecast is not None:
+            expected = when_expected(machine.forecast.starts, self._now)
+            self.why[job] = "; ".join(filter(None, (self.why[job], expected)))
 
     def _decide(self, job: Job, submission: Submission, machine: _Machine) -> None:
         answer = self._fit(submission, machine)

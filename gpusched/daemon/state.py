@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
+from gpusched.daemon.expectations import Expectations
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
@@ -45,6 +46,7 @@ class DaemonState:
     starts: StartingJobs
     waiting: PendingReplies = field(default_factory=PendingReplies)
     watch: ExitWatcher = field(default_factory=ExitWatcher)
+    expectations: Expectations = field(init=False)
     started: float = field(default_factory=time.time)
     prepared: list[str] = field(default_factory=list)
     orders: list[tuple[str, bool]] = field(default_factory=list)
@@ -63,6 +65,10 @@ class DaemonState:
     left_sockets: set[Path] = field(default_factory=set)
     over: bool = False
     queue_changed: bool = True
+
+    def __post_init__(self) -> None:
+        """Make what needs another part."""
+        self.expectations = Expectations(self.jobs)
 
     def leases(self, *, simulated: bool) -> LeaseDirectory:
         """Return the lease directory of this host, or that of described machines."""

@@ -1,5 +1,6 @@
 """Why a job waits, in one line and in numbers: what it needs, and who holds the devices that it could use."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,7 +13,7 @@ from gpusched.planner.holders import Began, held
 from gpusched.planner.plan_format import needed_by
 from gpusched.units import FRACTION_ONE, format_seconds, portion
 
-__all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "who_holds", "would_delay"]
+__all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "when_expected", "who_holds", "would_delay"]
 
 _MOST_DEVICES: Final = 3
 
@@ -44,6 +45,15 @@ def never_line(
     gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
     needs = what_it_needs(submission, grounds, context_mib)
     return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
+
+
+def when_expected(starts: Sequence[float], now: float) -> str:
+    """Return when a head starts, of equally likely `starts` (Unix seconds): `in 40m, or 10m to 2h`; empty: unknown."""
+    low, middle, high = (sorted(starts)[len(starts) * part // 10] - now for part in (1, 5, 9))
+    if middle == math.inf:
+        return ""
+    late = "never" if high == math.inf else format_seconds(max(1, high))
+    return f"expected to start in {format_seconds(max(1, middle))}, between {format_seconds(max(1, low))} and {late}"
 
 
 def would_delay(needs: str, head: str, most_s: float | None) -> str:

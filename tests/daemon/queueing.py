@@ -1,11 +1,12 @@
 """Small queues for the scheduler's tests: jobs of one command or of a few roles, and a host on a virtual clock."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from gpusched.daemon.job import Job
+from gpusched.daemon.run_times import PRIOR, RunTimes
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, schedule
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Inventory
@@ -16,8 +17,14 @@ from gpusched.model.workload import Role, Workload
 from gpusched.settings import Settings
 
 SETTINGS = Settings(
-    state_dir=Path("/nowhere"), runtime_dir=Path("/nowhere"), lease_dir=Path("/nowhere"), context_mib=1, headroom=0
+    state_dir=Path("/nowhere"),
+    runtime_dir=Path("/nowhere"),
+    lease_dir=Path("/nowhere"),
+    context_mib=1,
+    headroom=0,
+    strict=True,
 )
+"""A queue in which a job passes another only where that is proved not to delay it."""
 
 
 def submission(need: CommandRequest | Request, **fields: object) -> Submission:
@@ -67,13 +74,14 @@ def decide(
     blocked: Mapping[str, str] | None = None,
     settings: Settings = SETTINGS,
     now: float = 0.0,
+    expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
 ) -> Decision:
     """Decide on this host alone; every job of `leases` without a user is ours and runs."""
     told = {each.id for each in running}
     ours = {one.job for one in leases if one.user is None} - told
     live = [*running, *(Running(id=name, run_dir=f"/jobs/{name}") for name in sorted(ours))]
     ground = MachineSnapshot(inventory=inventory, leases=tuple(leases))
-    return schedule(waiting, live, {None: ground}, blocked or {}, settings, now)
+    return schedule(waiting, live, {None: ground}, blocked or {}, settings, now, expected=expected)
 
 
 def started(decision: Decision) -> list[str]:

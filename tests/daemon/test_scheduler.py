@@ -164,7 +164,7 @@ def test_why_names_pid_user_and_since_when() -> None:
     rules = replace(SETTINGS, context_mib=450, headroom=200)
     ground: dict[str | None, MachineSnapshot] = {None: MachineSnapshot(inventory=inventory, leases=(mine,))}
     waiting = [job("snake-4", ask(actor=(10, 1133)))]
-    decision = schedule(waiting, [], ground, {}, rules, now, began.get)
+    decision = schedule(waiting, [], ground, {}, rules, now, began=began.get)
     assert decision.why["snake-4"] == (
         "needs 1583 MiB × 10 (actor); "
         "GPU 0 has 1837 of 15837 MiB free, 14000 MiB leased to eve/snake-3 since 10 Mar 08:30; "

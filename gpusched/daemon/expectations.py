@@ -1,0 +1,67 @@
+"""How long the daemon's jobs are expected to run, by those that ended before, and which of them kept a head waiting."""
+
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.forecast import drawn_ends
+from gpusched.daemon.job import Job
+from gpusched.daemon.job_table import JobTable
+from gpusched.daemon.run_times import RunTimes, RunTimesSeen, kinds_of, left_after
+from gpusched.daemon.scheduler import Running
+from gpusched.model.status import JobState
+
+__all__ = ["Expectations"]
+
+_REMEMBERED: Final = 1000
+"""Number of jobs that ended last whose run times are read from the store."""
+
+
+class Expectations:
+    """The run times of the latest jobs; they are read from the store when they are first asked for."""
+
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
+        self._kinds: dict[str, tuple[str, ...]] = {}
+
+    def expected(self, job: Job) -> RunTimes:
+        """Return how long a job may run, from its start on. Raises HostFault for a store that cannot be read."""
+        if job.submission is None:
+            return self._seen.expected(())
+        kinds = self._kinds.get(job.id)
+        if kinds is None:
+            kinds = self._kinds[job.id] = kinds_of(job.submission)
+        return self._seen.expected(kinds, job.submission.time_limit_s)
+
+    def running(self, job: Job, now: float) -> Running:
+        """Return a job that has been started as the scheduler sees it; `now` in Unix seconds."""
+        limit = job.submission.time_limit_s if job.submission else None
+        ends_at = None if limit is None or job.started is None else job.started + limit
+        left = left_after(self.expected(job), now - (job.started or now), limit)
+        return Running(
+            id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=drawn_ends(job.id, left, now), passed=job.passed
+        )
+
+    def note_end(self, job: Job, now: float) -> None:
+        """Note that a job has ended, or its attempt: how long it ran, and whether a head waited longer for it."""
+        if "_seen" in self.__dict__:
+            _add(self._seen, job)
+        self._kinds.pop(job.id, None)
+        head = self._jobs.live.get(job.passed.head) if job.passed else None
+        if head is not None and head.state is JobState.QUEUED and job.passed is not None and job.passed.by < now:
+            self._jobs.change(msgspec.structs.replace(head, overruns=head.overruns + 1))
+
+    @cached_property
+    def _seen(self) -> RunTimesSeen:
+        seen = RunTimesSeen()
+        for job in reversed(self._jobs.ended(_REMEMBERED)):
+            _add(seen, job)
+        return seen
+
+
+def _add(seen: RunTimesSeen, job: Job) -> None:
+    """Note how long a job ran that ended by itself: one that was stopped or lost might have run for longer."""
+    by_itself = job.state in {JobState.SUCCEEDED, JobState.FAILED}
+    if by_itself and job.started is not None and job.ended is not None and job.submission is not None:
+        seen.add(kinds_of(job.submission), max(0.0, job.ended - job.started))

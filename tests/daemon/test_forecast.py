@@ -1,0 +1,85 @@
+"""The head's start as a distribution, and what delays it."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusched.daemon.forecast import FUTURES, DeviceWait, HeadForecast, Tenant, drawn_ends
+
+NOW = 1000.0
+
+
+def at(*seconds: float) -> tuple[float, ...]:
+    """Ends that go around `seconds` from now."""
+    return tuple(NOW + seconds[i % len(seconds)] for i in range(FUTURES))
+
+
+def wait(lacks: int, *tenants: tuple[tuple[float, ...], int], alone: bool = False) -> DeviceWait:
+    return DeviceWait(lacks, tuple(Tenant(*one) for one in tenants), alone)
+
+
+def test_a_head_starts_when_enough_of_one_device_is_free() -> None:
+    devices = {"a": wait(30, (at(100), 20), (at(50), 20)), "b": wait(10, (at(80), 40))}
+    assert HeadForecast(devices, 1, NOW).starts == at(80)
+    assert HeadForecast(devices, 2, NOW).starts == at(100)
+    assert HeadForecast({"a": devices["a"]}, 1, NOW).starts == at(100)
+
+
+def test_what_never_ends_or_is_not_there_is_never_a_start() -> None:
+    assert set(HeadForecast({"a": wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW).starts) == {math.inf}
+    assert set(HeadForecast({"a": wait(0)}, 2, NOW).starts) == {math.inf}
+    nothing = HeadForecast({"a": wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW)
+    assert nothing.undelayed({"a": 5}, (1.0,)) == 0  # nobody knows when it would be in the way
+    assert nothing.undelayed({"b": 5}, (1.0,)) == 1
+
+
+def test_a_job_delays_the_head_where_it_outlasts_its_start_on_its_device() -> None:
+    forecast = HeadForecast({"a": wait(40, (at(100, 200), 40))}, 1, NOW)
+    assert forecast.expected == NOW + 150
+    assert forecast.undelayed({"a": 10}, (50.0,)) == 1
+    assert forecast.undelayed({"a": 10}, (150.0,)) == 0.5
+    assert forecast.undelayed({"a": 10}, (50.0, 5000.0)) == 0.5
+    assert forecast.undelayed({"elsewhere": 10}, (5000.0,)) == 1
+
+
+def test_beside_room_that_is_left_over_a_job_may_stay() -> None:
+    forecast = HeadForecast({"a": wait(30, (at(100), 40))}, 1, NOW)
+    assert forecast.undelayed({"a": 10}, (math.inf,)) == 1
+    assert forecast.undelayed({"a": 11}, (math.inf,)) == 0
+    alone = HeadForecast({"a": wait(40, (at(100), 40), alone=True)}, 1, NOW)
+    assert alone.undelayed({"a": 0}, (math.inf,)) == 1
+    assert alone.undelayed({"a": 1}, (math.inf,)) == 0
+
+
+def test_a_job_on_a_device_that_the_head_will_not_be_on_does_not_delay_it() -> None:
+    devices = {"a": wait(40, (at(100), 40), alone=True), "b": wait(40, (at(900), 40), alone=True)}
+    forecast = HeadForecast(devices, 1, NOW)
+    assert forecast.undelayed({"b": 10}, (500.0,)) == 1
+    assert forecast.undelayed({"a": 10}, (500.0,)) == 0
+
+
+ends = st.lists(st.floats(0, 1000), min_size=FUTURES, max_size=FUTURES).map(
+    lambda each: tuple(NOW + one for one in each)
+)
+tenants = st.lists(st.builds(Tenant, ends, st.integers(1, 50)), max_size=4).map(tuple)
+device = st.builds(DeviceWait, st.integers(0, 80), tenants, st.booleans())
+
+
+@given(st.dictionaries(st.sampled_from("abc"), device, min_size=1), st.integers(1, 3), st.integers(1, 60), ends)
+def test_what_is_called_certain_changes_no_start_and_nothing_makes_one_earlier(
+    devices: dict[str, DeviceWait], number: int, mib: int, later: tuple[float, ...]
+) -> None:
+    forecast = HeadForecast(devices, number, NOW)
+    before, certain = forecast.starts, forecast.beside({"a": mib}) == 1
+    forecast.admit({"a": mib}, later)
+    assert all(new >= old for new, old in zip(forecast.starts, before, strict=True))
+    if certain:
+        assert forecast.starts == before
+
+
+def test_the_ends_of_a_job_are_its_quantiles_in_an_order_that_its_id_decides() -> None:
+    left = tuple(float(i) for i in range(48))
+    assert sorted(drawn_ends("run-1", left, NOW)) == [NOW + 2 * i + 1 for i in range(FUTURES)]
+    assert drawn_ends("run-1", left, NOW) == drawn_ends("run-1", left, NOW)
+    assert drawn_ends("run-1", left, NOW) != drawn_ends("run-2", left, NOW)
