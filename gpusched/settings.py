@@ -12,19 +12,20 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
     strict = false          # true: a job passes another only where that is proved not to delay it
-    most_overruns = 5       # jobs that passed another one and may run longer than expected; then only proofs count
+    most_delay = "1d"       # later than this after its first expected start a job is passed only by such
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeGuard
 
 import msgspec
 
 from gpusched.errors import HostFault, UsageError
+from gpusched.times import parse_span
 from gpusched.units import parse_fraction, parse_mib
 
 __all__ = [
@@ -69,7 +70,6 @@ _CHOICES: Final[dict[str, Collection[object]]] = {
     "engine": ENGINES,
     "strict": (True, False),
 }
-_LEAST: Final = {"most_jobs": 1, "most_overruns": 0}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
     strict: bool = False
-    most_overruns: int = 5
+    most_delay_s: float = 86_400.0
     engine: str = LOCAL
     default_machine: str | None = None
     driver_patience_s: float = _DRIVER_PATIENCE_S
@@ -133,8 +133,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     values["lease_dir"] = _lease_dir(environ, _runtime_dir(environ))
     for key, value in document.items():
         where = f"{path}: {key}"
-        if key == "context":
-            values["context_mib"] = parse_mib(value, where)
+        if key in _PARSED:
+            name, parse = _PARSED[key]
+            values[name] = parse(value, where)
         elif key == "headroom":
             values["headroom"] = 0 if value == 0 and value is not False else parse_fraction(value, where)
         elif key == "state_dir" and isinstance(value, str) and value:
@@ -144,8 +145,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             values[key] = value
         elif key == "overrun_grace" and _is_number(value, 0, 86400):
             values["overrun_grace_s"] = float(value)
-        elif key in _LEAST and _is_number(value, _LEAST[key], 10_000) and isinstance(value, int):
-            values[key] = value
+        elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
+            values["most_jobs"] = value
         elif key == "default_machine" and isinstance(value, str) and value:
             is_path = "/" in value or value.endswith(".json")
             values["default_machine"] = str((path.parent / _expanded(value, where)).absolute()) if is_path else value
@@ -153,12 +154,24 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                "overrun_grace = 10, most_jobs = 64, strict = false, most_overruns = 5, "
+                'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "1d", '
                 f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
             )
     settings = msgspec.convert(values, Settings)
     real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue
     return _in_utf8(msgspec.structs.replace(settings, state_dir=real))
+
+
+def _seconds(value: object, where: str) -> float:
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {value!r} is no span of time", 'write it as in "90m", "2h" or "1d"')
+    return parse_span(value, where)
+
+
+_PARSED: Final[dict[str, tuple[str, Callable[[object, str], object]]]] = {
+    "context": ("context_mib", parse_mib),
+    "most_delay": ("most_delay_s", _seconds),
+}
 
 
 def _quoted(names: Iterable[str]) -> str:

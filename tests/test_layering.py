@@ -25,7 +25,13 @@ LAYERS = [
     {"cli"},
     {"template"},
 ]
-WITHIN_BOTTOM = {("units", "errors"), ("times", "errors"), ("settings", "errors"), ("settings", "units")}
+WITHIN_BOTTOM = {
+    ("units", "errors"),
+    ("times", "errors"),
+    ("settings", "errors"),
+    ("settings", "units"),
+    ("settings", "times"),
+}
 FOR_WORKLOADS = {"runtime", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
 LIGHT_ROOMS = {

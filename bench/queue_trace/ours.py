@@ -85,9 +85,9 @@ class Gpusched:
     Jobs of one shape run the same command, unless earlier runs of a job's own command are known.
     """
 
-    def __init__(self, inventory: Inventory, *, strict: bool = False, most_overruns: int = 5) -> None:
+    def __init__(self, inventory: Inventory, *, strict: bool = False, most_delay_s: float = 86_400.0) -> None:
         self._inventory = inventory
-        self._settings = replace(_SETTINGS, strict=strict, most_overruns=most_overruns)
+        self._settings = replace(_SETTINGS, strict=strict, most_delay_s=most_delay_s)
         self._seen = RunTimesSeen()
         self._began: dict[int, tuple[Job, float]] = {}
         self._kinds: dict[str, tuple[str, ...]] = {}
@@ -108,14 +108,11 @@ class Gpusched:
 
     def end(self, number: int, now: float) -> None:
         """Give free what the job had."""
-        ended, _ = self.running.pop(number)
+        del self.running[number]
         job, began = self._began.pop(number)
         self._kinds.pop(job.id, None)
         if job.submission is not None:
             self._seen.add(kinds_of(job.submission), now - began)
-        head = None if ended.passed is None else self.waiting.get(_number(ended.passed.head))
-        if ended.passed is not None and head is not None and ended.passed.by < now:
-            self.waiting[_number(head.id)] = replace(head, overruns=head.overruns + 1)
 
     def next_start(self) -> float | None:
         """Return None: it decides when something comes or ends."""
@@ -136,6 +133,8 @@ class Gpusched:
             expected=self._expected,
         )
         self.spent_s.append(time.process_time() - began)
+        for head, expected in decision.promised.items():
+            self.waiting[_number(head)] = replace(self.waiting[_number(head)], promised=expected)
         for start in decision.starts:
             self._start(start, now)
         return [_number(start.id) for start in decision.starts]
@@ -158,7 +157,7 @@ class Gpusched:
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None else now + limit
         mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, start.id))
-        running = Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, passed=start.passed)
+        running = Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at)
         self.running[_number(job.id)] = running, mine
         self._began[_number(job.id)] = job, now
 

@@ -53,7 +53,7 @@ class Ends(NamedTuple):
 class HeadReservation:
     """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` returns if it is there.
 
-    `number`: it fits where `fits` is true of so many single devices; None: where it is true of all of them together.
+    `number`: it fits where `fits` is true of that many single devices; None: where it is true of all of them together.
     `things` are all that is on them. `checks` bounds how many sets of ends are checked.
     """
 
@@ -125,7 +125,7 @@ class HeadReservation:
             )
             lacks = lacking(budget)
             whole = sum(tenant.mib for tenant in tenants)
-            found[budget.device.uuid] = DeviceWait(whole if lacks is None else lacks, tenants, alone=lacks is None)
+            found[budget.device.uuid] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found
 
     def _is_harmless(self, candidate: Release) -> bool:

@@ -1,9 +1,7 @@
-"""How long the daemon's jobs are expected to run, by those that ended before, and which of them kept a head waiting."""
+"""How long the daemon's jobs are expected to run, by those that ended before."""
 
 from functools import cached_property
 from typing import Final
-
-import msgspec
 
 from gpusched.daemon.forecast import drawn_ends
 from gpusched.daemon.job import Job
@@ -39,18 +37,13 @@ class Expectations:
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None or job.started is None else job.started + limit
         left = left_after(self.expected(job), now - (job.started or now), limit)
-        return Running(
-            id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=drawn_ends(job.id, left, now), passed=job.passed
-        )
+        return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=drawn_ends(job.id, left, now))
 
-    def note_end(self, job: Job, now: float) -> None:
-        """Note that a job has ended, or its attempt: how long it ran, and whether a head waited longer for it."""
+    def note_end(self, job: Job) -> None:
+        """Note how long a job ran that has ended."""
         if "_seen" in self.__dict__:
             _add(self._seen, job)
         self._kinds.pop(job.id, None)
-        head = self._jobs.live.get(job.passed.head) if job.passed else None
-        if head is not None and head.state is JobState.QUEUED and job.passed is not None and job.passed.by < now:
-            self._jobs.change(msgspec.structs.replace(head, overruns=head.overruns + 1))
 
     @cached_property
     def _seen(self) -> RunTimesSeen:

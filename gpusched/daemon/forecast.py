@@ -1,14 +1,13 @@
-"""When the head of a queue starts, as a distribution, and how probably a job that passes it makes it start later.
+"""When the head of a queue starts, as a distribution, and whether a job that passes it makes it start later.
 
 Some futures are imagined. In each, every running job ends at a time that is drawn of those that it may end at; so the
-head starts at a time, and on devices. A job that passes the head delays it in a future in which it still runs at that
-time on a device without which the head has no place then.
+head starts at a time.
 """
 
 import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from random import Random
 from statistics import median
@@ -30,14 +29,10 @@ class Tenant(NamedTuple):
 
 
 class DeviceWait(NamedTuple):
-    """A device that the head could be on: how many MiB must become free before it has room there.
-
-    `alone`: it has none beside anything that is started now.
-    """
+    """A device that the head could be on: how many MiB must become free before it has room there, and of whom."""
 
     lacks_mib: int
     tenants: tuple[Tenant, ...]
-    alone: bool
 
 
 class HeadForecast:
@@ -45,8 +40,8 @@ class HeadForecast:
 
     def __init__(self, devices: Mapping[str, DeviceWait], number: int, now: float) -> None:
         self._devices, self._number, self._now = dict(devices), number, now
-        self._room = {uuid: [_room_at(device, i, 0) for i in range(FUTURES)] for uuid, device in devices.items()}
-        self._starts = self._starts_now()
+        self._room = {uuid: _rooms(device) for uuid, device in devices.items()}
+        self._starts = self._starts_with(self._room)
 
     @property
     def starts(self) -> tuple[float, ...]:
@@ -62,44 +57,34 @@ class HeadForecast:
         """Return how probably a job of such run times ends before the head starts."""
         return sum(_part_over(run_times, start - self._now) for start in self._starts) / FUTURES
 
-    def beside(self, amounts: Mapping[str, int]) -> float:
-        """Return how probably the head has a place at its start beside a job with these MiB of devices."""
-        return sum(self._has_place_beside(amounts, i, start) for i, start in enumerate(self._starts)) / FUTURES
-
-    def undelayed(self, amounts: Mapping[str, int], run_times: RunTimes) -> float:
-        """Return how probably the head starts no later for a job with these MiB of devices, of such run times."""
-        parts = (
-            1.0 if self._has_place_beside(amounts, i, start) else _part_over(run_times, start - self._now)
-            for i, start in enumerate(self._starts)
-        )
-        return sum(parts) / FUTURES
+    def delays(self, amounts: Mapping[str, int], ends: tuple[float, ...]) -> bool:
+        """Return whether the head is expected later for a job with these MiB of devices, that ends so."""
+        mine = {uuid: mib for uuid, mib in amounts.items() if uuid in self._devices}
+        if not mine:
+            return False
+        if self.expected == math.inf:  # nothing is known of when the job would be in the way
+            return True
+        room = self._room | {uuid: _rooms(_with(self._devices[uuid], mib, ends)) for uuid, mib in mine.items()}
+        return median(self._starts_with(room)) > self.expected
 
     def admit(self, amounts: Mapping[str, int], ends: tuple[float, ...]) -> None:
         """Note that a job was started that has so much of the devices, and ends so."""
         for uuid, mib in amounts.items():
-            device = self._devices.get(uuid)
-            if device is not None:
-                tenants = (*device.tenants, Tenant(ends, mib))
-                self._devices[uuid] = device = device._replace(lacks_mib=device.lacks_mib + mib, tenants=tenants)
-                self._room[uuid] = [_room_at(device, i, 0) for i in range(FUTURES)]
-        self._starts = self._starts_now()
+            if uuid in self._devices:
+                self._devices[uuid] = _with(self._devices[uuid], mib, ends)
+                self._room[uuid] = _rooms(self._devices[uuid])
+        self._starts = self._starts_with(self._room)
 
-    def _starts_now(self) -> tuple[float, ...]:
-        rooms = list(self._room.values())
-        if len(rooms) < self._number:
+    def _starts_with(self, room: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
+        if len(room) < self._number:
             return (math.inf,) * FUTURES
-        return tuple(max(self._now, sorted(room[i] for room in rooms)[self._number - 1]) for i in range(FUTURES))
+        rooms = list(room.values())
+        return tuple(max(self._now, sorted(each[i] for each in rooms)[self._number - 1]) for i in range(FUTURES))
 
-    def _has_place_beside(self, amounts: Mapping[str, int], future: int, start: float) -> bool:
-        """Return whether the head has a place at its start, though the job runs on for ever."""
-        mine = [uuid for uuid in amounts if uuid in self._devices and self._room[uuid][future] <= start]
-        if not mine:
-            return True
-        if start == math.inf:
-            return False
-        there = sum(room[future] <= start for room in self._room.values()) - len(mine)
-        there += sum(_room_at(self._devices[uuid], future, amounts[uuid]) <= start for uuid in mine)
-        return there >= self._number
+
+def _with(device: DeviceWait, mib: int, ends: tuple[float, ...]) -> DeviceWait:
+    """Return a device with one tenant more, which must be gone as well where the head wants it alone, or all of it."""
+    return device._replace(lacks_mib=device.lacks_mib + mib, tenants=(*device.tenants, Tenant(ends, mib)))
 
 
 def _part_over(run_times: RunTimes, seconds: float) -> float:
@@ -107,13 +92,15 @@ def _part_over(run_times: RunTimes, seconds: float) -> float:
     return 0.0 if seconds == math.inf else bisect_right(run_times, seconds) / len(run_times)
 
 
-def _room_at(device: DeviceWait, future: int, beside_mib: int) -> float:
-    """Return when the head has room on a device in one future, beside a job of so many MiB that never ends."""
-    lacks = device.lacks_mib + beside_mib
+def _rooms(device: DeviceWait) -> tuple[float, ...]:
+    """Return when the head has room on a device in each future."""
+    return tuple(_room_at(device, i) for i in range(FUTURES))
+
+
+def _room_at(device: DeviceWait, future: int) -> float:
+    lacks = device.lacks_mib
     if lacks <= 0:
         return -math.inf
-    if device.alone and beside_mib:
-        return math.inf
     for end, mib in sorted((tenant.ends[future], tenant.mib) for tenant in device.tenants):
         lacks -= mib
         if lacks <= 0:

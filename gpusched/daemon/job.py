@@ -6,14 +6,7 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus
 
-__all__ = ["Job", "Passed"]
-
-
-class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """That a job started before `head`, since it probably ends `by` then (Unix seconds), when the head should start."""
-
-    head: str
-    by: float
+__all__ = ["Job"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +16,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `attempt` counts the starts of the whole job. `stop_asked`: a person asked for its end, so that its end is no loss.
     `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
     it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
-    status be removed. `passed`: which head it passed by an expectation when it started; `overruns`: how many jobs that
-    passed this one so have ended since, later than expected.
+    status be removed. `promised`: when it was expected to start,
+    as it became the first that has no place.
     """
 
     id: str
@@ -43,5 +36,4 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_pid: int | None = None
     supervisor_start: int | None = None
     boot_id: str | None = None
-    passed: Passed | None = None
-    overruns: int = 0
+    promised: float | None = None

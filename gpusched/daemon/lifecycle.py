@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.exit_watcher import guard_of
-from gpusched.daemon.job import Job, Passed
+from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
@@ -64,13 +64,11 @@ _KILL_AGAIN_S: Final = 1.0
 _KILL_PATIENCE_S: Final = 10.0  # one that can needs less, but on a full disk
 
 
-def begin(state: DaemonState, job: Job, leases: Sequence[Lease], passed: Passed | None = None) -> None:
+def begin(state: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
     """Note that a job is prepared and has taken `leases`; it is spawned once that is on disk."""
     started = time.time()
     held = of_job(leases, Path(job.run_dir), started)
-    starting = msgspec.structs.replace(
-        job, state=JobState.STARTING, started=started, message=None, leases=held, passed=passed
-    )
+    starting = msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None, leases=held)
     state.jobs.change(starting)
     state.prepared.append(job.id)
 
@@ -229,7 +227,7 @@ def queue_again(state: DaemonState, job: Job) -> None:
     if job.stop_asked:
         cancel(state, job, "stopped before it had started")
         return
-    waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=(), passed=None)
+    waits = msgspec.structs.replace(job, state=JobState.QUEUED, started=None, leases=())
     state.jobs.change(waits)
     state.changed()
 
@@ -310,7 +308,7 @@ def _finish(state: DaemonState, job: Job, status: JobStatus, now: float) -> None
         job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
     )
     state.jobs.change(over)
-    state.expectations.note_end(over, end)
+    state.expectations.note_end(over)
     state.left_sockets.add(job_socket(state.settings, Path(job.run_dir)))
     state.forget(job.id)
 
@@ -328,9 +326,8 @@ def _again(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
         message=message,
         leases=(),
         last=None,
-        passed=None,
+        promised=None,
     )
-    state.expectations.note_end(job, time.time())
     state.jobs.change(waits)
     state.changed()
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
@@ -118,6 +120,8 @@ class Queue:
             )
             self._state.why = dict(decision.why)
             self._note_faults(decision.faults, waiting)
+            for head, expected in decision.promised.items():
+                self._state.jobs.change(replace(self._state.jobs.live[head], promised=expected))
             self._start(decision, {job.id: job for job in waiting}, directories, now)
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
@@ -244,7 +248,7 @@ class Queue:
             self._state.faults.pop((job.id, _PREPARATION), None)
             self._state.why.pop(job.id, None)
             self._state.hindrances.pop(job.id, None)
-            begin(self._state, job, leases_of_plan(start.plan, job.id), start.passed)
+            begin(self._state, job, leases_of_plan(start.plan, job.id))
 
     def _put_off(self, job: Job, why: str, now: float) -> None:
         self._state.not_before[job.id] = now + _TRY_AGAIN_S

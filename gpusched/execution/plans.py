@@ -77,7 +77,7 @@ def is_feasible(submission: Submission, grounds: Sequence[DeviceCapacity], setti
 def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
     """Return what the job asks of each single device, and of how many; None if its parts have to be seen together.
 
-    Of devices that the job could be on (`could_be_on`), it fits where the first is feasible on so many of them alone.
+    Of devices that the job could be on (`could_be_on`), it fits where the first is feasible on that many of them alone.
     """
     if submission.command is None:
         return submission, None

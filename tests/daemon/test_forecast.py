@@ -15,8 +15,8 @@ def at(*seconds: float) -> tuple[float, ...]:
     return tuple(NOW + seconds[i % len(seconds)] for i in range(FUTURES))
 
 
-def wait(lacks: int, *tenants: tuple[tuple[float, ...], int], alone: bool = False) -> DeviceWait:
-    return DeviceWait(lacks, tuple(Tenant(*one) for one in tenants), alone)
+def wait(lacks: int, *tenants: tuple[tuple[float, ...], int]) -> DeviceWait:
+    return DeviceWait(lacks, tuple(Tenant(*one) for one in tenants))
 
 
 def test_a_head_starts_when_enough_of_one_device_is_free() -> None:
@@ -30,52 +30,55 @@ def test_what_never_ends_or_is_not_there_is_never_a_start() -> None:
     assert set(HeadForecast({"a": wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW).starts) == {math.inf}
     assert set(HeadForecast({"a": wait(0)}, 2, NOW).starts) == {math.inf}
     nothing = HeadForecast({"a": wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW)
-    assert nothing.undelayed({"a": 5}, (1.0,)) == 0  # nobody knows when it would be in the way
-    assert nothing.undelayed({"b": 5}, (1.0,)) == 1
+    assert nothing.delays({"a": 5}, at(1))  # nobody knows when it would be in the way
+    assert not nothing.delays({"b": 5}, at(1))
+    assert nothing.in_time((1.0,)) == 0
+
+
+def test_a_job_is_in_time_in_the_part_of_the_futures_in_which_it_ends_before_the_head_starts() -> None:
+    forecast = HeadForecast({"a": wait(40, (at(100, 200), 40))}, 1, NOW)
+    assert forecast.expected == NOW + 150
+    assert forecast.in_time((50.0,)) == 1
+    assert forecast.in_time((150.0,)) == 0.5
+    assert forecast.in_time((50.0, 5000.0)) == 0.5
 
 
 def test_a_job_delays_the_head_where_it_outlasts_its_start_on_its_device() -> None:
-    forecast = HeadForecast({"a": wait(40, (at(100, 200), 40))}, 1, NOW)
-    assert forecast.expected == NOW + 150
-    assert forecast.undelayed({"a": 10}, (50.0,)) == 1
-    assert forecast.undelayed({"a": 10}, (150.0,)) == 0.5
-    assert forecast.undelayed({"a": 10}, (50.0, 5000.0)) == 0.5
-    assert forecast.undelayed({"elsewhere": 10}, (5000.0,)) == 1
+    forecast = HeadForecast({"a": wait(40, (at(100), 40))}, 1, NOW)
+    assert not forecast.delays({"a": 10}, at(50))
+    assert forecast.delays({"a": 10}, at(150))
+    assert not forecast.delays({"elsewhere": 10}, at(5000))
 
 
 def test_beside_room_that_is_left_over_a_job_may_stay() -> None:
     forecast = HeadForecast({"a": wait(30, (at(100), 40))}, 1, NOW)
-    assert forecast.undelayed({"a": 10}, (math.inf,)) == 1
-    assert forecast.undelayed({"a": 11}, (math.inf,)) == 0
-    alone = HeadForecast({"a": wait(40, (at(100), 40), alone=True)}, 1, NOW)
-    assert alone.undelayed({"a": 0}, (math.inf,)) == 1
-    assert alone.undelayed({"a": 1}, (math.inf,)) == 0
+    assert not forecast.delays({"a": 10}, at(math.inf))
+    assert forecast.delays({"a": 11}, at(math.inf))
 
 
 def test_a_job_on_a_device_that_the_head_will_not_be_on_does_not_delay_it() -> None:
-    devices = {"a": wait(40, (at(100), 40), alone=True), "b": wait(40, (at(900), 40), alone=True)}
-    forecast = HeadForecast(devices, 1, NOW)
-    assert forecast.undelayed({"b": 10}, (500.0,)) == 1
-    assert forecast.undelayed({"a": 10}, (500.0,)) == 0
+    forecast = HeadForecast({"a": wait(40, (at(100), 40)), "b": wait(40, (at(900), 40))}, 1, NOW)
+    assert not forecast.delays({"b": 10}, at(5000))
+    assert forecast.delays({"a": 10}, at(5000))
 
 
 ends = st.lists(st.floats(0, 1000), min_size=FUTURES, max_size=FUTURES).map(
     lambda each: tuple(NOW + one for one in each)
 )
 tenants = st.lists(st.builds(Tenant, ends, st.integers(1, 50)), max_size=4).map(tuple)
-device = st.builds(DeviceWait, st.integers(0, 80), tenants, st.booleans())
+device = st.builds(DeviceWait, st.integers(0, 80), tenants)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), device, min_size=1), st.integers(1, 3), st.integers(1, 60), ends)
-def test_what_is_called_certain_changes_no_start_and_nothing_makes_one_earlier(
+def test_what_delays_is_seen_before_it_is_admitted_and_nothing_makes_a_start_earlier(
     devices: dict[str, DeviceWait], number: int, mib: int, later: tuple[float, ...]
 ) -> None:
     forecast = HeadForecast(devices, number, NOW)
-    before, certain = forecast.starts, forecast.beside({"a": mib}) == 1
+    before, expected, delays = forecast.starts, forecast.expected, forecast.delays({"a": mib}, later)
     forecast.admit({"a": mib}, later)
     assert all(new >= old for new, old in zip(forecast.starts, before, strict=True))
-    if certain:
-        assert forecast.starts == before
+    if expected < math.inf:
+        assert delays is (forecast.expected > expected)
 
 
 def test_the_ends_of_a_job_are_its_quantiles_in_an_order_that_its_id_decides() -> None:

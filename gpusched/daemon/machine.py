@@ -1,0 +1,162 @@
+"""One machine during a pass over the queue: what is free there, which job is its head, and what that waits for."""
+
+from collections.abc import Hashable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.backfill import Ends, HeadReservation, things_of
+from gpusched.daemon.forecast import HeadForecast
+from gpusched.daemon.job import Job
+from gpusched.daemon.wait_reasons import never_line, what_it_needs, who_holds
+from gpusched.errors import NeverFits, UsageError
+from gpusched.execution.plans import (
+    chosen_devices,
+    could_be_on,
+    is_feasible,
+    mib_lacking,
+    need_of,
+    needs_devices,
+    on_single_devices,
+    plan_for,
+    ways,
+)
+from gpusched.model.device import Inventory
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan
+from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
+from gpusched.planner.holders import Began
+from gpusched.settings import Settings
+
+__all__ = ["Fit", "Machine", "MachineSnapshot", "amounts_by_uuid"]
+
+_MOST_CHECKS: Final = 1000
+"""Sets of ends that are checked for one head in one pass, where replicas have one size; fewer for more sizes."""
+
+_WHOLE_MIB: Final = 1 << 40
+
+_MOST_LEFT_OUT: Final = 3
+"""Devices out of order that the reason of a waiting job names."""
+
+
+class MachineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine as it is: its devices, and every live lease on them, of all users."""
+
+    inventory: Inventory
+    leases: tuple[Lease, ...] = ()
+
+
+class Fit(Enum):
+    """Whether a job fits as things are, or when others have ended."""
+
+    NOW = "now"
+    LATER = "later"
+
+
+class Machine:
+    """One ground during a pass: what starts is leased at once. `ends`: see `things_of`."""
+
+    def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
+        self.inventory = ground.inventory
+        self.leases = ground.leases
+        self.head: str | None = None
+        self.prospect: HeadReservation | None = None
+        self.forecast: HeadForecast | None = None
+        self.behind: list[tuple[Job, Submission]] = []
+        self.in_vain = 0
+        self._ends = ends
+        self._settings = settings
+        self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
+        self._holders: dict[frozenset[str] | None, str] = {}
+        self._needs: dict[Hashable, str] = {}
+        self._later: dict[Hashable, str] = {}
+
+    def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
+        """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
+        only = chosen_devices(submission, self.inventory)
+        return tuple(budget for budget in self._grounds if only is None or budget.device.uuid in only)
+
+    def fit(self, submission: Submission) -> Fit | NeverFits:
+        """Return whether the job fits now, or will when others end, or the error if neither. Raises HostFault."""
+        try:
+            grounds = self.devices(submission)
+            if not needs_devices(submission) or (submission.command is None and not self.inventory.devices):
+                return Fit.NOW
+            if is_feasible(submission, grounds, self._settings):
+                return Fit.NOW
+            if is_feasible(submission, [budget.emptied for budget in grounds], self._settings):
+                return Fit.LATER
+        except NeverFits as error:
+            return error
+        except UsageError as error:
+            return NeverFits(error.message, error.hint)
+        return self._why_never(submission, grounds)
+
+    def plan(self, submission: Submission, avoid: frozenset[str]) -> Plan | None:
+        """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
+        if avoid:
+            grounds = [budget for budget in self.devices(submission) if budget.device.uuid not in avoid]
+            if not is_feasible(submission, grounds, self._settings):
+                return None
+        return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
+
+    def take(self, leases: tuple[Lease, ...]) -> None:
+        """Lease what a job that starts gets."""
+        self.leases += leases
+        self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
+
+    def wait_at_head(self, job: str, submission: Submission, now: float, *, may_be_passed: bool) -> None:
+        """Let a job that fits later be the head. `may_be_passed`: by what probably does not delay it."""
+        grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
+        single, number = on_single_devices(submission)
+        self.head = job
+        self.prospect = HeadReservation(
+            grounds,
+            things_of(grounds, self.leases, self._ends),
+            lambda after: is_feasible(single, after, self._settings),
+            _MOST_CHECKS // ways(submission),
+            number,
+        )
+        if may_be_passed and number is not None:
+            lacking = partial(mib_lacking, submission, settings=self._settings)
+            self.forecast = HeadForecast(self.prospect.waits(lacking), number, now)
+
+    def why_later(self, submission: Submission, began: Began, now: float) -> str:
+        """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
+        need = need_of(submission)
+        if need not in self._later:
+            self._later[need] = "; ".join(
+                filter(None, (self.what_it_needs(submission), self._held(submission, began, now)))
+            )
+        return self._later[need]
+
+    def _held(self, submission: Submission, began: Began, now: float) -> str:
+        only = chosen_devices(submission, self.inventory)
+        if only not in self._holders:
+            holders = who_holds(self.devices(submission), self.leases, began, now)
+            excluded = excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]
+            self._holders[only] = "; ".join(filter(None, (holders, *excluded)))
+        return self._holders[only]
+
+    def what_it_needs(self, submission: Submission) -> str:
+        """Return what the job needs, in numbers."""
+        need = need_of(submission)
+        if need not in self._needs:
+            self._needs[need] = what_it_needs(submission, self.devices(submission), self._settings.context_mib)
+        return self._needs[need]
+
+    def _why_never(self, submission: Submission, grounds: Sequence[DeviceCapacity]) -> NeverFits:
+        excluded = excluded_devices(self.inventory, chosen_devices(submission, self.inventory))
+        line = never_line(submission, grounds, excluded, self._settings.context_mib)
+        return NeverFits(line, "mend or undrain the device, or stop the job and ask for less")
+
+
+def amounts_by_uuid(leases: Sequence[Lease]) -> dict[str, int]:
+    """Return what leases take of each device, in MiB; more than any has of a whole one."""
+    found: dict[str, int] = {}
+    for lease in leases:
+        found[lease.device_uuid] = found.get(lease.device_uuid, 0) + (_WHOLE_MIB if lease.whole else lease.share_mib)
+    return found
