@@ -18,7 +18,6 @@ from gpusched.channel.learner_thread import LearnerThread
 from gpusched.channel.local import LocalServer
 from gpusched.channel.messages import AnswerHeader, check_arrays
 from gpusched.channel.remote.hosts import Hosts
-from gpusched.channel.shm.published import Published
 from gpusched.channel.transport import Transport, start_thread
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
@@ -131,9 +130,7 @@ class Learner:
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
         check_arrays(specs)
-        version = self._loop.publish(
-            Published.of(specs, arrays, self._loop.shared(specs, arrays), self._link.frames_of)
-        )
+        version = self._loop.publish(specs, arrays)
         if not self._ready:
             self._ready = True
             runtime.report_ready()
