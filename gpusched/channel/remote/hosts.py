@@ -4,7 +4,6 @@ Bookkeeping of the learner's side. A host's name is the last part of its actors'
 is started again finds the names and their keys where it wrote them, in `joined.json`.
 """
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from gpusched.channel.transport import log
 from gpusched.channel.values import ActorStatus
 from gpusched.environment import JOINED_HOSTS
 from gpusched.joining.invitation import RANKS_PER_HOST, Invitation, Invited, Join, read_invitation
+from gpusched.linux.files import replace_file
 
 __all__ = ["Hosts"]
 
@@ -118,10 +118,10 @@ class Hosts:
         self._written = content
         if self._run_dir is None:
             return
-        temporary = self._run_dir / f".{JOINED_HOSTS}.{os.getpid()}"
         try:
-            temporary.write_bytes(content)  # not fsynced: after a crash of the host the job is over
-            temporary.replace(self._run_dir / JOINED_HOSTS)
+            replace_file(
+                self._run_dir / JOINED_HOSTS, content, synced=False
+            )  # after a crash of the host the job is over
         except OSError as error:
             if not self._complained:
                 log.warning("%s cannot be written: %s", self._run_dir / JOINED_HOSTS, error.strerror)
