@@ -10,40 +10,25 @@ import ipaddress
 import os
 import stat
 from pathlib import Path
-from typing import NamedTuple
 
 from gpusched.environment import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
-from gpusched.joining.keys import ServerKey, read_server_key
 from gpusched.linux.files import make_private
 
-__all__ = ["Claim", "Where", "check_endpoint", "where_to_bind"]
+__all__ = ["Claim", "check_endpoint", "where_to_bind"]
 
 
-class Where(NamedTuple):
-    """What a learner binds: `local`, a socket of this host at `path`, or `listen`, an address of a network, or both.
+def where_to_bind(endpoint: str, listen: str | None, *, secured: bool) -> tuple[Path | None, str | None]:
+    """Return where a learner binds a socket of this host, and its address of a network; one of them may be None.
 
-    `key`, from the file `keys`, is for the network.
+    `secured`: there are keys. Raises UsageError for what cannot be.
     """
-
-    local: str | None
-    path: Path | None
-    listen: str | None
-    keys: Path | None
-    key: ServerKey | None
-
-
-def where_to_bind(endpoint: str, listen: str | None, keys: Path | None) -> Where:
-    """Return what that means. Raises UsageError for what cannot be, NotFound without the key file."""
-    secured = keys is not None
     path = check_endpoint(endpoint, secured=secured)
     if path is None and listen is not None:
         raise UsageError(f"{endpoint} and {listen} are both of a network", "give one of them, or an ipc endpoint")
     if listen is not None and check_endpoint(listen, secured=secured) is not None:
         raise UsageError(f"{listen} is no address of a network", "listen at tcp://ADDRESS:PORT")
-    network = endpoint if path is None else listen
-    key = None if keys is None or network is None else read_server_key(keys)
-    return Where(None if path is None else endpoint, path, network, None if key is None else keys, key)
+    return path, endpoint if path is None else listen
 
 
 def check_endpoint(endpoint: str, *, secured: bool = False) -> Path | None:
