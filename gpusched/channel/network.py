@@ -4,7 +4,6 @@ Everything of zmq is mapped to gpusched.errors here. It must not know what messa
 """
 
 import ctypes
-import math
 import secrets
 import struct
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Final
 
 import zmq
 
-from gpusched.channel.transport import LINGER_S, Part, Received, Route
+from gpusched.channel.transport import LINGER_S, ClientSocket, Part, Received, Route
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.joining.invitation import only_ipv6
@@ -33,14 +32,14 @@ _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
 
 
-class NetworkSocket:
+class NetworkSocket(ClientSocket):
     """One socket in its own context, of a learner if `serves`, else of an actor. Threads use it in turn.
 
     In a thread of the application a signal's handler may raise between two parts of a message: such a one is ended, or
     read to its end, before the next, so that it harms no other.
     """
 
-    reports_once: Final = True  # ZMQ_FD of zmq_getsockopt(3)
+    reports_once = True  # ZMQ_FD of zmq_getsockopt(3)
 
     def __init__(self, limits: Limits, *, serves: bool) -> None:
         if zmq.zmq_version_info() < _OLDEST_LIBZMQ:
@@ -54,7 +53,7 @@ class NetworkSocket:
         if serves:
             _hide_routes()
         self._socket = self.context.socket(zmq.ROUTER if serves else zmq.DEALER)
-        self.descriptor: Final = int(self._socket.getsockopt(zmq.FD))
+        self.descriptor = int(self._socket.getsockopt(zmq.FD))
 
     def listen(self, endpoint: str, key: ServerKey | None) -> str:
         """Bind, and return the endpoint that came of it; with a key only for peers that the gate lets in.
@@ -119,14 +118,6 @@ class NetworkSocket:
     def writable(self) -> bool:
         """Return whether there is room and a connection; a receive() that returned None may have taken that news."""
         return bool(int(self._socket.get(_EVENTS)) & _WRITABLE)
-
-    def broken(self) -> bool:
-        """Return False: libzmq does not report when a connection breaks."""
-        return False
-
-    def again_in(self) -> float:
-        """Return never: libzmq connects again by itself."""
-        return math.inf
 
     def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
         """Return the arrays' bytes, copied: the one copy on the way out. They may be sent to many, from any thread."""
