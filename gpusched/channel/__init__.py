@@ -1,4 +1,4 @@
-"""The channel between a learner and its actors: batches of named arrays one way, weights the other, over ZeroMQ.
+"""The channel between a learner and its actors: batches of named arrays one way, weights the other.
 
     with Learner() as learner:                  with Actor() as actor:
         learner.publish(weights)                    while True:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self, overload
+from typing import Final, Self, overload
 
 from gpusched import runtime
 from gpusched.channel.actor_protocol import Outgoing, Question
@@ -31,7 +31,7 @@ from gpusched.channel.messages import (
 )
 from gpusched.channel.shm.segment import SMALLEST
 from gpusched.channel.transport import ClientSocket, start_thread
-from gpusched.channel.values import Array, Limits, Outside, Speaker, Weights
+from gpusched.channel.values import Array, Limits, Speaker, Weights
 from gpusched.errors import ChannelError, NotLaunched, UsageError
 from gpusched.joining.keys import JoinKey, read_join_key
 
@@ -66,17 +66,15 @@ class Actor:
             endpoint, keys = me.endpoint, keys or me.keys
         path = check_endpoint(endpoint, secured=keys is not None)
         key = read_join_key(keys) if keys is not None and path is None else None
-        known = _identity()
-        self.name: Final = _full_name(name or known.name, known, key) if path is None else name or known.name
+        speaker = _speaker(name, key, elsewhere=path is None)
+        self.name: Final = speaker.name
         _check_name(self.name)
         self._process = os.getpid()
         self._closed = False
         self._playing = 0
         self._limits = limits or Limits()
         socket = LocalClient(path, self._limits) if path is not None else _connected(endpoint, key, self._limits)
-        outside = None if path is not None else _outside(known, key)
-        speaker = Speaker(self.name, known.attempt, known.incarnation)
-        self._loop = ActorThread(socket, speaker, self._limits, outside)
+        self._loop = ActorThread(socket, speaker, self._limits)
         self._call = _Call(self._loop)
         self._thread = start_thread("gpusched-actor", self._loop.run)
 
@@ -263,39 +261,26 @@ def _connected(endpoint: str, key: JoinKey | None, limits: Limits) -> ClientSock
     return socket
 
 
-class _Identity(NamedTuple):
-    name: str
-    attempt: int
-    host: str
-    patience_s: float | None
-    incarnation: int
+def _speaker(name: str | None, key: JoinKey | None, *, elsewhere: bool) -> Speaker:
+    """Return what this process is to a learner on this host, or `elsewhere`.
 
-
-def _identity() -> _Identity:
-    try:
-        replica = runtime.current_replica()
-    except NotLaunched:
-        return _Identity(f"actor-{os.getpid()}", 0, "", None, 0)
-    patience = (replica.patience_s or _PATIENCE_S) if replica.elsewhere else None
-    return _Identity(replica.name, replica.attempt, replica.joined, patience, replica.incarnation)
-
-
-def _outside(known: _Identity, key: JoinKey | None) -> Outside:
-    """Return when an actor gives up. One that joined has met the learner already; a cluster starts all at once."""
-    first = known.patience_s
-    if first is not None and known.incarnation:
-        first = max(first, _PATIENCE_S)
-    return Outside(None if key is None else key.name, known.patience_s, first)
-
-
-def _full_name(name: str, known: _Identity, key: JoinKey | None) -> str:
-    """Return its name at the learner: with a key, or on a host that joined, it has the host's name.
-
-    But not on the nodes of a cluster: their names are those of one launch already.
+    To one elsewhere its name has its host's with it, if it has a key or its host joined; but not on the nodes of a
+    cluster: their names are those of one launch already. As a cluster starts all at once, it waits there for the first
+    message for longer; who joined has met the learner already.
     """
-    if "@" in name or known.incarnation or not (known.host or key):
-        return name
-    return f"{name}@{known.host or _NOT_IN_A_HOSTS_NAME.sub('-', sockets.gethostname()).strip('-._')[:32] or 'host'}"
+    patience: float | None = None
+    try:
+        me = runtime.current_replica()
+    except NotLaunched:
+        own, attempt, incarnation, host = f"actor-{os.getpid()}", 0, 0, ""
+    else:
+        own, attempt, incarnation, host = me.name, me.attempt, me.incarnation, me.joined
+        patience = (me.patience_s or _PATIENCE_S) if me.elsewhere else None
+    name = name or own
+    if elsewhere and (host or key) and "@" not in name and not incarnation:
+        name += f"@{host or _NOT_IN_A_HOSTS_NAME.sub('-', sockets.gethostname()).strip('-._')[:32] or 'host'}"
+    first = max(patience, _PATIENCE_S) if patience and incarnation else patience
+    return Speaker(name, attempt, incarnation, elsewhere, key.name if key else None, patience, first)
 
 
 def _check_name(name: str) -> None:

@@ -41,7 +41,7 @@ from gpusched.channel.messages import (
 from gpusched.channel.shm.lending import SegmentPool
 from gpusched.channel.shm.segment import ReusableSegment, host_token
 from gpusched.channel.transport import ClientSocket, Part, Received, Wake, log
-from gpusched.channel.values import Array, Limits, Meta, Outside, Speaker
+from gpusched.channel.values import Array, Limits, Meta, Speaker
 from gpusched.errors import ChannelError, GpuschedError, LearnerGone, ProtocolError
 
 __all__ = ["HELLO_AGAIN_S", "ActorProtocol", "Outgoing", "Question"]
@@ -78,9 +78,7 @@ class Question(msgspec.Struct, eq=False, weakref=True):
 class ActorProtocol:
     """An actor's side of the talk with its learner. Called with the lock of `socket` held; `wake` wakes its thread."""
 
-    def __init__(
-        self, socket: ClientSocket, wake: Wake, speaker: Speaker, limits: Limits, outside: Outside | None = None
-    ) -> None:
+    def __init__(self, socket: ClientSocket, wake: Wake, speaker: Speaker, limits: Limits) -> None:
         self.gone: GpuschedError | None = None
         self.over = self.refused = False
         self.outbox: deque[Outgoing] = deque()
@@ -111,9 +109,8 @@ class ActorProtocol:
         self._ping_at = 0.0
         self._blocked = False
         self._leaving = self._parted = self._ready = False
-        self._outside = outside or Outside()
         self._began = self._connected_at = time.monotonic()
-        self._check_at = math.inf if outside is None else self._began + _CHECK_S
+        self._check_at = self._began + _CHECK_S if speaker.elsewhere else math.inf
 
     def _turn(self) -> None:
         """Send what is due and handle what came, until nothing comes: see Socket.reports_once."""
@@ -286,8 +283,8 @@ class ActorProtocol:
     def _check_network(self, now: float) -> None:
         """Give up where waiting has no use: with a key that is not let in, or when no learner sends anything."""
         self._check_at = now + _CHECK_S
-        key, patience, first = self._outside
-        patience = patience if self.received_at > self._began else first
+        key = self._speaker.key
+        patience = self._speaker.patience_s if self.received_at > self._began else self._speaker.first_s
         if key is not None and self._socket.turned_away():
             self.refused = True
             problem = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"

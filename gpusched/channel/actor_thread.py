@@ -16,7 +16,7 @@ from gpusched.channel.actor_protocol import HELLO_AGAIN_S, ActorProtocol, Outgoi
 from gpusched.channel.messages import Leaving
 from gpusched.channel.shm.segment import ReusableSegment
 from gpusched.channel.transport import ClientSocket, Transport, thread_ended
-from gpusched.channel.values import Limits, Outside, Speaker
+from gpusched.channel.values import Limits, Speaker
 from gpusched.errors import LearnerGone
 
 __all__ = ["ActorThread"]
@@ -27,10 +27,10 @@ _STANDS_BACK_S: Final = 1.0
 class ActorThread(ActorProtocol):
     """What run() does in its thread. The public attributes are shared: read and change them with `changed` held."""
 
-    def __init__(self, socket: ClientSocket, speaker: Speaker, limits: Limits, outside: Outside | None = None) -> None:
+    def __init__(self, socket: ClientSocket, speaker: Speaker, limits: Limits) -> None:
         self._link = Transport()
         self._link.add(socket)
-        super().__init__(socket, self._link.wake, speaker, limits, outside)
+        super().__init__(socket, self._link.wake, speaker, limits)
         self.changed = threading.Condition()
         self._stand_in: int | None = None
 

@@ -1,49 +1,40 @@
 """Where the two sides meet: what an endpoint may be, and how a learner makes sure that it is the only one there.
 
-What a killed learner left at an ipc path is removed before the bind, so a lock file beside the socket is held for as
-long as the learner lives. The kernel drops the lock however the learner ends, as soon as the processes that
-it forked without an exec have ended too.
+What a killed learner left at an ipc path is removed before the bind. It is left if the kernel lets a connection in: the
+learner lives, or a process that it forked without an exec.
 """
 
 import fcntl
 import ipaddress
 import os
+import socket
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 
 from gpusched.environment import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
-from gpusched.joining.keys import ServerKey, read_server_key
 from gpusched.linux.files import make_private
+from gpusched.linux.sockets import is_listened_at
 
-__all__ = ["Claim", "Where", "check_endpoint", "where_to_bind"]
+__all__ = ["bind_socket", "check_endpoint", "where_to_bind"]
+
+_BACKLOG: Final = 1024
 
 
-class Where(NamedTuple):
-    """What a learner binds: `local`, a socket of this host at `path`, or `listen`, an address of a network, or both.
+def where_to_bind(endpoint: str, listen: str | None, *, secured: bool) -> tuple[Path | None, str | None]:
+    """Return where a learner binds a socket of this host, and its address of a network; one of them may be None.
 
-    `key`, from the file `keys`, is for the network.
+    `secured`: there are keys. Raises UsageError for what cannot be.
     """
-
-    local: str | None
-    path: Path | None
-    listen: str | None
-    keys: Path | None
-    key: ServerKey | None
-
-
-def where_to_bind(endpoint: str, listen: str | None, keys: Path | None) -> Where:
-    """Return what that means. Raises UsageError for what cannot be, NotFound without the key file."""
-    secured = keys is not None
     path = check_endpoint(endpoint, secured=secured)
     if path is None and listen is not None:
         raise UsageError(f"{endpoint} and {listen} are both of a network", "give one of them, or an ipc endpoint")
     if listen is not None and check_endpoint(listen, secured=secured) is not None:
         raise UsageError(f"{listen} is no address of a network", "listen at tcp://ADDRESS:PORT")
-    network = endpoint if path is None else listen
-    key = None if keys is None or network is None else read_server_key(keys)
-    return Where(None if path is None else endpoint, path, network, None if key is None else keys, key)
+    return path, endpoint if path is None else listen
 
 
 def check_endpoint(endpoint: str, *, secured: bool = False) -> Path | None:
@@ -78,63 +69,36 @@ def _is_loopback(endpoint: str) -> bool:
         return False
 
 
-class Claim:
-    """The right of one learner to one ipc path, from construction to release().
+def bind_socket(path: Path) -> socket.socket:
+    """Return a socket that listens at `path`, where only this user can connect to it, in the place of a dead learner's.
 
-    Raises ChannelError when another learner holds it, UsageError when the path or its directory cannot be used.
+    Raises ChannelError when another learner is there, UsageError when the path or its directory cannot be used,
+    HostFault.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._bound = False
-        self._lock_path = path.with_name(path.name + ".lock")
-        _private_directory(path.parent)
-        self._descriptor = self._lock()
-        try:
+    _private_directory(path.parent)
+    try:
+        with ExitStack() as undo, _locked(path.parent):
             _remove_stale_socket(path)
-        except BaseException:
-            self.release()
-            raise
+            door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            door.bind(str(path))
+            door.listen(_BACKLOG)
+            path.chmod(0o600)  # whatever the umask was
+            undo.pop_all()
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "make its directory writable") from None
+    return door
 
-    def secure(self) -> None:
-        """Let only this user connect to the socket that was bound now, whatever the umask was."""
-        self._bound = True
-        self._path.chmod(0o600)
 
-    def release(self) -> None:
-        """Remove the socket and the lock file, and let the lock go; safe to call twice."""
-        if self._descriptor >= 0:
-            if self._bound:
-                self._path.unlink(missing_ok=True)
-            self._lock_path.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _lock(self) -> int:
-        while True:
-            descriptor = self._open_locked()
-            try:
-                # The former holder removed it while this one waited here: then this lock is on a file that is gone.
-                if os.fstat(descriptor).st_ino == self._lock_path.stat().st_ino:
-                    return descriptor
-            except FileNotFoundError:
-                pass
-            os.close(descriptor)
-
-    def _open_locked(self) -> int:
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(self._lock_path, flags, 0o600)
-        except OSError as error:
-            raise HostFault(f"{self._lock_path}: {error.strerror}", "make its directory writable") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise ChannelError(
-                f"another learner holds ipc://{self._path}", "stop that job, or give this learner another endpoint"
-            ) from None
-        return descriptor
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Let one learner at a time find out whether a path is free, and take it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # NFS has no such lock of a directory
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _private_directory(directory: Path) -> None:
@@ -159,4 +123,8 @@ def _remove_stale_socket(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise UsageError(f"{path} is in the way: it is no socket", "move it away, or choose another endpoint")
+    if is_listened_at(path):
+        raise ChannelError(
+            f"another learner holds ipc://{path}", "stop that job, or give this learner another endpoint"
+        )
     path.unlink()

@@ -5,27 +5,26 @@ It owns the calls and their promises; the work is its thread's (learner_thread.p
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import Empty
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from gpusched import runtime
-from gpusched.channel.endpoint import Claim, Where, where_to_bind
+from gpusched.channel.endpoint import where_to_bind
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_thread import LearnerThread
 from gpusched.channel.local import LocalServer
 from gpusched.channel.messages import AnswerHeader, check_arrays
 from gpusched.channel.remote.hosts import Hosts
-from gpusched.channel.shm.published import Published
 from gpusched.channel.transport import Transport, start_thread
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError, NotLaunched, UsageError
+from gpusched.joining.keys import read_server_key
 
 if TYPE_CHECKING:
     from gpusched.channel.remote.authentication import ZapAuthenticator
-    from gpusched.joining.keys import ServerKey
 
 __all__ = ["Learner", "launched_replica"]
 
@@ -66,22 +65,25 @@ class Learner:
             me = launched_replica("Learner")
             endpoint, listen, keys, run_dir = me.endpoint, listen or me.listen, keys or me.keys, me.run_dir
             incarnation = me.incarnation
-        where = where_to_bind(endpoint, listen, keys)
+        path, network = where_to_bind(endpoint, listen, secured=keys is not None)
         self._limits = limits or Limits()
         self._closed = False
         self._stopped = False
         self._ready = False
         self._process = os.getpid()
-        self._claim = None if where.path is None else Claim(where.path)
+        self._listening: str | None = None
         self._gate: ZapAuthenticator | None = None
         self._link = Transport()
         try:
-            self._endpoint, self._listening = self._bind(where)
+            if path is not None:
+                self._link.add(LocalServer(path, self._limits))
+            if network is not None:
+                self._listening = self._listen(network, keys)
         except BaseException:
-            self._give_back()
+            self._give_back(self._link.close)
             raise
-        keyless = where.listen is not None and where.key is None
-        hosts = Hosts(run_dir, keyless=keyless, has_nodes=incarnation > 0)
+        self._endpoint = endpoint if path is not None else self._listening or endpoint
+        hosts = Hosts(run_dir, keyless=network is not None and keys is None, has_nodes=incarnation > 0)
         self._loop = LearnerThread(self._link, self._limits, hosts, self._gate)
         self._thread = start_thread("gpusched-learner", self._loop.run)
 
@@ -131,9 +133,7 @@ class Learner:
         self._check()
         specs, arrays = pack_arrays(weights, self._limits.max_message)
         check_arrays(specs)
-        version = self._loop.publish(
-            Published.of(specs, arrays, self._loop.shared(specs, arrays), self._link.frames_of)
-        )
+        version = self._loop.publish(specs, arrays)
         if not self._ready:
             self._ready = True
             runtime.report_ready()
@@ -197,25 +197,13 @@ class Learner:
         self._loop.end(over=over)
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
-            if self._gate is not None:
-                self._gate.close()
-            self._loop.close_link()
-        if self._claim is not None:
-            self._claim.release()
+            self._give_back(self._loop.close_link)
 
-    def _bind(self, where: Where) -> tuple[str, str | None]:
-        if where.path is not None and self._claim is not None:
-            self._link.add(LocalServer(where.path, self._limits))
-            self._claim.secure()
-        if where.listen is None:
-            return where.local or "", None
-        listening = self._listen(where.listen, where.keys, where.key)
-        return where.local or listening, listening
-
-    def _listen(self, endpoint: str, keys: Path | None, key: "ServerKey | None") -> str:
+    def _listen(self, endpoint: str, keys: Path | None) -> str:
         from gpusched.channel.network import NetworkSocket  # zmq takes 15 ms, which a job on one host need not spend
         from gpusched.channel.remote.authentication import ZapAuthenticator
 
+        key = None if keys is None else read_server_key(keys)
         network = NetworkSocket(self._limits, serves=True)
         self._link.add(network)
         if keys is not None:
@@ -225,13 +213,10 @@ class Learner:
             self._gate.open()
         return listening
 
-    def _give_back(self) -> None:
-        """Undo what a constructor that fails has done."""
+    def _give_back(self, close_link: Callable[[], None]) -> None:
         if self._gate is not None:
             self._gate.close()
-        self._link.close()
-        if self._claim is not None:
-            self._claim.release()
+        close_link()
 
     def _raise_failure(self) -> None:
         if self._loop.failure is not None:

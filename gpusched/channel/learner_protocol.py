@@ -29,6 +29,7 @@ from gpusched.channel.messages import (
     Ping,
     Refused,
     Taken,
+    WeightsHeader,
     WhoAreYou,
     decode_from_actor,
     encode_header,
@@ -37,9 +38,8 @@ from gpusched.channel.messages import (
 from gpusched.channel.registry import ActorRecord, ActorRegistry, Waiting, other_protocol
 from gpusched.channel.remote.hosts import Hosts
 from gpusched.channel.shm.lending import Owner, SegmentMap
-from gpusched.channel.shm.published import Published
 from gpusched.channel.shm.segment import host_token
-from gpusched.channel.shm.weights_pool import WeightsSegmentPool, most_offers
+from gpusched.channel.shm.weights_pool import Published, WeightsSegmentPool, most_offers
 from gpusched.channel.transport import Part, Received, Route, Transport, log
 from gpusched.channel.values import Array, Batch, Limits
 from gpusched.errors import ProtocolError
@@ -192,7 +192,7 @@ class LearnerProtocol:
         self._floor = hello.version
         if self._published is not None:
             self._floor += 1
-            self._published = self._published.as_version(self._floor)
+            self._published = replace(self._published, version=self._floor)
 
     def _keep(self, route: Route, peer: ActorRecord, header: BatchHeader, frames: list[memoryview]) -> None:
         kind = "credit"
@@ -261,7 +261,7 @@ class LearnerProtocol:
         published = self._published
         if published is not None and published.version > have:
             peer.version = published.version
-            self._send(peer, published.header(), published.frames())
+            self._send(peer, WeightsHeader(published.version, published.specs), published.frames)
 
     def _give_answers(self) -> set[tuple[Owner, int]]:
         """Send the answers; return whose batches they are, and their numbers."""

@@ -18,8 +18,8 @@ from gpusched.channel.learner_protocol import LearnerProtocol
 from gpusched.channel.messages import AnswerHeader, ArraySpec, Bye
 from gpusched.channel.registry import Waiting
 from gpusched.channel.remote.hosts import Hosts
-from gpusched.channel.shm.published import Published
 from gpusched.channel.shm.segment import SMALLEST, WeightsSegment, can_share_weights
+from gpusched.channel.shm.weights_pool import Published
 from gpusched.channel.transport import Part, Transport, thread_ended
 from gpusched.channel.values import ActorStatus, Array, Batch, Limits
 from gpusched.errors import ChannelError
@@ -49,34 +49,18 @@ class LearnerThread(LearnerProtocol):
 
     # What other threads may call
 
-    def publish(self, weights: Published) -> int:
-        """Replace the weights; return their version."""
+    def publish(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> int:
+        """Replace the weights by a copy of these; return their version."""
+        segment = self._shared(specs, arrays)
+        copied = self._link.frames_of(arrays) if segment is None else []
         with self._lock:
             self._floor += 1
-            self._published = weights.as_version(self._floor)
+            self._published = Published(self._floor, specs, segment, copied, self._link.frames_of)
             version = self._floor
-            if weights.segment is not None:
-                self._shelf.put(weights.segment)
+            if segment is not None:
+                self._shelf.put(segment)
         self._speak()
         return version
-
-    def shared(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> WeightsSegment | None:
-        """Copy weights to where actors on this host can see them. None: frames are as quick, or there is no such place.
-
-        The thread that publishes copies, without the lock.
-        """
-        size = extent(specs)
-        if size < SMALLEST or not self._limits.share_memory or not can_share_weights():
-            return None
-        with self._lock:
-            segment = self._shelf.take(size)
-        if segment is not None:
-            segment.write(specs, arrays)
-            return segment
-        try:
-            return WeightsSegment(specs, arrays)
-        except OSError:  # no memory, no descriptor: the sockets are left
-            return None
 
     @property
     def version(self) -> int:
@@ -173,6 +157,24 @@ class LearnerThread(LearnerProtocol):
                 self._borrowed.close()
                 self._published = None
                 self._shelf.clear()
+
+    def _shared(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> WeightsSegment | None:
+        """Copy weights to where actors on this host can see them. None: frames are as quick, or there is no such place.
+
+        The thread that publishes copies, without the lock.
+        """
+        size = extent(specs)
+        if size < SMALLEST or not self._limits.share_memory or not can_share_weights():
+            return None
+        with self._lock:
+            segment = self._shelf.take(size)
+        if segment is not None:
+            segment.write(specs, arrays)
+            return segment
+        try:
+            return WeightsSegment(specs, arrays)
+        except OSError:  # no memory, no descriptor: the sockets are left
+            return None
 
     def _speak(self) -> None:
         """Take a turn in this thread: it is the shorter way. If the loop has the socket, it is woken to take one."""

@@ -16,28 +16,26 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from gpusched.channel.endpoint import bind_socket
 from gpusched.channel.stream import Connection, flush_all
-from gpusched.channel.transport import Part, Received, Route, log
-from gpusched.channel.values import Array, Limits
-from gpusched.errors import ChannelError, HostFault, ProtocolError
+from gpusched.channel.transport import ClientSocket, Part, Received, Route, Socket, log
+from gpusched.channel.values import Limits
+from gpusched.errors import ProtocolError
 
 __all__ = ["LocalClient", "LocalServer"]
 
-_BACKLOG: Final = 1024
 _MESSAGES_A_ROUND: Final = 8
 _SOONEST_S, _LATEST_S = 0.05, 1.0  # between two tries to connect
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class LocalClient:
+class LocalClient(ClientSocket):
     """An actor's socket: it connects to the learner at `path`, and again whenever that has gone and come back."""
-
-    reports_once: Final = False
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self._path, self._limits = path, limits
         self._events = select.epoll()
-        self.descriptor: Final = self._events.fileno()
+        self.descriptor = self._events.fileno()
         self._connection: Connection | None = None
         self._broken = self._has_warned = False
         self._pause_s, self._again_at = _SOONEST_S, -math.inf
@@ -50,7 +48,6 @@ class LocalClient:
         try:
             if connection.waits:
                 connection.flush()
-                self._expect(connection)
             parts = connection.receive()
         except (OSError, ProtocolError) as error:
             self._lose(error)
@@ -65,15 +62,11 @@ class LocalClient:
         connection = self._connection or self._connect()
         if connection is None:
             return False
-        waited = connection.waits
         try:
-            done = connection.send(parts)
+            return connection.send(parts) and not connection.ended
         except OSError as error:
             self._lose(error)
             return False
-        if connection.waits != waited:
-            self._expect(connection)
-        return done and not connection.ended
 
     def writable(self) -> bool:
         """Return whether there is a connection, and room."""
@@ -89,25 +82,17 @@ class LocalClient:
         """Return after how many seconds a send() would try to connect."""
         return math.inf if self._connection is not None else max(0.0, self._again_at - time.monotonic())
 
-    def turned_away(self) -> bool:
-        """Return False: on one host no key is needed."""
-        return False
-
     def reconnect(self) -> None:
         """Give the connection up; the next send() begins another."""
         if self._connection is not None:
-            self._end(self._connection)
+            self._connection.end()
         self._connection, self._broken = None, True
-
-    def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
-        """Return the arrays' bytes, copied."""
-        return [array.tobytes() for array in arrays]
 
     def close(self) -> None:
         """Send what waits, for a second at the most, and end the connection."""
         if self._connection is not None:
             flush_all([self._connection])
-            self._end(self._connection)
+            self._connection.end()
         self._events.close()
 
     def _connect(self) -> Connection | None:
@@ -118,17 +103,9 @@ class LocalClient:
         with suppress(OSError), ExitStack() as undo:  # no learner, no descriptor
             stream = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
             stream.connect(str(self._path))
-            self._events.register(stream, select.EPOLLIN)
+            self._connection = Connection(stream, self._limits, self._events)
             undo.pop_all()
-            self._connection = Connection(stream, self._limits)
         return self._connection
-
-    def _end(self, connection: Connection) -> None:
-        self._events.unregister(connection.stream)
-        connection.end()
-
-    def _expect(self, connection: Connection) -> None:
-        self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT * connection.waits)
 
     def _lose(self, error: Exception) -> None:
         if isinstance(error, ProtocolError) and not self._has_warned:
@@ -139,25 +116,15 @@ class LocalClient:
         self.reconnect()
 
 
-class LocalServer:
-    """A learner's socket at `path`, and its connections with actors. Raises ChannelError and HostFault."""
-
-    reports_once: Final = False
+class LocalServer(Socket):
+    """A learner's socket at `path`, and its connections with actors. Raises as bind_socket() does."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
-        self._limits = limits
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            self._door.bind(str(path))
-        except OSError as error:
-            self._door.close()
-            if error.errno == errno.EADDRINUSE:
-                raise ChannelError(f"{path} is in use", "stop the process that uses it") from None
-            raise HostFault(f"{path}: {error.strerror}", "make its directory writable") from None
-        self._door.listen(_BACKLOG)
+        self._path, self._limits = path, limits
+        self._door = bind_socket(path)
         self._events = select.epoll()
         self._events.register(self._door, select.EPOLLIN)
-        self.descriptor: Final = self._events.fileno()
+        self.descriptor = self._events.fileno()
         self._numbers = itertools.count(1)
         self._routes: dict[int, Connection] = {}
         self._by_descriptor: dict[int, Connection] = {}
@@ -190,21 +157,15 @@ class LocalServer:
         if connection is None:
             return False
         try:
-            waited = connection.waits
-            done = connection.send(parts)
+            return connection.send(parts)
         except OSError as error:
             self._lose(connection, error)
             return False
-        if connection.waits != waited:
-            self._events.modify(connection.stream, select.EPOLLIN | select.EPOLLOUT * connection.waits)
-        return done
-
-    def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
-        """Return the arrays' bytes, copied. They may be sent to many."""
-        return [array.tobytes() for array in arrays]
 
     def close(self) -> None:
         """Send what waits, for a second at the most, and end all connections."""
+        with suppress(OSError):  # first: as soon as it cannot be reached, another learner may have the path
+            self._path.unlink()
         with suppress(OSError):  # also where a process that was forked off has it too
             self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
@@ -225,7 +186,11 @@ class LocalServer:
                 self._accept()
                 continue
             if event & select.EPOLLOUT:
-                self._flush(connection)
+                try:
+                    connection.flush()
+                except OSError as error:
+                    self._lose(connection, error)
+                    continue
             if event & ~select.EPOLLOUT and connection not in self._ready:
                 self._ready.append(connection)
         return bool(self._ready)
@@ -239,18 +204,8 @@ class LocalServer:
                 self._events.modify(self._door, 0)
             return
         stream.setblocking(False)
-        connection = Connection(stream, self._limits, next(self._numbers))
+        connection = Connection(stream, self._limits, self._events, next(self._numbers))
         self._routes[connection.route] = self._by_descriptor[stream.fileno()] = connection
-        self._events.register(stream, select.EPOLLIN)
-
-    def _flush(self, connection: Connection) -> None:
-        try:
-            connection.flush()
-        except OSError as error:
-            self._lose(connection, error)
-            return
-        if not connection.waits:
-            self._events.modify(connection.stream, select.EPOLLIN)
 
     def _lose(self, connection: Connection, error: Exception) -> None:
         if isinstance(error, ProtocolError) and not self._has_warned:
@@ -260,5 +215,4 @@ class LocalServer:
             del self._by_descriptor[connection.stream.fileno()]
             with suppress(ValueError):
                 self._ready.remove(connection)
-            self._events.unregister(connection.stream)
             connection.end()

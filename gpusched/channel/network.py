@@ -4,7 +4,6 @@ Everything of zmq is mapped to gpusched.errors here. It must not know what messa
 """
 
 import ctypes
-import math
 import secrets
 import struct
 from collections.abc import Callable, Sequence
@@ -13,13 +12,13 @@ from typing import Final
 
 import zmq
 
-from gpusched.channel.transport import LINGER_S, Part, Received, Route, queue_length
+from gpusched.channel.transport import LINGER_S, ClientSocket, Part, Received, Route
 from gpusched.channel.values import Array, Limits
 from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.joining.invitation import only_ipv6
 from gpusched.joining.keys import JoinKey, ServerKey, secure_client, secure_server
 
-__all__ = ["NetworkSocket"]
+__all__ = ["NetworkSocket", "read_event"]
 
 _LINGER_MS: Final = round(LINGER_S * 1000)
 _NOW: Final = int(zmq.NOBLOCK)  # plain ints: zmq's enumerations take microseconds to combine
@@ -28,19 +27,19 @@ _EVENTS: Final = int(zmq.EVENTS)
 _READABLE: Final = int(zmq.POLLIN)
 _WRITABLE: Final = int(zmq.POLLOUT)
 _CONNECT_MS: Final = 3000
-_MONITORED: Final = struct.Struct("=Hi")
+_EVENT: Final = struct.Struct("=Hi")
 _FRAME_OVERHEAD: Final = 64  # what CURVE adds to a frame is 33 bytes
 _OLDEST_LIBZMQ: Final = (4, 3, 3)  # CVE-2020-15166, CVE-2021-20234 to 20237
 
 
-class NetworkSocket:
+class NetworkSocket(ClientSocket):
     """One socket in its own context, of a learner if `serves`, else of an actor. Threads use it in turn.
 
     In a thread of the application a signal's handler may raise between two parts of a message: such a one is ended, or
     read to its end, before the next, so that it harms no other.
     """
 
-    reports_once: Final = True  # ZMQ_FD of zmq_getsockopt(3)
+    reports_once = True  # ZMQ_FD of zmq_getsockopt(3)
 
     def __init__(self, limits: Limits, *, serves: bool) -> None:
         if zmq.zmq_version_info() < _OLDEST_LIBZMQ:
@@ -54,27 +53,23 @@ class NetworkSocket:
         if serves:
             _hide_routes()
         self._socket = self.context.socket(zmq.ROUTER if serves else zmq.DEALER)
-        self._set_options(limits)
-        self.descriptor: Final = int(self._socket.getsockopt(zmq.FD))
+        self.descriptor = int(self._socket.getsockopt(zmq.FD))
 
     def listen(self, endpoint: str, key: ServerKey | None) -> str:
         """Bind, and return the endpoint that came of it; with a key only for peers that the gate lets in.
 
         Raises ChannelError or UsageError.
         """
-        self._reach_out(ipv6="[" in endpoint)
+        self._set_options(ipv6="[" in endpoint, longest=self._limits.longest("" if key is None else key.public))
         if key is not None:
-            self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.longest(key.public) + _FRAME_OVERHEAD)
-            self._socket.setsockopt(zmq.SNDHWM, _queue(self._limits))
             secure_server(self._socket, key)
         self._at(endpoint, self._socket.bind)
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def connect(self, endpoint: str, key: JoinKey | None = None) -> None:
         """Connect, now or when a learner binds there. Raises UsageError for an endpoint that cannot be."""
-        self._reach_out(ipv6=only_ipv6(endpoint))
+        self._set_options(ipv6=only_ipv6(endpoint), longest=self._limits.max_message)
         if key is not None:
-            self._socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message + _FRAME_OVERHEAD)
             secure_client(self._socket, key)
             self._monitor = self.monitor(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
         self._at(endpoint, self._socket.connect)
@@ -82,11 +77,7 @@ class NetworkSocket:
 
     def monitor(self, events: int) -> "zmq.Socket[bytes]":
         """Return a socket that reports these events, for one thread. As long as it is not read, libzmq may wait."""
-        where = f"inproc://monitor-{id(self)}"
-        self._socket.monitor(where, events)
-        pair = self.context.socket(zmq.PAIR)
-        pair.connect(where)
-        return pair
+        return self._socket.get_monitor_socket(events)
 
     def monitor_no_more(self) -> None:
         """End what monitor() began; from any thread, before the socket that it returned is closed."""
@@ -99,7 +90,7 @@ class NetworkSocket:
         """
         refused, again = False, False
         while self._monitor is not None and int(self._monitor.get(_EVENTS)) & _READABLE:
-            event, _ = _MONITORED.unpack(self._monitor.recv_multipart(_NOW)[0])
+            event, _ = read_event(self._monitor)
             refused = refused or event == zmq.EVENT_HANDSHAKE_FAILED_AUTH
             again = again or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         if again and not refused:
@@ -127,14 +118,6 @@ class NetworkSocket:
     def writable(self) -> bool:
         """Return whether there is room and a connection; a receive() that returned None may have taken that news."""
         return bool(int(self._socket.get(_EVENTS)) & _WRITABLE)
-
-    def broken(self) -> bool:
-        """Return False: libzmq does not report when a connection breaks."""
-        return False
-
-    def again_in(self) -> float:
-        """Return never: libzmq connects again by itself."""
-        return math.inf
 
     def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
         """Return the arrays' bytes, copied: the one copy on the way out. They may be sent to many, from any thread."""
@@ -191,26 +174,22 @@ class NetworkSocket:
                 f"{endpoint}: {error.strerror}", "use ipc:///absolute/path or tcp://127.0.0.1:PORT"
             ) from None
 
-    def _reach_out(self, *, ipv6: bool) -> None:
-        """Set what a network asks for: to learn that it failed, and not to be forgotten by a NAT on the way."""
-        for option, value in (
-            (zmq.IPV6, int(ipv6)),
-            (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
-            (zmq.TCP_KEEPALIVE, 1),
-            (zmq.TCP_KEEPALIVE_IDLE, 30),
-            (zmq.TCP_KEEPALIVE_INTVL, 10),
-            (zmq.TCP_KEEPALIVE_CNT, 3),
-        ):
-            self._socket.setsockopt(option, value)
-
-    def _set_options(self, limits: Limits) -> None:
+    def _set_options(self, *, ipv6: bool, longest: int) -> None:
+        """Set what goes before bind and connect, for frames of `longest` bytes."""
+        queue = 2 * self._limits.in_flight + 16  # for each batch two messages, heartbeats, one set of weights
         options = {
+            zmq.IPV6: int(ipv6),
+            zmq.CONNECT_TIMEOUT: _CONNECT_MS,
+            zmq.TCP_KEEPALIVE: 1,  # so that a NAT on the way does not forget the connection
+            zmq.TCP_KEEPALIVE_IDLE: 30,
+            zmq.TCP_KEEPALIVE_INTVL: 10,
+            zmq.TCP_KEEPALIVE_CNT: 3,
             zmq.LINGER: _LINGER_MS,
-            zmq.MAXMSGSIZE: limits.max_message,
-            zmq.SNDHWM: queue_length(limits),
-            zmq.RCVHWM: queue_length(limits),
-            zmq.HEARTBEAT_IVL: max(1, round(limits.heartbeat_s * 2000)),
-            zmq.HEARTBEAT_TIMEOUT: max(1, round(limits.silence_s * 1000)),
+            zmq.MAXMSGSIZE: longest + _FRAME_OVERHEAD,
+            zmq.SNDHWM: queue,
+            zmq.RCVHWM: queue,
+            zmq.HEARTBEAT_IVL: max(1, round(self._limits.heartbeat_s * 2000)),
+            zmq.HEARTBEAT_TIMEOUT: max(1, round(self._limits.silence_s * 1000)),
             zmq.HANDSHAKE_IVL: 10_000,
             zmq.BACKLOG: 1024,
         }
@@ -222,6 +201,12 @@ class NetworkSocket:
             self._socket.setsockopt(option, value)
 
 
+def read_event(monitor: "zmq.Socket[bytes]") -> tuple[int, int]:
+    """Return the next event of NetworkSocket.monitor() and its value. Raises zmq.Again if there is none."""
+    event, value = _EVENT.unpack(monitor.recv_multipart(_NOW)[0])  # zmq.utils.monitor would import asyncio
+    return event, value
+
+
 def _hide_routes() -> None:
     """Let no peer know which routes the next ROUTER gives to its peers.
 
@@ -229,8 +214,3 @@ def _hide_routes() -> None:
     if it chose one that is given out later, libzmq ends this process (router.cpp, socket_base.cpp: add_out_pipe).
     """
     ctypes.CDLL(None).srand(ctypes.c_uint(secrets.randbits(32)))
-
-
-def _queue(limits: Limits) -> int:
-    """Return how many messages may wait for an actor elsewhere: for each batch two, heartbeats, one set of weights."""
-    return 2 * limits.in_flight + 16

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpusched import runtime
 from gpusched.errors import NotLaunched
+from gpusched.linux.regular_files import append_regular
 
 __all__ = ["Progress"]
 
@@ -64,7 +65,7 @@ class Progress:
         line = {"time": self._clock(), **{key: value for key, value in given.items() if value is not None}, **numbers}
         data = self._encoder.encode(line) + b"\n"
         if self._run_dir is not None:
-            self._guarded(lambda run_dir: _append(run_dir / "progress.jsonl", data))
+            self._guarded(lambda run_dir: append_regular(run_dir / "progress.jsonl", data))
 
     def frame(self, text: str) -> None:
         """Replace frame.txt by `text`, whole: a reader sees the old frame or the new one."""
@@ -87,14 +88,6 @@ class Progress:
         except OSError as error:
             _log.warning("no more progress is written: %s: %s", self._run_dir, error.strerror)
             self._run_dir = None
-
-
-def _append(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(descriptor, data)  # one call: lines of two writers do not mix
-    finally:
-        os.close(descriptor)
 
 
 def _replace(path: Path, text: str) -> None:

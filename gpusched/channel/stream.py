@@ -33,13 +33,16 @@ _MOST_PARTS: Final = 1 + MAX_FRAMES
 class Connection:
     """One end of a stream: whole messages in, and out, with those that wait because the other side does not read.
 
+    `events` reports it: when there is something to read, and while messages wait, when there is room.
     The handler of a signal may raise amid a message. `_torn` is true meanwhile: such a connection is given up.
     `ended`: a message could not be sent, because the other side has ended; what it had sent can still be received.
     """
 
-    def __init__(self, stream: socket.socket, limits: Limits, route: int = 0) -> None:
+    def __init__(self, stream: socket.socket, limits: Limits, events: select.epoll, route: int = 0) -> None:
         self.route: Final = route
         self.stream: Final = stream
+        self._events: Final = events
+        self._awaits_room = False
         self._longest: Final = limits.max_message + MAX_HEADER
         self._most_waiting: Final = queue_length(limits)
         self._bytes = memoryview(bytearray(_BUFFER))
@@ -50,6 +53,7 @@ class Connection:
         self._filled = 0
         self._empty = self._torn = self.ended = False
         self._waiting: deque[list[Part]] = deque()
+        events.register(stream, select.EPOLLIN)
 
     @property
     def full(self) -> bool:
@@ -77,6 +81,7 @@ class Connection:
 
     def end(self) -> None:
         """End the connection, also where a process that was forked off has it too: both sides see the end."""
+        self._events.unregister(self.stream)
         with suppress(OSError):
             self.stream.shutdown(socket.SHUT_RDWR)
         self.stream.close()
@@ -97,6 +102,7 @@ class Connection:
         whole = [prefix, *parts]
         if self._waiting or not self._write(whole, len(prefix) + sum(sizes)):
             self._waiting.append(whole)
+            self._await_room()
         self._torn = False
         return True
 
@@ -109,6 +115,12 @@ class Connection:
     def _flush(self) -> None:
         while self._waiting and self._write(self._waiting[0], sum(map(len, self._waiting[0]))):
             self._waiting.popleft()
+        self._await_room()
+
+    def _await_room(self) -> None:
+        if self._awaits_room != self.waits:
+            self._awaits_room = self.waits
+            self._events.modify(self.stream, select.EPOLLIN | select.EPOLLOUT * self.waits)
 
     def _write(self, parts: list[Part], size: int) -> bool:
         """Write what there is room for of `size` bytes; return whether that was all. What is left stays in `parts`."""

@@ -60,16 +60,13 @@ class Received(NamedTuple):
 class Socket(Protocol):
     """One way in and out: to a learner, or to many actors."""
 
-    @property
-    def descriptor(self) -> int:
-        """Readable when there may be a message."""
+    descriptor: int
+    """Readable when there may be a message."""
+    reports_once: bool = False
+    """Whether a message is reported once only, to the thread that uses the socket next.
 
-    @property
-    def reports_once(self) -> bool:
-        """Whether a message is reported once only, to the thread that uses the socket next.
-
-        Each turn, of any thread, then has to end with a receive() that returns None.
-        """
+    Each turn, of any thread, then has to end with a receive() that returns None.
+    """
 
     def receive(self) -> Received | None:
         """Return the next message, None if there is none."""
@@ -78,7 +75,8 @@ class Socket(Protocol):
         """Hand a message over without waiting. False: there is no room, no connection, or no such route."""
 
     def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
-        """Return the arrays' bytes as parts, copied."""
+        """Return the arrays' bytes as parts, copied: the one copy on the way out. They may be sent to many."""
+        return [array.tobytes() for array in arrays]
 
     def close(self) -> None:
         """Send what is under way, for a second at the most, and give everything back."""
@@ -92,12 +90,15 @@ class ClientSocket(Socket, Protocol):
 
     def broken(self) -> bool:
         """Return whether it is known that a connection was lost since the last call."""
+        return False
 
     def again_in(self) -> float:
         """Return after how many seconds a send() would try to connect; math.inf if it need not."""
+        return math.inf
 
     def turned_away(self) -> bool:
         """Return whether the learner has refused this actor's key since the last call."""
+        return False
 
     def reconnect(self) -> None:
         """Give the connection up, whatever state it is in, and begin another."""

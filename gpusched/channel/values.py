@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from gpusched.errors import UsageError
 
-__all__ = ["ActorStatus", "Array", "Batch", "Limits", "Meta", "Outside", "Speaker", "Weights"]
+__all__ = ["ActorStatus", "Array", "Batch", "Limits", "Meta", "Speaker", "Weights"]
 
 _HOUR_MS: Final = 3_600_000
 _DAY_S: Final = 86_400
@@ -95,19 +95,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Speaker(NamedTuple):
-    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see runtime.py."""
+    """The sender of a Hello: the actor's name, which of its processes, and of which incarnation: see runtime.py.
+
+    `elsewhere`: its learner is not on this host. It gives up when its key, of this name, is not let in, or when nothing
+    came for `patience_s`, of the first message for `first_s`; None: it does not.
+    """
 
     name: str
     attempt: int = 0
     incarnation: int = 0
-
-
-class Outside(NamedTuple):
-    """What an actor gives up for over a network. `key`: its key's name, None without; `patience_s`: see runtime.py.
-
-    `first_s`: the same until the learner's first message, as a learner may have much to import.
-    """
-
+    elsewhere: bool = False
     key: str | None = None
     patience_s: float | None = None
     first_s: float | None = None

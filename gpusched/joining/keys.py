@@ -50,21 +50,25 @@ _LOCK_PATIENCE_S: Final = 5.0
 _POLL_S: Final = 0.01
 
 
-class ServerKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that shows itself, in a log or a traceback, without its secret."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name not in {"server", "secret"}]
+
+
+class ServerKey(_Key, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the learner of `job` has."""
 
     job: str
     public: str
     secret: str
 
-    def __repr__(self) -> str:
-        return f"ServerKey(job={self.job!r}, public={self.public!r})"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("job", self.job), ("public", self.public)]
-
-
-class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
+class JoinKey(_Key, frozen=True, kw_only=True):
     """What a host that joins `job` has: the learner's public key, and a pair of their own, listed there as `name`."""
 
     job: str
@@ -72,12 +76,6 @@ class JoinKey(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     public: str
     secret: str
-
-    def __repr__(self) -> str:
-        return f"JoinKey(job={self.job!r}, name={self.name!r}, public={self.public!r})"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("job", self.job), ("name", self.name), ("public", self.public)]
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

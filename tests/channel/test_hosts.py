@@ -7,6 +7,7 @@ import pytest
 from gpusched.channel.messages import PROTOCOL, Refused
 from gpusched.channel.remote import hosts
 from gpusched.channel.remote.hosts import Hosts
+from gpusched.channel.values import ActorStatus
 from gpusched.joining.invitation import Invitation, Invited, Join, write_invitation
 
 
@@ -22,21 +23,23 @@ def called(every: Hosts, host: str, nonce: str, key: str = "k") -> tuple[str, in
     return answer.joined, answer.first_rank
 
 
-def test_a_host_that_joins_again_soon_is_another_one(every: Hosts) -> None:
+def sent(number: int, host: str, *, connected: bool = False) -> ActorStatus:
+    return ActorStatus(
+        name=f"actor.{number}@{host}",
+        connected=connected,
+        alive=connected,
+        batches=1,
+        bytes=1,
+        waiting=0,
+        seen_s=0.0,
+        version=0,
+        attempt=0,
+    )
+
+
+def test_a_host_that_joins_again_is_another_one(every: Hosts) -> None:
     assert called(every, "lab2", "a") == ("lab2", 1000)
     assert called(every, "lab2", "b") == ("lab2-2", 2000)
-
-
-def test_a_host_of_which_nobody_was_here_for_long_is_called_as_before(
-    every: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called(every, "lab2", "a")
-    called(every, "lab2", "b")
-    monkeypatch.setattr(hosts, "_GONE_S", 0.0)
-    assert called(every, "lab2", "c", key="another") == ("lab2-3", 3000), "names belong to keys"
-    assert called(every, "lab", "d") == ("lab", 4000)
-    assert {called(every, "lab2", nonce) for nonce in "ef"} == {("lab2", 1000), ("lab2-2", 2000)}
-    assert called(every, "lab2", "g") == ("lab2-4", 5000), "both have come back just now"
 
 
 def test_hosts_of_which_no_actor_came_give_way_and_ranks_stay_apart(
@@ -45,6 +48,20 @@ def test_hosts_of_which_no_actor_came_give_way_and_ranks_stay_apart(
     monkeypatch.setattr(hosts, "_MOST_OF_A_KEY", 2)
     ranks = [called(every, "lab", nonce)[1] for nonce in "abcdef"]
     assert ranks == [1000, 2000, 3000, 4000, 5000, 6000]
+
+
+def test_hosts_that_have_left_give_way_to_those_of_the_same_key_only(
+    every: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_MOST_OF_A_KEY", 2)
+    monkeypatch.setattr(hosts, "_MOST", 3)
+    for name, key in (("lab1", "a"), ("lab2", "a"), ("lab3", "b")):
+        called(every, name, f"{name}-1", key)
+    every.news([sent(1, "lab1", connected=True), sent(2, "lab2"), sent(3, "lab3")])
+    assert called(every, "lab4", "2", "a") == ("lab4", 4000)
+    every.news([sent(1, "lab1", connected=True), sent(3, "lab3"), sent(4, "lab4", connected=True)])
+    assert isinstance(every.invite("a", Join(PROTOCOL, "lab5", "3"), ""), Refused), "two of its hosts are here"
+    assert isinstance(every.invite("c", Join(PROTOCOL, "lab5", "3"), ""), Refused), "lab3 may come back"
 
 
 def test_a_full_house_refuses(every: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

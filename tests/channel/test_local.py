@@ -44,7 +44,8 @@ def pair() -> Iterator[tuple[Connection, Connection]]:
     one, other = socket.socketpair()
     for each in (one, other):
         each.setblocking(False)
-    yield Connection(one, SMALL), Connection(other, SMALL)
+    with select.epoll() as events:
+        yield Connection(one, SMALL, events), Connection(other, SMALL, events)
     one.close()
     other.close()
 
@@ -54,12 +55,12 @@ def test_messages_come_whole_and_in_order_however_the_stream_is_cut(
     messages: list[list[bytes]], data: st.DataObject
 ) -> None:
     one, other = socket.socketpair()
-    with one, other:
+    with one, other, select.epoll() as events:
         other.setblocking(False)
         stream = b"".join(
             _prefix(len(each)).pack(MAGIC, len(each), *map(len, each)) + b"".join(each) for each in messages
         )
-        receiving, came = Connection(other, SMALL), []
+        receiving, came = Connection(other, SMALL, events), []
         while stream:
             count = data.draw(st.integers(1, min(len(stream), 100_000)))
             one.sendall(stream[:count])

@@ -5,7 +5,6 @@ events. It fails closed: when this thread is not there, no handshake goes throug
 """
 
 import math
-import struct
 import threading
 import time
 from collections import deque
@@ -16,7 +15,7 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-from gpusched.channel.network import NetworkSocket
+from gpusched.channel.network import NetworkSocket, read_event
 from gpusched.channel.remote.connections import Connections
 from gpusched.channel.transport import Wake, log, start_thread
 from gpusched.channel.values import Limits
@@ -31,7 +30,6 @@ _CHECK_OFTEN_S: Final = 0.1  # while a peer is connected: see Connections
 _A_CONNECTION_S: Final = 0.0005  # each makes checks rarer by that, so that they never take more than a little
 _MOST_NAMED: Final = 4096
 _THREAD_ENDS_S: Final = 5.0
-_EVENT: Final = struct.Struct("=Hi")
 _FAILED: Final = {
     int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL),
     int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL),
@@ -132,11 +130,10 @@ class ZapAuthenticator:
     def _read_events(self) -> None:
         for _ in range(_MANY):
             try:
-                event, where = self._monitor.recv_multipart(zmq.NOBLOCK)
+                event, value = read_event(self._monitor)
             except zmq.Again:
                 return
-            if where.startswith(b"tcp:"):  # this host's own need no gate
-                self._handle_event(*_EVENT.unpack(event))
+            self._handle_event(event, value)
 
     def _handle_event(self, event: int, value: int) -> None:
         """Note one event. A handshake's failure does not name the peer; the end of that connection follows at once."""

@@ -4,8 +4,6 @@ Bookkeeping of the learner's side. A host's name is the last part of its actors'
 is started again finds the names and their keys where it wrote them, in `joined.json`.
 """
 
-import os
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +17,12 @@ from gpusched.channel.transport import log
 from gpusched.channel.values import ActorStatus
 from gpusched.environment import JOINED_HOSTS
 from gpusched.joining.invitation import RANKS_PER_HOST, Invitation, Invited, Join, read_invitation
+from gpusched.linux.files import replace_file
 
 __all__ = ["Hosts"]
 
 _MOST: Final = 1000
 _MOST_OF_A_KEY: Final = 250
-_GONE_S: Final = 120.0  # longer than links are down as a rule: two hosts of one name may share a key
 _LONGEST_NAME: Final = 32
 
 
@@ -62,7 +60,6 @@ class Hosts:
         self._before = {host.host: (host.batches, host.bytes) for host in self._by_name.values()}
         self._written = b""
         self._complained = False
-        self._idle_since: dict[str, float] = {}
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -78,11 +75,7 @@ class Hosts:
             return Refused("uninvited", "this learner has no invitation for a host that joins: it was not launched")
         if not user and not self._keyless:
             return Refused("identity", "to join takes a key")
-        host = (
-            self._asked_before(user, join)
-            or self._come_back(user, join)
-            or self._add(self._free_name(join.host), user, join.nonce)
-        )
+        host = self._asked_before(user, join) or self._add(self._free_name(join.host), user, join.nonce)
         if host is None:
             return Refused("full", "too many hosts have joined")
         host.address = address
@@ -117,27 +110,18 @@ class Hosts:
                 found.connected += actor.connected
                 found.batches += actor.batches
                 found.bytes += actor.bytes
-        self._note_idle()
         content = msgspec.json.encode(list(self._by_name.values())) if self._by_name else b""
         return None if content == self._written else content
-
-    def _note_idle(self) -> None:
-        now = time.monotonic()
-        for name, host in self._by_name.items():
-            if host.connected:
-                self._idle_since.pop(name, None)
-            else:
-                self._idle_since.setdefault(name, now)
 
     def write(self, content: bytes) -> None:
         """Replace joined.json. A run directory that cannot be written costs the news, not the training."""
         self._written = content
         if self._run_dir is None:
             return
-        temporary = self._run_dir / f".{JOINED_HOSTS}.{os.getpid()}"
         try:
-            temporary.write_bytes(content)  # not fsynced: after a crash of the host the job is over
-            temporary.replace(self._run_dir / JOINED_HOSTS)
+            replace_file(
+                self._run_dir / JOINED_HOSTS, content, synced=False
+            )  # after a crash of the host the job is over
         except OSError as error:
             if not self._complained:
                 log.warning("%s cannot be written: %s", self._run_dir / JOINED_HOSTS, error.strerror)
@@ -151,35 +135,29 @@ class Hosts:
             None,
         )
 
-    def _come_back(self, user: str, join: Join) -> _Host | None:
-        """Return a former joining of the same host and key of which no actor has been here for long."""
-        gone = time.monotonic() - _GONE_S
-        for name, since in self._idle_since.items():
-            host, number = self._by_name.get(name), name.removeprefix(join.host).removeprefix("-")
-            same = name == join.host or (name.startswith(f"{join.host}-") and number.isdecimal())
-            if host is not None and same and since <= gone and host.key == user:
-                host.nonce = join.nonce
-                del self._idle_since[name]
-                return host
-        return None
-
     def _add(self, name: str, user: str, nonce: str) -> _Host | None:
         if not self._has_room(user):
-            self._forget_idle()
+            self._forget_idle(user)
             if not self._has_room(user):
                 return None
         self._joinings += 1
         self._by_name[name] = host = _Host(host=name, key=user, number=self._joinings, nonce=nonce)
-        self._idle_since[name] = time.monotonic()
         return host
 
     def _has_room(self, user: str) -> bool:
         of_the_key = sum(host.key == user for host in self._by_name.values())
         return len(self._by_name) < _MOST and of_the_key < _MOST_OF_A_KEY
 
-    def _forget_idle(self) -> None:
-        """Forget the hosts of which no actor has come: they found that they had other code, or no room."""
-        self._by_name = {name: host for name, host in self._by_name.items() if host.actors or host.batches}
+    def _forget_idle(self, user: str) -> None:
+        """Forget the hosts of this key of which no actor is connected, and of others those of which none has come.
+
+        The latter found that they had other code, or no room.
+        """
+        self._by_name = {
+            name: host
+            for name, host in self._by_name.items()
+            if host.connected or (host.key != user and (host.actors or host.batches))
+        }
 
     def _free_name(self, wanted: str) -> str:
         name, number = wanted, 1

@@ -51,6 +51,9 @@ class Memory:
     Raises OSError where that cannot be had.
     """
 
+    block: Array
+    """All of it, as its process sees it."""
+
     def __init__(self, size: int) -> None:
         self.descriptor: Final = os.memfd_create("gpusched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self.close = weakref.finalize(self, os.close, self.descriptor)
@@ -63,6 +66,11 @@ class Memory:
         """Forbid this for ever, and to forbid more."""
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
 
+    def write(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
+        """Copy the arrays to where `specs` has them."""
+        for (start, stop), array in zip(pieces(specs), arrays, strict=True):
+            self.block[start:stop] = array.reshape(-1).view(np.uint8)
+
 
 class ReusableSegment(Memory):
     """A segment of `size` bytes for batches, written again and again; its receiver may write to it, too."""
@@ -72,11 +80,7 @@ class ReusableSegment(Memory):
         os.posix_fallocate(self.descriptor, 0, size)  # not page by page, when the first batch is written
         self.seal(_SIZES_SEALED)
         mapped = mmap.mmap(self.descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        self.block: Final[Array] = np.frombuffer(mapped, np.uint8)
-
-    def write(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
-        """Copy the arrays to where `specs` has them."""
-        _copy(self.block, specs, arrays)
+        self.block = np.frombuffer(mapped, np.uint8)
 
 
 class WeightsSegment(Memory):
@@ -88,17 +92,8 @@ class WeightsSegment(Memory):
             view, done = array.reshape(-1).view(np.uint8).data, 0
             while start + done < stop:  # one call writes 2 GiB at the most; new pages are not cleared first, so
                 done += os.pwrite(self.descriptor, view[done:], start + done)
-        self.block: Final[Array] = np.frombuffer(mmap.mmap(self.descriptor, self.segment.size), np.uint8)
+        self.block = np.frombuffer(mmap.mmap(self.descriptor, self.segment.size), np.uint8)
         self.seal(_SEALED_FOR_OTHERS)
-
-    def write(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
-        """Replace what is in it by arrays of the same size."""
-        _copy(self.block, specs, arrays)
-
-
-def _copy(block: Array, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> None:
-    for (start, stop), array in zip(pieces(specs), arrays, strict=True):
-        block[start:stop] = array.reshape(-1).view(np.uint8)
 
 
 @functools.cache

@@ -6,21 +6,25 @@ again. Whatever is not sure is not used again: an actor that left without a mess
 must stay. It must not know sockets; both classes are called with their loop's lock held.
 """
 
+import functools
 import mmap
 import os
 import weakref
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from gpusched.channel.messages import MAX_RETURNED, Segment
+from gpusched.channel.framing import split
+from gpusched.channel.messages import MAX_RETURNED, ArraySpec, Segment, WeightsHeader, encode_header
 from gpusched.channel.shm.lending import Owner
 from gpusched.channel.shm.segment import WeightsSegment, map_segment
+from gpusched.channel.transport import Part
 from gpusched.channel.values import Array
 
-__all__ = ["Views", "WeightsSegmentPool", "most_offers"]
+__all__ = ["Published", "Views", "WeightsSegmentPool", "most_offers"]
 
 _MOST_OFFERS: Final = 8
 _MOST_OFFERED: Final = 32 << 20
@@ -43,6 +47,32 @@ def _most_kept(size: int) -> int:
     that, which the learner gets back with the next answer only, and what an actor is late by.
     """
     return max(_FEWEST_KEPT, min(_MOST_KEPT, _LARGEST_KEPT // size)) if size <= _LARGEST_KEPT else 0
+
+
+class Published(msgspec.Struct, dict=True, eq=False):
+    """One version of the weights, which does not change as long as it is the newest, or an actor uses it.
+
+    It leaves the learner in two forms: as a segment for this host, or as frames.
+    """
+
+    version: int
+    specs: tuple[ArraySpec, ...]
+    segment: WeightsSegment | None
+    copied: list[Part]
+    """The frames, where there is no segment to make them of."""
+    frames_of: Callable[[Sequence[Array]], list[Part]]
+
+    @functools.cached_property
+    def offer(self) -> bytes | None:
+        """What names the segment to an actor on this host, the same for all; None without one."""
+        if self.segment is None:
+            return None
+        return encode_header(WeightsHeader(self.version, self.specs, self.segment.segment))
+
+    @functools.cached_property
+    def frames(self) -> list[Part]:
+        """The arrays as frames, made when the first actor needs them; all share them."""
+        return self.copied if self.segment is None else self.frames_of(split(self.specs, self.segment.block))
 
 
 class WeightsSegmentPool:
