@@ -14,7 +14,6 @@ from gpusched.units import format_mib
 __all__ = [
     "check_compute_mode",
     "check_cuda_node",
-    "check_device_order",
     "check_driver",
     "check_ecc",
     "check_foreign",
@@ -129,18 +128,6 @@ def check_mig(facts: DeviceFacts) -> Finding:
         return warning("mig", f"{_named(empty)}: on, without an instance, so nothing can run there", cure)
     instances = sum(each.mig_index is not None for each in facts.inventory.devices)
     return ok("mig", _count(instances, "instance") if instances else "off, or there is none")
-
-
-def check_device_order(facts: DeviceFacts) -> Finding:
-    """Does GPU 0 mean the same to CUDA programs as to nvidia-smi and gpusched?"""
-    order = facts.variables.get("CUDA_DEVICE_ORDER")
-    order_text = "CUDA_DEVICE_ORDER is not set" if order is None else f"CUDA_DEVICE_ORDER={order}"
-    kinds = {device.name for device in _physical(facts)}
-    if order != "PCI_BUS_ID" and len(kinds) > 1:
-        found = f"{order_text}: CUDA counts the fastest first, and nvidia-smi by the bus; jobs of gpusched go by uuid"
-        return warning("device-order", found, "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
-    why = "devices are alike" if kinds else "there are no devices"
-    return ok("device-order", order_text if order == "PCI_BUS_ID" else f"{order_text}, and {why}")
 
 
 def check_visible_devices(facts: DeviceFacts) -> Finding:
