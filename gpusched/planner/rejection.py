@@ -11,11 +11,12 @@ from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.feasibility import Rules, any_fits, division, needs, relax_shares
 from gpusched.planner.holders import held_lines
-from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus, listed, needed_by, number
+from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus, listed, needed_by
 from gpusched.planner.policies import Policy, policy_named
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import is_feasible, largest
 from gpusched.planner.whole_devices import allotments, is_whole, with_all
+from gpusched.units import number
 
 __all__ = ["refusal"]
 
