@@ -1,4 +1,4 @@
-"""Amounts: memory in whole MiB, fractions in whole 1/10 000. Floats exist only in what people type and read."""
+"""Amounts: memory in whole MiB, fractions in whole 1/10 000, numbers. Floats are only in what people type and read."""
 
 import re
 from typing import Final
@@ -10,9 +10,11 @@ __all__ = [
     "format_mib",
     "format_seconds",
     "fraction_of",
+    "number",
     "parse_count",
     "parse_fraction",
     "parse_mib",
+    "plural",
     "portion",
 ]
 
@@ -87,3 +89,13 @@ def format_seconds(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+
+
+def number(count: int, what: str) -> str:
+    """Return `1 learner` or `32 actors`."""
+    return f"{count} {what}" if count == 1 else f"{count} {plural(what)}"
+
+
+def plural(what: str) -> str:
+    """Return `actors` or `coaches`."""
+    return what + ("es" if what.endswith(("s", "x", "z", "ch", "sh")) else "s")

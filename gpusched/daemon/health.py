@@ -82,9 +82,9 @@ def assess(
     held = {uuid for uuid, known in drained.items() if not known.lifted}
     reasons: dict[str, list[str]] = collections.defaultdict(list)
     notes: list[str] = []
-    for (uuid, kind, number), times in collections.Counter((e.uuid, e.kind, e.number) for e in events).items():
-        text, drains = _meaning(kind, number)
-        if drains and uuid not in held:
+    for (uuid, number), times in collections.Counter((event.uuid, event.number) for event in events).items():
+        text = _meaning(number)
+        if number in DRAINING_XIDS and uuid not in held:
             reasons[uuid].append(text)
         else:
             label = devices[uuid].label if uuid in devices else uuid
@@ -102,17 +102,10 @@ def assess(
     return Findings(drains=drains_now, notes=tuple(notes))
 
 
-def _meaning(kind: str, number: int) -> tuple[str, bool]:
-    """Return an event in words, and whether it drains its device."""
-    if kind == "ecc":
-        return "a double-bit memory error", True
-    if kind == "lost":
-        return "the GPU has fallen off the bus", True
-    if number in DRAINING_XIDS:
-        return f"Xid {number}, {DRAINING_XIDS[number]}", True
-    if number in _NOTED_XIDS:
-        return f"Xid {number}, {_NOTED_XIDS[number]}", False
-    return f"Xid {number}: see docs.nvidia.com/deploy/xid-errors", False
+def _meaning(number: int) -> str:
+    """Return an Xid in words."""
+    meaning = DRAINING_XIDS.get(number) or _NOTED_XIDS.get(number)
+    return f"Xid {number}, {meaning}" if meaning else f"Xid {number}: see docs.nvidia.com/deploy/xid-errors"
 
 
 def _state(device: Device, lifted: Drained | None) -> list[str]:

@@ -9,12 +9,11 @@ from gpusched.model.device import Device
 from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import holders
 from gpusched.planner import restriction
-from gpusched.units import format_mib
+from gpusched.units import format_mib, number
 
 __all__ = [
     "check_compute_mode",
     "check_cuda_node",
-    "check_device_order",
     "check_driver",
     "check_ecc",
     "check_foreign",
@@ -40,7 +39,7 @@ def check_driver(facts: DeviceFacts) -> Finding:
     inventory = facts.inventory
     halves = f"module {facts.module_version or 'unknown'}, library {facts.library_version or 'unknown'}"
     differ = facts.module_version and facts.library_version and facts.module_version != facts.library_version
-    on_bus = f"{_count(facts.on_bus, 'NVIDIA device')} on the PCI bus"
+    on_bus = f"{number(facts.on_bus, 'NVIDIA device')} on the PCI bus"
     if inventory.problem is not None:
         harmless = inventory.source == "cpu" and not facts.on_bus
         cure = next((cure for text, cure in _CURES if text in inventory.problem), "nvidia-smi")
@@ -55,7 +54,7 @@ def check_driver(facts: DeviceFacts) -> Finding:
         return error("driver", f"driver and library do not match: {halves}", "sudo reboot")
     boards = sum(device.mig_index is None for device in inventory.devices)
     cuda = f", CUDA {inventory.cuda_version}" if inventory.cuda_version else ""
-    return ok("driver", f"{inventory.driver_version or 'version unknown'}{cuda}, {_count(boards, 'device')}")
+    return ok("driver", f"{inventory.driver_version or 'version unknown'}{cuda}, {number(boards, 'device')}")
 
 
 def check_cuda_node(facts: DeviceFacts) -> Iterable[Finding]:
@@ -88,7 +87,7 @@ def check_ecc(facts: DeviceFacts) -> Finding:
     counted = [device for device in _physical(facts) if device.ecc_errors is not None]
     wrong = [device for device in counted if device.ecc_errors]
     if wrong:
-        found = "; ".join(f"GPU {each.label}: {_count(each.ecc_errors or 0, 'uncorrected error')}" for each in wrong)
+        found = "; ".join(f"GPU {each.label}: {number(each.ecc_errors or 0, 'uncorrected error')}" for each in wrong)
         cure = f"sudo nvidia-smi --gpu-reset -i {_labels(wrong)}  # when nothing runs there"
         return error("ecc", f"{found} since the driver was loaded", cure)
     known = "no uncorrected memory errors" if counted else "no device counts memory errors (ECC)"
@@ -128,19 +127,7 @@ def check_mig(facts: DeviceFacts) -> Finding:
         cure = f"sudo nvidia-smi mig -i {indices} -cgi 0 -C  # or off: sudo nvidia-smi -i {indices} -mig 0"
         return warning("mig", f"{_named(empty)}: on, without an instance, so nothing can run there", cure)
     instances = sum(each.mig_index is not None for each in facts.inventory.devices)
-    return ok("mig", _count(instances, "instance") if instances else "off, or there is none")
-
-
-def check_device_order(facts: DeviceFacts) -> Finding:
-    """Does GPU 0 mean the same to CUDA programs as to nvidia-smi and gpusched?"""
-    order = facts.variables.get("CUDA_DEVICE_ORDER")
-    order_text = "CUDA_DEVICE_ORDER is not set" if order is None else f"CUDA_DEVICE_ORDER={order}"
-    kinds = {device.name for device in _physical(facts)}
-    if order != "PCI_BUS_ID" and len(kinds) > 1:
-        found = f"{order_text}: CUDA counts the fastest first, and nvidia-smi by the bus; jobs of gpusched go by uuid"
-        return warning("device-order", found, "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
-    why = "devices are alike" if kinds else "there are no devices"
-    return ok("device-order", order_text if order == "PCI_BUS_ID" else f"{order_text}, and {why}")
+    return ok("mig", number(instances, "instance") if instances else "off, or there is none")
 
 
 def check_visible_devices(facts: DeviceFacts) -> Finding:
@@ -198,7 +185,3 @@ def _labels(devices: Sequence[Device]) -> str:
 
 def _named(devices: Sequence[Device]) -> str:
     return f"GPU {_labels(devices)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

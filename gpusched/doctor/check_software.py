@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from gpusched.doctor.facts import DeviceFacts, Finding, SoftwareFacts, error, ok, warning
+from gpusched.doctor.facts import OWN_DISTRIBUTIONS, DeviceFacts, Finding, SoftwareFacts, error, ok, warning
 from gpusched.environment import HOOK_DIRECTORY
 
 __all__ = [
@@ -14,11 +14,8 @@ __all__ = [
     "check_python",
     "check_tensorflow",
     "check_torch",
-    "check_zmq",
 ]
 
-_OWN: Final = ("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py")
-_LEAST_LIBZMQ: Final = (4, 3, 3)
 _PYNVML_THAT_YIELDS: Final = (12,)
 _TORCH_WITHOUT_VOLTA: Final = (2, 8)
 _CUDA_JAX: Final = ("jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -26,19 +23,12 @@ _CUDA_JAX: Final = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
 def check_python(facts: SoftwareFacts) -> Finding:
     """Which gpusched, on which Python, with what?"""
-    versions = ", ".join(f"{name} {facts.installed[name]}" for name in _OWN if name in facts.installed)
-    missing = [name for name in _OWN if name not in facts.installed]
+    versions = ", ".join(f"{name} {facts.installed[name]}" for name in OWN_DISTRIBUTIONS if name in facts.installed)
+    missing = [name for name in OWN_DISTRIBUTIONS if name not in facts.installed]
     found = f"gpusched {facts.gpusched} on Python {facts.python} ({facts.executable}); {versions}"
     if missing:
         return warning("versions", f"{found}; not installed: {', '.join(missing)}", f"pip install {' '.join(missing)}")
     return ok("versions", found)
-
-
-def check_zmq(facts: SoftwareFacts) -> Finding:
-    """Does libzmq have what the links rely on?"""
-    if _release(facts.libzmq) < _LEAST_LIBZMQ:
-        return error("libzmq", f"{facts.libzmq} is older than 4.3.3", "pip install --upgrade pyzmq")
-    return ok("libzmq", facts.libzmq)
 
 
 def check_nvml_binding(facts: SoftwareFacts) -> Finding:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import gpusched
 from gpusched.doctor.collect_host import host_facts, place_facts
-from gpusched.doctor.facts import DaemonFacts, DeviceFacts, Facts, SoftwareFacts
+from gpusched.doctor.facts import OWN_DISTRIBUTIONS, DaemonFacts, DeviceFacts, Facts, SoftwareFacts
 from gpusched.environment import users_visible_devices
 from gpusched.errors import GpuschedError, NoDaemon
 from gpusched.frameworks.registry import frameworks
@@ -28,16 +28,6 @@ _HOOK_S: Final = 8.0
 _PCI: Final = Path("/sys/bus/pci/devices")
 _NVIDIA: Final = "0x10de"
 _DISPLAYS: Final = "0x03"  # PCI class code 03: display controllers, 3D ones included
-_DISTRIBUTIONS: Final = (
-    "msgspec",
-    "numpy",
-    "psutil",
-    "pyzmq",
-    "rich",
-    "typer",
-    "nvidia-ml-py",
-    "pynvml",
-)
 _ASK_FOR_HOOK: Final = "import sys; print(*(type(finder).__name__ for finder in sys.meta_path))"
 
 
@@ -149,14 +139,11 @@ def _on_bus() -> int:
 
 
 def _mps() -> tuple[int, ...]:
-    """Return the control daemons of MPS. The kernel keeps 15 letters of a name, which the server shares with them."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _first_line(f"{entry}/comm") == "nvidia-cuda-mps":
-            argv = Path(entry, "cmdline").read_bytes().split(b"\0")
-            if argv[0].endswith(b"mps-control"):
-                found.append(int(entry.name))
-    return tuple(found)
+    """Return the control daemons of MPS."""
+    import psutil
+
+    named = psutil.process_iter(["name"])
+    return tuple(process.pid for process in named if process.info["name"] == "nvidia-cuda-mps-control")
 
 
 # ---- gpusched itself ----
@@ -210,10 +197,8 @@ def _software(environ: Mapping[str, str]) -> SoftwareFacts:
     import sys
     from importlib.metadata import PackageNotFoundError, version
 
-    import zmq
-
     installed = {}
-    for name in (*_DISTRIBUTIONS, *(name for one in frameworks() for name in one.distributions)):
+    for name in (*OWN_DISTRIBUTIONS, "pynvml", *(name for one in frameworks() for name in one.distributions)):
         try:
             installed[name] = version(name)
         except PackageNotFoundError:
@@ -224,7 +209,6 @@ def _software(environ: Mapping[str, str]) -> SoftwareFacts:
         executable=sys.executable,
         gpusched=gpusched.__version__,
         installed=installed,
-        libzmq=zmq.zmq_version(),
         variables={name: environ[name] for name in both if name in environ},
     )
 

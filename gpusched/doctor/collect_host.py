@@ -1,6 +1,5 @@
-"""Collects facts of the operating system: limits, control groups, the clock, and directories."""
+"""Collects facts of the operating system: limits and directories."""
 
-import ctypes
 import os
 import resource
 from collections.abc import Iterable
@@ -15,25 +14,18 @@ __all__ = ["host_facts", "place_facts"]
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _UNLIMITED: Final = 1 << 60  # version 1 has a number near 2^63 for no limit
-_TIMEX_BYTES: Final = 256  # struct timex has 208, adjtimex(2)
-_TIMEX_STATUS: Final = 40
-_UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC
 
 
 def host_facts() -> HostFacts:
-    """Return limits and the clock of this host, as they are for this process. Raises OSError."""
-    version, memory, threads = _cgroup()
+    """Return the limits of this host, as they are for this process. Raises OSError."""
+    memory, threads = _cgroup()
     files, files_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    locked = _finite(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
     return HostFacts(
-        cgroup=version,
         memory_limit_mib=None if memory is None else memory >> 20,
         threads_limit=threads,
         open_files=_finite(files),
         open_files_hard=_finite(files_hard),
         processes=None if os.getuid() == 0 else _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0]),
-        locked_kib=None if locked is None else locked >> 10,
-        synchronised=_synchronised(),
     )
 
 
@@ -72,33 +64,30 @@ def _place(path: Path) -> Place:
 
 
 def _filesystem(path: Path) -> str:
-    """Return the kind of file system that `path` is on, such as ext4 or nfs4 (proc(5), mounts)."""
-    real = os.path.realpath(path)
-    found, kind = "", ""
-    for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
-        _, mounted, fstype, *_ = line.split(" ")
-        mounted = mounted.replace("\\040", " ")
-        if len(mounted) >= len(found) and (real + "/").startswith(mounted.rstrip("/") + "/"):
-            found, kind = mounted, fstype
-    return kind
+    """Return the kind of file system that `path` is on, such as ext4 or nfs4."""
+    import psutil
+
+    real = Path(os.path.realpath(path))
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
+    return max(reversed(mounts), key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
 
 
 def _finite(limit: int) -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def _cgroup() -> tuple[int, int | None, int | None]:
-    """Return the version of control groups, and the least limits of memory in bytes and threads from here up."""
+def _cgroup() -> tuple[int | None, int | None]:
+    """Return the least limits of control groups, of memory in bytes and of threads, from here up."""
     try:
         lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:
-        return 0, None, None
+        return None, None
     paths = {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
     if (_CGROUPS / "cgroup.controllers").exists():
         here = paths.get("", "/")
-        return 2, _least(_CGROUPS, here, "memory.max"), _least(_CGROUPS, here, "pids.max")
+        return _least(_CGROUPS, here, "memory.max"), _least(_CGROUPS, here, "pids.max")
     memory = _least(_CGROUPS / "memory", paths.get("memory", "/"), "memory.limit_in_bytes")
-    return 1 if paths else 0, memory, _least(_CGROUPS / "pids", paths.get("pids", "/"), "pids.max")
+    return memory, _least(_CGROUPS / "pids", paths.get("pids", "/"), "pids.max")
 
 
 def _least(root: Path, path: str, name: str) -> int | None:
@@ -116,12 +105,3 @@ def _numbers(folder: Path, root: Path, name: str) -> Iterable[int]:
             yield number
         if each == root:
             return
-
-
-def _synchronised() -> bool | None:
-    """Return whether a program, such as chrony, keeps the clock right, as far as the kernel knows."""
-    timex = ctypes.create_string_buffer(_TIMEX_BYTES)
-    if ctypes.CDLL(None).adjtimex(timex) < 0:
-        return None
-    status = int.from_bytes(timex.raw[_TIMEX_STATUS : _TIMEX_STATUS + 4], "little")
-    return not status & _UNSYNCHRONISED

@@ -34,7 +34,6 @@ _OF_DEVICES: Final[tuple[Check, ...]] = (
     check_devices.check_compute_mode,
     check_devices.check_persistence,
     check_devices.check_mig,
-    check_devices.check_device_order,
     check_devices.check_foreign,
 )
 """Checks that a host without devices passes by."""
@@ -53,17 +52,14 @@ _CHECKS: Final[tuple[tuple[tuple[str, ...], tuple[Check, ...]], ...]] = (
     (
         ("host",),
         (
-            check_host.check_cgroup,
             check_host.check_memory,
             check_host.check_processes,
             check_host.check_open_files,
-            check_host.check_locked_memory,
-            check_host.check_clock,
         ),
     ),
     (("places",), (check_gpusched.check_state, check_gpusched.check_runtime, check_gpusched.check_leases)),
     (("daemon",), (check_gpusched.check_daemon, check_gpusched.check_linger)),
-    (("software",), (check_software.check_python, check_software.check_zmq, check_software.check_nvml_binding)),
+    (("software",), (check_software.check_python, check_software.check_nvml_binding)),
     (("software", "devices"), framework_checks()),
     (("hook",), (check_software.check_hook,)),
 )

@@ -1,6 +1,6 @@
 """What a doctor examines, as values, one section for each thing that can fail by itself to be read."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -8,6 +8,7 @@ from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 
 __all__ = [
+    "OWN_DISTRIBUTIONS",
     "DaemonFacts",
     "DeviceFacts",
     "Facts",
@@ -20,6 +21,9 @@ __all__ = [
     "ok",
     "warning",
 ]
+
+OWN_DISTRIBUTIONS: Final = ("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py")
+"""What gpusched needs of others."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,19 +71,13 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of this process, None where there is none, and the clock. `locked_kib` is memory that may be locked.
+    """Limits of this process, None where there is none."""
 
-    `cgroup` is the version of control groups, 0 without any. `synchronised` is None where it is unknown.
-    """
-
-    cgroup: int
     memory_limit_mib: int | None = None
     threads_limit: int | None = None
     open_files: int | None = None
     open_files_hard: int | None = None
     processes: int | None = None
-    locked_kib: int | None = None
-    synchronised: bool | None = None
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +130,6 @@ class SoftwareFacts(msgspec.Struct, frozen=True, kw_only=True):
     executable: str
     gpusched: str
     installed: dict[str, str]
-    libzmq: str
     variables: dict[str, str] = {}
 
 

@@ -47,7 +47,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     mig_mode: bool | None = None
     ecc_errors: int | None = None
     bus_id: str | None = None
-    numa_node: int | None = None
     cpus: tuple[int, ...] = ()
     health: Health = "ok"
     problem: str | None = None

@@ -20,9 +20,9 @@ from gpusched.planner.explain import warnings
 from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
 from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
-from gpusched.planner.plan_format import alone_lines, gpus, number, whole_line
+from gpusched.planner.plan_format import alone_lines, gpus, whole_line
 from gpusched.planner.whole_devices import DeviceSlice, is_whole, most_whole, whole_devices
-from gpusched.units import FRACTION_ONE, fraction_of, portion
+from gpusched.units import FRACTION_ONE, fraction_of, number, portion
 
 __all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "plan_command"]
 

@@ -7,10 +7,10 @@ import msgspec
 from gpusched.model.device import Inventory
 from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
 from gpusched.planner.capacity import DeviceCapacity
-from gpusched.planner.plan_format import alone_lines, foreign_lines, gpus, listed, number, percent, plural, whole_line
+from gpusched.planner.plan_format import alone_lines, foreign_lines, gpus, listed, percent, whole_line
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import most_counted
-from gpusched.units import fraction_of
+from gpusched.units import fraction_of, number, plural
 
 __all__ = ["Decision", "fewer_than_usual", "warnings", "why", "why_without_devices"]
 

@@ -15,8 +15,7 @@ from gpusched.planner.feasibility import Rules, WholeDeviceSplit, division, rela
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policies import Policy, policy_named
 from gpusched.planner.problem import PackingProblem
-from gpusched.planner.rejection import attempt_on, refusal
-from gpusched.planner.rejection_of_whole import whole_refusal
+from gpusched.planner.rejection import refusal
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.planner.solve import largest, max_min_limit, place
 from gpusched.planner.whole_devices import with_all
@@ -122,9 +121,7 @@ def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: t
     found = search.division()
     if found is not None:
         return found
-    if any(role.devices is not None and role.count for role in search.request.roles):
-        raise whole_refusal(search.request, search.grounds, leases, rules, excluded)
-    raise refusal(attempt_on(search.grounds, search.request, rules, excluded))
+    raise refusal(search.request, search.grounds, leases, rules, excluded)
 
 
 def _solutions(problem: PackingProblem, policy: Policy) -> Iterator[tuple[PackingProblem, int]]:

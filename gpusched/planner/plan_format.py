@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gpusched.model.device import DeviceProcess
 from gpusched.model.plan import Replica, RoleRequest
 from gpusched.planner.capacity import DeviceCapacity
-from gpusched.units import FRACTION_ONE
+from gpusched.units import FRACTION_ONE, number
 
 __all__ = [
     "alone_lines",
@@ -14,24 +14,12 @@ __all__ = [
     "gpus",
     "listed",
     "needed_by",
-    "number",
     "percent",
-    "plural",
     "whole_line",
 ]
 
 _MOST_LISTED = 8
 _MOST_ROLES = 4
-
-
-def number(count: int, role: str) -> str:
-    """Return `1 learner` or `32 actors`."""
-    return f"{count} {role}" if count == 1 else f"{count} {plural(role)}"
-
-
-def plural(role: str) -> str:
-    """Return `actors` or `coaches`."""
-    return role + ("es" if role.endswith(("s", "x", "z", "ch", "sh")) else "s")
 
 
 def asked(roles: Iterable[RoleRequest]) -> str:

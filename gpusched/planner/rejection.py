@@ -3,83 +3,98 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from gpusched.errors import DoesNotFit, NeverFits, NotNow
+from gpusched.model.lease import Lease
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner.capacity import DeviceCapacity
-from gpusched.planner.feasibility import Rules, needs, relax_shares
-from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus, listed, number
-from gpusched.planner.policies import policy_named
+from gpusched.planner.feasibility import Rules, any_fits, division, needs, relax_shares
+from gpusched.planner.holders import held_lines
+from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus, listed, needed_by
+from gpusched.planner.policies import Policy, policy_named
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import is_feasible, largest
+from gpusched.planner.whole_devices import allotments, is_whole, with_all
+from gpusched.units import number
 
-__all__ = ["Attempt", "attempt_on", "refusal", "what_would_fit"]
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was rejected: `problem` has each role at its minimum."""
-
-    request: Request
-    problem: PackingProblem
-    policy: str
-    grounds: tuple[DeviceCapacity, ...]
-    excluded: tuple[str, ...]
-
-    def is_feasible(self, problem: PackingProblem) -> bool:
-        """Return whether everything of the problem has a place under the policy."""
-        return is_feasible(policy_named(self.policy)(problem))
+__all__ = ["refusal"]
 
 
-def attempt_on(grounds: Sequence[DeviceCapacity], request: Request, rules: Rules, excluded: tuple[str, ...]) -> Attempt:
-    """Return the attempt to place, on these devices, all of the request that wants no whole device."""
-    rooms = tuple(budget.now for budget in grounds)
-    problem = PackingProblem(rooms=rooms, needs=needs(request), context_mib=rules.context_mib)
-    return Attempt(
-        request=request,
-        problem=relax_shares(problem),
-        policy=rules.policy,
-        grounds=tuple(grounds),
-        excluded=excluded,
-    )
-
-
-def refusal(attempt: Attempt) -> DoesNotFit:
-    """Return the error for an attempt: NotNow if it would succeed on idle devices, else NeverFits."""
-    grounds, excluded = attempt.grounds, attempt.excluded
+def refusal(
+    request: Request,
+    grounds: Sequence[DeviceCapacity],
+    leases: Sequence[Lease],
+    rules: Rules,
+    excluded: tuple[str, ...],
+) -> DoesNotFit:
+    """Return the error for a request that `division` has no answer to: NotNow if it has one on idle devices."""
     if not grounds:
         return NeverFits(f"no device takes a replica: {'; '.join(excluded)}", "see gpusched status")
-    idle = replace(attempt.problem, rooms=tuple(budget.emptied.now for budget in grounds))
-    never = not attempt.is_feasible(idle)
-    seen = idle if never else attempt.problem
-    alone = sum(need.count for need in attempt.problem.needs) == 1
-    do_not = "does not" if alone else "do not"
-    what = f"{asked(attempt.request.roles)} {'can never' if never else do_not} fit on"
+    extra = (*alone_lines(grounds), *excluded)
+    if any(role.devices is not None and role.count for role in request.roles):
+        return _whole_refusal(request, grounds, leases, rules, extra)
+    return _shared_refusal(request, grounds, rules, extra)
+
+
+def _whole_refusal(
+    request: Request,
+    grounds: Sequence[DeviceCapacity],
+    leases: Sequence[Lease],
+    rules: Rules,
+    extra: tuple[str, ...],
+) -> DoesNotFit:
+    """Return the error for a request with replicas that ask for whole devices."""
+    idle = [budget.emptied for budget in grounds]
+    needed = f"needs {needed_by(request.roles, rules.context_mib)}"
+    if division(request, idle, rules.context_mib, policy_named(rules.policy)) is not None:
+        free = sum(is_whole(budget) for budget in grounds)
+        hint = f"wait: {free} of {len(grounds)} GPUs {'is' if free == 1 else 'are'} whole now"
+        return NotNow("; ".join([needed, *held_lines(grounds, leases)]), "; ".join([hint, *extra]))
     where = gpus([budget.device.label for budget in grounds])
-    if attempt.policy != "balanced":
-        where += f" with policy {attempt.policy}"
-    role = _largest_role(attempt.request)
-    fitting = _most(attempt, seen, role, "count")
-    short = _too_large(attempt, seen) or _missing(seen, role, fitting)
-    ways = _ways(attempt, seen, role, fitting)
+    given = next(allotments(with_all(request, 1), idle, rules.context_mib), None)
+    if given is not None:
+        whole = number(sum(map(len, given.values())), "whole GPU")
+        hint = "ask for fewer whole GPUs, or for fewer or smaller others; --procs max finds how many fit"
+        why_not = f"beside {whole} the others have no place on {where}{_under(rules.policy)}"
+        return NeverFits(f"{needed}; {why_not}", "; ".join([hint, *extra]))
+    mig = any(budget.device.mig_index is not None for budget in grounds)
+    why = "; a process sees one MIG instance at the most" if mig else ""
+    hint = "ask for fewer, or take a machine with more devices"
+    return NeverFits(f"{needed}, and there is {where}, each for one replica{why}", "; ".join([hint, *extra]))
+
+
+def _shared_refusal(
+    request: Request, grounds: Sequence[DeviceCapacity], rules: Rules, extra: tuple[str, ...]
+) -> DoesNotFit:
+    """Return the error for a request without such replicas, each at its minimum."""
+    rooms = tuple(budget.now for budget in grounds)
+    now = relax_shares(PackingProblem(rooms=rooms, needs=needs(request), context_mib=rules.context_mib))
+    idle = replace(now, rooms=tuple(budget.emptied.now for budget in grounds))
+    policy = policy_named(rules.policy)
+    never = not any_fits(idle, policy)
+    seen = idle if never else now
+    do_not = "does not" if sum(need.count for need in now.needs) == 1 else "do not"
+    what = f"{asked(request.roles)} {'can never' if never else do_not} fit on"
+    where = gpus([budget.device.label for budget in grounds]) + _under(rules.policy)
+    role = _largest_role(request)
+    fitting, memory = (_most(seen, policy, request.roles.index(role), field) for field in ("count", "min_mib"))
+    short = _too_large(seen, request, grounds) or _missing(seen, role, fitting)
+    ways = [f"at most {number(fitting, role.name)}"] if fitting else []
+    ways += [f"at most {memory} MiB for each {role.name}"] if memory else []
+    ways += ["policy balanced"] if rules.policy != "balanced" and is_feasible(seen) else []
     if never:
         hint = f"ask for {', or for '.join(ways)}" if ways else "take a machine with more or larger devices"
-        return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *alone_lines(grounds), *excluded]))
+        return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *extra]))
     leased, foreign = sum(budget.leased_mib for budget in grounds), sum(budget.foreign_mib for budget in grounds)
     held = [f"{mib} MiB are {by}" for mib, by in ((leased, "leased"), (foreign, "held by others")) if mib]
     why_not = f"it would on idle devices, but {listed(held)}" if held else "it would on idle devices"
     hint = f"wait, or ask for {', or for '.join(ways)}" if ways else "wait until memory is free"
-    return NotNow(
-        f"{what} {where} now: {short}; {why_not}",
-        "; ".join([hint, *foreign_lines(grounds), *alone_lines(grounds), *excluded]),
-    )
+    return NotNow(f"{what} {where} now: {short}; {why_not}", "; ".join([hint, *foreign_lines(grounds), *extra]))
 
 
-def what_would_fit(attempt: Attempt) -> tuple[int, int]:
-    """Return how many replicas of the role that a person would ask less of fit, and else with how many MiB each."""
-    role = _largest_role(attempt.request)
-    return _most(attempt, attempt.problem, role, "count"), _most(attempt, attempt.problem, role, "min_mib")
+def _under(policy: str) -> str:
+    return "" if policy == "balanced" else f" with policy {policy}"
 
 
 def _largest_role(request: Request) -> RoleRequest:
@@ -88,33 +103,32 @@ def _largest_role(request: Request) -> RoleRequest:
     return max(placed, key=lambda role: (role.memory is not None and role.memory.share is None, role.count))
 
 
-def _most(attempt: Attempt, problem: PackingProblem, role: RoleRequest, field: Literal["count", "min_mib"]) -> int:
+def _most(problem: PackingProblem, policy: Policy, role: int, field: Literal["count", "min_mib"]) -> int:
     """Return the largest number, or minimum in MiB, of one role with which all has a place, up to what it asks for.
 
     0 if there is none, or if it is unknown.
     """
-    index = attempt.request.roles.index(role)
     least = 0 if field == "count" else 1
 
     def holds(value: int) -> bool:
         changed = list(problem.needs)
-        changed[index] = replace(changed[index], **{field: value})
-        return attempt.is_feasible(replace(problem, needs=tuple(changed)))
+        changed[role] = replace(changed[role], **{field: value})
+        return any_fits(replace(problem, needs=tuple(changed)), policy)
 
     try:
-        return largest(holds, least, getattr(problem.needs[index], field)) if holds(least) else 0
+        return largest(holds, least, getattr(problem.needs[role], field)) if holds(least) else 0
     except SearchLimitExceeded:
         return 0
 
 
-def _too_large(attempt: Attempt, problem: PackingProblem) -> str:
+def _too_large(problem: PackingProblem, request: Request, grounds: Sequence[DeviceCapacity]) -> str:
     """Return which role needs more than any one device has, or nothing."""
-    rooms, grounds = problem.rooms, attempt.grounds
+    rooms = problem.rooms
     best = max(range(len(rooms)), key=lambda i: (rooms[i].most > 0, rooms[i].plannable_mib))
     if not rooms[best].most:
         return "their compute mode lets one process in, and there is one"
     there = f"{rooms[best].plannable_mib} of {rooms[best].total_mib} MiB on GPU {grounds[best].device.label}"
-    for role, need in zip(attempt.request.roles, problem.needs, strict=True):
+    for role, need in zip(request.roles, problem.needs, strict=True):
         if need.count and need.min_mib + problem.context_mib > rooms[best].plannable_mib:
             size = f"{need.min_mib} + {problem.context_mib} = {need.min_mib + problem.context_mib} MiB"
             return f"one {role.name} takes {size}, and the most that can be planned on one device is {there}"
@@ -135,14 +149,3 @@ def _missing(problem: PackingProblem, role: RoleRequest, fitting: int) -> str:
     if replicas > places:
         return f"{sums}, but only {number(places, 'replica')} may be placed there, and there are {replicas}"
     return f"{sums}, in pieces that have no place side by side"
-
-
-def _ways(attempt: Attempt, problem: PackingProblem, role: RoleRequest, fitting: int) -> list[str]:
-    """Return what would fit instead, as a person would ask for it."""
-    memory = _most(attempt, problem, role, "min_mib")
-    ways = [f"at most {number(fitting, role.name)}"] if fitting else []
-    if memory:
-        ways.append(f"at most {memory} MiB for each {role.name}")
-    if attempt.policy != "balanced" and is_feasible(problem):
-        ways.append("policy balanced")
-    return ways

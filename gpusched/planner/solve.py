@@ -11,22 +11,20 @@ states x ways to fill one room, where states = product of (count + 1) over the k
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
-from gpusched.planner.problem import UNBOUNDED, Demand, DemandGroup, PackingProblem
-from gpusched.planner.search import FeasibilityCheck
+from gpusched.planner.problem import Demand, DemandGroup, PackingProblem
+from gpusched.planner.search import PackingSearch
 
 __all__ = ["apportion", "is_feasible", "largest", "max_min_limit", "most_counted", "place", "rooms_taken", "smallest"]
 
 
 def is_feasible(problem: PackingProblem, x: int = 0) -> bool:
-    """Return whether every replica has a place when no elastic one gets less than `x` MiB. Raises TooManyWays.
+    """Return whether every replica has a place when no elastic one gets less than `x` MiB. Raises SearchLimitExceeded.
 
     A placement for more is one for `x`, and the more needs are lifted to one size, the fewer sizes there are to search:
     so the larger minima are tried first.
     """
     minima = {need.min_mib for need in problem.needs if need.count and need.share is None and need.min_mib > x}
-    return any(FeasibilityCheck(problem, least).is_feasible() for least in (*sorted(minima, reverse=True), x))
+    return any(PackingSearch(problem, least).is_feasible() for least in (*sorted(minima, reverse=True), x))
 
 
 def max_min_limit(problem: PackingProblem) -> int | None:
@@ -42,46 +40,35 @@ def max_min_limit(problem: PackingProblem) -> int | None:
 
 def most_counted(problem: PackingProblem, x: int) -> int:
     """Return how many replicas of the largest elastic kind have a place at `x` MiB beside all others; 0 if none."""
-    return max((window.most_counted() or 0 for window in FeasibilityCheck(problem, x).windows()), default=0)
+    return PackingSearch(problem, x).most_counted()
 
 
 def rooms_taken(problem: PackingProblem, x: int) -> frozenset[int]:
     """Return the indices of at most `problem.most_rooms` rooms that take every replica at `x` MiB. It must fit."""
-    window = next(window for window in FeasibilityCheck(problem, x).windows() if window.is_feasible())
-    walked = list(zip(window.order, window.walk(), strict=True))
-    special = [i for i, filling in walked if filling is not None]
-    plain = [i for i, filling in walked if filling is None]
-    return frozenset(special) | frozenset(plain[: window.window])
+    patterns = PackingSearch(problem, x).walk()
+    return frozenset(i for i, pattern in enumerate(patterns) if pattern.state or pattern.counted)
 
 
 def place(problem: PackingProblem, x: int) -> list[list[int]]:
-    """Return for each room how many replicas of each need it takes at `x` MiB. It must fit.
+    """Return for each room how many replicas of each need it takes at `x` MiB. It must fit, in any number of rooms.
 
     Rooms with a share replica hold as few replicas as possible (the fullest of them decides), then come first; counted
     replicas go to the other rooms, evenly by what these can take, and beside a share only when nothing else is left.
-    `problem.most_rooms` is not heeded: narrow the rooms with `rooms_taken` first.
     """
-    problem = msgspec.structs.replace(problem, most_rooms=UNBOUNDED)
-    trial = FeasibilityCheck(problem, x)
-    if trial.shares:
-        top = max(trial.capacity) + sum(trial.goal)
-        trial = FeasibilityCheck(
-            problem, x, smallest(lambda crowd: FeasibilityCheck(problem, x, crowd).is_feasible(), 1, top)
-        )
-    (window,) = trial.windows()
-    fillings = window.walk()
-    shared = [filling is not None and any(filling.placed[: trial.shares]) for filling in fillings]
-    room_for = [filling.counted if filling else free for filling, free in zip(fillings, trial.capacity, strict=True)]
-    apart = [0 if with_share else number for with_share, number in zip(shared, room_for, strict=True)]
-    beside = [number if with_share else 0 for with_share, number in zip(shared, room_for, strict=True)]
-    wanted = trial.counted.need.count
+    search = PackingSearch(problem, x)
+    if search.shares:
+        top = max(search.capacity) + sum(kind.need.count for kind in search.kinds)
+        crowd = smallest(lambda crowd: PackingSearch(problem, x, crowd).is_feasible(), 1, top)
+        search = PackingSearch(problem, x, crowd)
+    patterns = search.walk()
+    shared = [any(pattern.placed[: search.shares]) for pattern in patterns]
+    apart = [0 if with_share else pattern.counted for with_share, pattern in zip(shared, patterns, strict=True)]
+    beside = [pattern.counted if with_share else 0 for with_share, pattern in zip(shared, patterns, strict=True)]
+    wanted = search.counted.need.count
     first = min(wanted, sum(apart))
     counted = map(int.__add__, apportion(apart, first), apportion(beside, wanted - first))
-    nothing = tuple(0 for _ in trial.kinds)
-    numbers = [
-        [*(filling.placed if filling else nothing), number] for filling, number in zip(fillings, counted, strict=True)
-    ]
-    return _by_need(problem.needs, [*trial.kinds, trial.counted], numbers)
+    numbers = [[*pattern.placed, number] for pattern, number in zip(patterns, counted, strict=True)]
+    return _by_need(problem.needs, [*search.kinds, search.counted], numbers)
 
 
 def apportion(capacities: Sequence[int], number: int) -> list[int]:

@@ -9,7 +9,6 @@ Facts: NVML API reference (nvml.h), error codes and constants by number so that 
 
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -51,8 +50,8 @@ _COMPUTE_MODES: Final[dict[int, ComputeMode]] = {
     3: "exclusive_process",
 }
 _UNKNOWN_PERFORMANCE: Final = 32
-_OF_THE_BOARD: Final = ("index", "bus_id", "numa_node", "cpus")
-_IDENTITY: Final = ("uuid", "name", "bus_id", "numa_node", "cpus", "memory_total_mib")
+_OF_THE_BOARD: Final = ("index", "bus_id", "cpus")
+_IDENTITY: Final = ("uuid", "name", "bus_id", "cpus", "memory_total_mib")
 
 # field, call, its arguments after the handle, what to make of the answer; the most wanted first, because what was read
 # before a call that never returns is all there is. ECC: uncorrected (1), volatile (0), as nvidia-smi shows.
@@ -90,12 +89,11 @@ class NvmlProbe:
 
     `deadline_s` bounds both the start of NVML and the reading of all devices, which goes on at once for all of them.
     A device that does not answer has health "error", keeps its last reading, and is not asked again until the stuck
-    call returns, nor waited for. `pci_devices` is where Linux has the NUMA node of a PCI device.
+    call returns, nor waited for.
     """
 
-    def __init__(self, deadline_s: float = 2.0, pci_devices: Path = Path("/sys/bus/pci/devices")) -> None:
+    def __init__(self, deadline_s: float = 2.0) -> None:
         self._deadline_s = deadline_s
-        self._pci_devices = pci_devices
         self._nvml: Any = None
         self._start: Reading[_Driver] | None = None
         self._silent = False
@@ -158,7 +156,7 @@ class NvmlProbe:
                 known: dict[str, Any] = {}
                 if before is not None:
                     known.update((key, before.fields[key]) for key in _IDENTITY if key in before.fields)
-                self._readers[index] = _DeviceReader(self._nvml, index, known, cpus, self._pci_devices)
+                self._readers[index] = _DeviceReader(self._nvml, index, known, cpus)
         until = time.monotonic() + self._deadline_s
         for index in range(count):
             yield from self._readers[index].rows(until, self._silence())
@@ -190,12 +188,12 @@ class _Driver(msgspec.Struct, frozen=True, kw_only=True):
 class _DeviceReader:
     """Reads one device in one thread, field by field: what was read is seen while a later call is stuck."""
 
-    def __init__(self, nvml: Any, index: int, known: dict[str, Any], cpus: tuple[int, ...], pci_devices: Path) -> None:
+    def __init__(self, nvml: Any, index: int, known: dict[str, Any], cpus: tuple[int, ...]) -> None:
         self.fields: dict[str, Any] = {"index": index, "uuid": f"unknown-{index}", "name": "unknown", **known}
         self._instances: list[dict[str, Any]] = []
         self._health: Health = "ok"
         self._problem: str | None = None
-        self._nvml, self._cpus, self._pci_devices = nvml, cpus, pci_devices
+        self._nvml, self._cpus = nvml, cpus
         self._reading = Reading(self._read, f"nvml-device-{index}")
         self.stuck = False
 
@@ -236,9 +234,7 @@ class _DeviceReader:
     def _place(self, handle: Any) -> None:
         pci = self._ask("nvmlDeviceGetPciInfo", handle)
         if pci is not None:
-            bus_id = pci.busId if isinstance(pci.busId, str) else pci.busId.decode()
-            self.fields["bus_id"] = bus_id
-            self.fields["numa_node"] = _numa_node(self._pci_devices, bus_id)
+            self.fields["bus_id"] = pci.busId if isinstance(pci.busId, str) else pci.busId.decode()
         if self._cpus:
             masks = self._ask("nvmlDeviceGetCpuAffinity", handle, self._cpus[-1] // 64 + 1)
             if masks is not None:
@@ -331,15 +327,6 @@ def _first_list(function: Any, handle: Any) -> list[tuple[int, int | None]]:
     not_available = ctypes.c_ulonglong(-1).value
     uses = [(entry.pid, entry.used) for entry in entries[: count.value]]
     return [(pid, None if used == not_available else used) for pid, used in uses]
-
-
-def _numa_node(pci_devices: Path, bus_id: str) -> int | None:
-    """Read the node of NVML's `00000000:1A:00.0`, Linux's `0000:1a:00.0`; Linux has -1 where there is none."""
-    try:
-        node = int((pci_devices / bus_id[-12:].lower() / "numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
 
 
 def _device(fields: dict[str, Any], health: Health, problem: str | None) -> Device:

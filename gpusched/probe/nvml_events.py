@@ -1,4 +1,4 @@
-"""Events that devices report: Xid errors, double-bit memory errors, and that one has fallen off the bus.
+"""Xid errors that devices report. Lost devices and memory errors are found by reading the devices.
 
 A thread waits in NVML, so that nothing else ever does; it costs a wake-up in some seconds. Without a driver, or with
 one that has no events, there are none. It must not know what an event means for a device.
@@ -8,8 +8,7 @@ Facts: NVML API reference, event handling (Linux only); an event has the numbers
 
 import collections
 import threading
-import time
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -22,17 +21,14 @@ _RETRY_S: Final = 60.0
 _MOST_EVENTS: Final = 1000
 _TIMEOUT: Final = 10
 _GPU_IS_LOST: Final = 15
-_DOUBLE_BIT: Final = 2
 _XID: Final = 8
 
 
 class DeviceEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to the device `uuid` at `time` (Unix seconds). `number` is that of an Xid, 0 for the others."""
+    """An Xid of the device `uuid`."""
 
     uuid: str
-    kind: Literal["xid", "ecc", "lost"]
-    number: int = 0
-    time: float
+    number: int
 
 
 class NvmlEvents:
@@ -84,59 +80,32 @@ class NvmlEvents:
             nvml.nvmlEventSetFree(event_set)
         self._closed.wait(_RETRY_S)  # no device has events
 
-    def _wait(self, nvml: Any, event_set: Any, devices: dict[int, "_Listened"]) -> None:
+    def _wait(self, nvml: Any, event_set: Any, devices: dict[int, str]) -> None:
         try:
             event = nvml.nvmlEventSetWait_v2(event_set, _WAIT_MS)
         except nvml.NVMLError as error:
-            if error.value == _GPU_IS_LOST:
-                self._find_lost(nvml, devices)
+            if error.value == _GPU_IS_LOST:  # it reports only that there is one, again and again
+                self._closed.wait(_WAIT_MS / 1000)
             elif error.value != _TIMEOUT:
                 raise
             return
-        device = devices.get(_address(event.device))
-        if device is not None and event.eventType == _XID:
-            self._append(device, "xid", int(event.eventData))
-        elif device is not None and event.eventType == _DOUBLE_BIT:
-            self._append(device, "ecc")
-
-    def _find_lost(self, nvml: Any, devices: dict[int, "_Listened"]) -> None:
-        """Report each lost device once. NVML reports only that there is one, again and again: hence the pause."""
-        for device in devices.values():
-            if not device.lost and _is_lost(nvml, device.handle):
-                device.lost = True
-                self._append(device, "lost")
-        self._closed.wait(_WAIT_MS / 1000)
-
-    def _append(self, device: "_Listened", kind: Literal["xid", "ecc", "lost"], number: int = 0) -> None:
-        self._unread.append(DeviceEvent(uuid=device.uuid, kind=kind, number=number, time=time.time()))
+        uuid = devices.get(_address(event.device))
+        if uuid is not None and event.eventType == _XID:
+            self._unread.append(DeviceEvent(uuid=uuid, number=int(event.eventData)))
 
 
-class _Listened:
-    def __init__(self, handle: Any, uuid: str) -> None:
-        self.handle, self.uuid, self.lost = handle, uuid, False
-
-
-def _registered(nvml: Any, event_set: Any) -> dict[int, _Listened]:
-    """Register for all events of the devices; return these by their handle's address, which an event carries."""
+def _registered(nvml: Any, event_set: Any) -> dict[int, str]:
+    """Register for the Xids of the devices; return their uuids by their handle's address, which an event carries."""
     devices = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            device = _Listened(handle, nvml.nvmlDeviceGetUUID(handle))
-            can = nvml.nvmlDeviceGetSupportedEventTypes(handle)
-            nvml.nvmlDeviceRegisterEvents(handle, can & (_XID | _DOUBLE_BIT), event_set)
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+            nvml.nvmlDeviceRegisterEvents(handle, _XID, event_set)
         except nvml.NVMLError:  # lost, forbidden, or too old: the others still report
             continue
-        devices[_address(handle)] = device
+        devices[_address(handle)] = uuid
     return devices
-
-
-def _is_lost(nvml: Any, handle: Any) -> bool:
-    try:
-        nvml.nvmlDeviceGetMemoryInfo(handle)
-    except nvml.NVMLError as error:
-        return bool(error.value == _GPU_IS_LOST)
-    return False
 
 
 def _address(handle: Any) -> int:

@@ -40,7 +40,7 @@ class _Machine(NamedTuple):
     devices: int
     vcpus: int
     memory_gib: int
-    nodes: tuple[tuple[int, str], ...] = ()  # per device: its NUMA node and the CPUs of that node
+    near: tuple[str, ...] = ()  # per device: the CPUs of its NUMA node
 
 
 _K80: Final = _Model("Tesla K80", 11441, 0, 149)
@@ -56,11 +56,9 @@ _H100: Final = _Model("NVIDIA H100 80GB HBM3", 81559, 479, 700)
 _H200: Final = _Model("NVIDIA H200", 143771, 600, 700)
 
 _DGX_A100: Final = tuple(
-    near
-    for near in ((3, "48-63,176-191"), (1, "16-31,144-159"), (7, "112-127,240-255"), (5, "80-95,208-223"))
-    for _ in range(2)
+    near for near in ("48-63,176-191", "16-31,144-159", "112-127,240-255", "80-95,208-223") for _ in range(2)
 )
-_DGX_H100: Final = tuple(near for near in ((0, "0-55,112-167"), (1, "56-111,168-223")) for _ in range(4))
+_DGX_H100: Final = tuple(near for near in ("0-55,112-167", "56-111,168-223") for _ in range(4))
 
 PROFILES: Final[dict[str, _Machine]] = {
     "p2.xlarge": _Machine(_K80, 1, 4, 61),
@@ -120,7 +118,7 @@ def profile_machine(name: str) -> Inventory | None:
     machine = PROFILES.get(name)
     if machine is None:
         return None
-    devices = tuple(_device(name, index, machine.model, machine.nodes) for index in range(machine.devices))
+    devices = tuple(_device(name, index, machine.model, machine.near) for index in range(machine.devices))
     return Inventory(
         host=name,
         source="profile",
@@ -151,8 +149,7 @@ def described_machine(text: str, cpus: tuple[int, ...]) -> Inventory | None:
     return Inventory(host=text, source="profile", devices=devices, cpus=cpus)
 
 
-def _device(machine: str, index: int, model: _Model, nodes: tuple[tuple[int, str], ...] = ()) -> Device:
-    node, cpus = nodes[index] if nodes else (None, "")
+def _device(machine: str, index: int, model: _Model, near: tuple[str, ...] = ()) -> Device:
     return Device(
         index=index,
         uuid=f"SIM-{machine}-{index}",
@@ -162,8 +159,7 @@ def _device(machine: str, index: int, model: _Model, nodes: tuple[tuple[int, str
         memory_reserved_mib=model.reserved_mib,
         power_limit_w=model.power_limit_w or None,
         compute_mode="default",
-        numa_node=node,
-        cpus=_cpus(cpus),
+        cpus=_cpus(near[index] if near else ""),
     )
 
 

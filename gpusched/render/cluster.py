@@ -1,6 +1,7 @@
 """A workload that is spread over the nodes of a cluster, as text."""
 
 from gpusched.model.group import ClusterJob, NodeShare
+from gpusched.units import number
 
 __all__ = ["layout_text"]
 
@@ -8,8 +9,8 @@ __all__ = ["layout_text"]
 def layout_text(job: ClusterJob) -> str:
     """Return what will run where: `9 processes on 2 nodes of slurm, 2 GPUs each: learner.0 actor.0-3, actor.4-7`."""
     total = sum(job.counts.values())
-    gpus = f", {job.gpus} GPU{'s' if job.gpus > 1 else ''} each" if job.gpus else ""
-    nodes = f"{len(job.nodes)} node{'s' if len(job.nodes) > 1 else ''}"
+    gpus = f", {number(job.gpus, 'GPU')} each" if job.gpus else ""
+    nodes = number(len(job.nodes), "node")
     return f"{total} processes on {nodes} of {job.engine}{gpus}: {', '.join(map(_share_text, job.nodes))}"
 
 

@@ -1,6 +1,6 @@
 """Draw a plan: a bar to scale for every device, every device's sum, why, and warnings. It must not decide anything.
 
-The drawing is a list of lines of styled pieces. A terminal with colours gets blocks of colour; everything else
+A terminal with colours gets blocks of colour; everything else
 gets the same lines as plain text, where each part of a bar has another sign.
 """
 
@@ -10,11 +10,11 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TextIO
 
 from gpusched.model.plan import DevicePlan, Plan, Replica
-from gpusched.planner.plan_format import number
-from gpusched.render.ansi import colours_of, painted, width_of
-from gpusched.units import FRACTION_ONE
+from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.text import index_runs
+from gpusched.units import FRACTION_ONE, number
 
-__all__ = ["Piece", "draw_plan", "plan_text", "show_plan"]
+__all__ = ["draw_plan", "plan_text", "show_plan"]
 
 _WIDEST: Final = 140
 _NARROWEST: Final = 60
@@ -25,16 +25,6 @@ _SHORTEST_BAR: Final = 12
 _ASCII: Final = str.maketrans({"×": "x", "…": ".."})
 _MOST_LABELS: Final = 4
 _NAMES: Final = 18
-
-
-class Piece(NamedTuple):
-    """A stretch of text in one style, in the words of ansi.py; plain text leaves the style out."""
-
-    text: str
-    style: str = ""
-
-
-Line = list[Piece]
 
 
 class _Paint(NamedTuple):
@@ -76,22 +66,22 @@ def show_plan(plan: Plan, stream: TextIO) -> None:
     unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
     colours = colours_of(stream)
     for line in draw_plan(plan, width_of(stream, _PIPED), colour=colours > 0, unicode=unicode):
-        text = painted(line, colours).rstrip()
+        text = painted(line.pieces, colours).rstrip()
         print(text if unicode else text.encode("ascii", "replace").decode(), file=stream)
 
 
 def plan_text(plan: Plan) -> str:
     """Return the plan as plain text, in the width of a pipe."""
     lines = draw_plan(plan, _PIPED, colour=False, unicode=True)
-    return "\n".join("".join(piece.text for piece in line).rstrip() for line in lines)
+    return "\n".join(line.plain.rstrip() for line in lines)
 
 
-def draw_plan(plan: Plan, width: int, *, colour: bool, unicode: bool) -> list[Line]:
+def draw_plan(plan: Plan, width: int, *, colour: bool, unicode: bool) -> list[Text]:
     """Return the lines of the drawing, none longer than `width`, which is held between 60 and 140 characters."""
     lines = _Drawing(plan, max(_NARROWEST, min(width, _WIDEST)), colour=colour).lines()
     if unicode:
         return lines
-    return [[Piece(piece.text.translate(_ASCII), piece.style) for piece in line] for line in lines]
+    return [Text.assemble(*((text.translate(_ASCII), style) for text, style in line.pieces)) for line in lines]
 
 
 class _Drawing:
@@ -106,25 +96,25 @@ class _Drawing:
         }
         self.groups = self._alike()
 
-    def lines(self) -> list[Line]:
-        lines: list[Line] = [*_folded(self._headline(), self.width), []]
+    def lines(self) -> list[Text]:
+        lines = [*_folded(self._headline(), self.width), Text()]
         if self.plan.devices:
             each = [_Group([device], self._runs(device)) for device in self.plan.devices]
-            lines += [*self._bars(each if len(each) <= _BARS_EACH else self.groups[:_MOST_GROUPS]), []]
+            lines += [*self._bars(each if len(each) <= _BARS_EACH else self.groups[:_MOST_GROUPS]), Text()]
             for group in self.groups[:_MOST_GROUPS]:
                 lines += [part for line in self._sum(group) for part in _folded(line, self.width)]
-                lines.append([])
+                lines.append(Text())
             if len(self.groups) > _MOST_GROUPS:
-                lines += [[Piece(f"{len(self.groups) - _MOST_GROUPS} more kinds of devices: see --json", "dim")], []]
+                lines += [Text(f"{len(self.groups) - _MOST_GROUPS} more kinds of devices: see --json", "dim"), Text()]
         if without := self._without_devices():
             lines += [part for line in without for part in _folded(line, self.width)]
-            lines.append([])
+            lines.append(Text())
         lines += _bullets("why", self.plan.why, "bold", self.width)
         if self.plan.warnings:
-            lines += [[], *_bullets("warnings", self.plan.warnings, "bold yellow", self.width)]
+            lines += [Text(), *_bullets("warnings", self.plan.warnings, "bold yellow", self.width)]
         return lines
 
-    def _headline(self) -> Line:
+    def _headline(self) -> Text:
         plan = self.plan
         on = number(len(plan.devices), "device") if plan.devices else "no device"
         where = plan.inventory.host + (" (simulated)" if plan.inventory.simulated else "")
@@ -133,7 +123,7 @@ class _Drawing:
         replicas = number(len(plan.replicas) - without, "replica")
         beside = f", {without} without a device" if without else ""
         workload = f"   {plan.request.workload} on {where}{policy}"
-        return [Piece(_counts(plan.counts), "bold"), Piece(f" {replicas} on {on}{beside}"), Piece(workload, "dim")]
+        return Text.assemble((_counts(plan.counts), "bold"), f" {replicas} on {on}{beside}", (workload, "dim"))
 
     def _runs(self, device: DevicePlan) -> list[list[Replica]]:
         here = (self.replicas[name] for name in device.replicas)
@@ -149,23 +139,23 @@ class _Drawing:
             found.setdefault((device.name, *memory, placed), _Group([], runs)).devices.append(device)
         return list(found.values())
 
-    def _bars(self, groups: Sequence[_Group]) -> list[Line]:
+    def _bars(self, groups: Sequence[_Group]) -> list[Text]:
         """Return a bar for each group, all on the scale of the largest device, and the legend."""
         titles = [_gpus(group.devices) for group in groups]
         margin = max(map(len, titles)) + 2
         largest = max(device.total_mib for device in self.plan.devices)
-        lines, seen = list[Line](), dict[_Paint, None]()
+        lines, seen = list[Text](), dict[_Paint, None]()
         for title, group in zip(titles, groups, strict=True):
             parts = [part for part in self._parts(group) if part.mib > 0]
             seen |= dict.fromkeys(part.paint for part in parts)
             cells = max(_SHORTEST_BAR, (self.width - margin) * group.devices[0].total_mib // largest)
-            lines.append([Piece(f"{title:<{margin}}", "bold"), *self._bar(parts, cells)])
+            lines.append(Text.assemble((f"{title:<{margin}}", "bold"), self._bar(parts, cells)))
         paints = [
             paint
             for paint in (*self.paints.values(), _CONTEXT, _LEASED, _FOREIGN, _RESERVE, _HEADROOM)
             if paint in seen
         ]
-        return [*lines, [], *self._legend([*paints, _FREE], margin)]
+        return [*lines, Text(), *self._legend([*paints, _FREE], margin)]
 
     def _parts(self, group: _Group) -> list[_Part]:
         device = group.devices[0]
@@ -192,26 +182,29 @@ class _Drawing:
         free = device.total_mib - sum(part.mib for part in parts)
         return [*parts, _Part(_FREE, free, (f"{free} MiB free", f"{free} free", "free"))]
 
-    def _bar(self, parts: Sequence[_Part], cells: int) -> Line:
-        return [
-            Piece(_filled(part, wide, " " if self.colour else part.paint.sign), part.paint.style)
-            for part, wide in zip(parts, _to_scale([part.mib for part in parts], cells), strict=True)
-        ]
+    def _bar(self, parts: Sequence[_Part], cells: int) -> Text:
+        widths = _to_scale([part.mib for part in parts], cells)
+        return Text.assemble(
+            *(
+                (_filled(part, wide, " " if self.colour else part.paint.sign), part.paint.style)
+                for part, wide in zip(parts, widths, strict=True)
+            )
+        )
 
-    def _legend(self, paints: Sequence[_Paint], margin: int) -> list[Line]:
-        lines: list[Line] = [[Piece(" " * margin)]]
+    def _legend(self, paints: Sequence[_Paint], margin: int) -> list[Text]:
+        lines = [Text(" " * margin)]
         used = margin
         for paint in paints:
             swatch = self._swatch(paint)
-            size = len(swatch.text) + len(paint.name) + 3
+            size = swatch.cell_len + len(paint.name) + 3
             if used + size > self.width + 2:
-                lines.append([Piece(" " * margin)])
+                lines.append(Text(" " * margin))
                 used = margin
-            lines[-1] += [swatch, Piece(f" {paint.name}  ")]
+            lines[-1].append_text(swatch).append(f" {paint.name}  ")
             used += size
         return lines
 
-    def _sum(self, group: _Group) -> list[Line]:
+    def _sum(self, group: _Group) -> list[Text]:
         """Return how a group's plannable memory came about, who gets it, and the sum spelled out."""
         device = group.devices[0]
         taken = [
@@ -221,9 +214,9 @@ class _Drawing:
             (device.headroom_mib, "headroom"),
         ]
         less = "".join(f" - {mib} {name}" for mib, name in taken if mib)
-        lines: list[Line] = [
-            [Piece(_gpus(group.devices), "bold"), Piece(f"  {device.name}", "dim")],
-            [Piece(f"  {device.total_mib}{less} = {device.plannable_mib} MiB plannable")],
+        lines = [
+            Text.assemble((_gpus(group.devices), "bold"), (f"  {device.name}", "dim")),
+            Text(f"  {device.total_mib}{less} = {device.plannable_mib} MiB plannable"),
         ]
         for run in group.runs:
             name = _names(run) if len(group.devices) == 1 else number(len(run), run[0].role)
@@ -231,30 +224,29 @@ class _Drawing:
             each = " each" if len(run) > 1 else ""
             threads = number(first.threads, "thread")
             amounts = f" {first.limit_mib:>6} MiB limit, fraction {_fraction(first)}, {threads}{each}"
-            lines.append([Piece("  "), self._swatch(self.paints[first.role]), Piece(f" {name:<{_NAMES}}{amounts}")])
+            lines.append(Text.assemble("  ", self._swatch(self.paints[first.role]), f" {name:<{_NAMES}}{amounts}"))
         if not group.runs:
-            return [*lines, [Piece("  nothing is placed here", "dim")]]
+            return [*lines, Text("  nothing is placed here", "dim")]
         terms = [_term(run, alone=len(group.runs) == 1) for run in group.runs]
         # One limit holds on all whole devices of a replica, so that a larger one has more than that.
         beyond = device.planned_mib - sum(replica.share_mib for run in group.runs for replica in run)
         terms += [f"{beyond} beyond its limit"] if beyond else []
         total = f" = {device.planned_mib} of {device.plannable_mib} MiB"
-        return [*lines, [Piece(f"  {' + '.join(terms)}{total}", "bold")]]
+        return [*lines, Text(f"  {' + '.join(terms)}{total}", "bold")]
 
-    def _swatch(self, paint: _Paint) -> Piece:
-        return Piece("  ", paint.style) if self.colour else Piece(paint.sign)
+    def _swatch(self, paint: _Paint) -> Text:
+        return Text("  ", paint.style) if self.colour else Text(paint.sign)
 
-    def _without_devices(self) -> list[Line]:
-        lines: list[Line] = []
+    def _without_devices(self) -> list[Text]:
+        lines = []
         without = [replica for replica in self.plan.replicas if replica.device_uuid is None]
         if without and self.plan.devices:
-            lines.append([Piece("no device", "bold")])
+            lines.append(Text("no device", "bold"))
         for _, run in groupby(without, key=lambda replica: replica.role):
             mine = list(run)
             amounts = f"{number(len(mine[0].cpus), 'CPU')}, {number(mine[0].threads, 'thread')}, no limit"
-            lines.append(
-                [Piece("  "), self._swatch(self.paints[mine[0].role]), Piece(f" {_names(mine):<{_NAMES}}  {amounts}")]
-            )
+            swatch = self._swatch(self.paints[mine[0].role])
+            lines.append(Text.assemble("  ", swatch, f" {_names(mine):<{_NAMES}}  {amounts}"))
         return lines
 
 
@@ -302,27 +294,25 @@ def _counts(counts: Sequence[int]) -> str:
 
 def _gpus(devices: Sequence[DevicePlan]) -> str:
     """Return `GPU 0`, `GPU 1-3` or `GPU 0, 2-5, …` for devices in their order."""
-    if any(":" in device.label for device in devices):
-        labels = [device.label for device in devices]
-    else:
-        runs = [list(run) for _, run in groupby(enumerate(devices), key=lambda pair: pair[1].index - pair[0])]
-        labels = [run[0][1].label if len(run) == 1 else f"{run[0][1].label}-{run[-1][1].label}" for run in runs]
+    labels = [device.label for device in devices]
+    if not any(":" in label for label in labels):
+        labels = index_runs([device.index for device in devices])
     return f"GPU {', '.join(labels[:_MOST_LABELS])}{', …' if len(labels) > _MOST_LABELS else ''}"
 
 
-def _folded(line: Line, width: int) -> list[Line]:
+def _folded(line: Text, width: int) -> list[Text]:
     """Return the line in as many lines as it takes; only its last piece is long enough to be broken."""
-    *first, (text, style) = line
-    used = sum(len(piece.text) for piece in first)
+    *first, (text, style) = line.pieces
+    used = sum(len(before) for before, _ in first)
     if used + len(text) <= width:
         return [line]
     start, *rest = textwrap.wrap(text, width, initial_indent=" " * used, subsequent_indent="    ")
-    return [[*first, Piece(start[used:], style)], *([Piece(part, style)] for part in rest)]
+    return [Text.assemble(*first, (start[used:], style)), *(Text(part, style) for part in rest)]
 
 
-def _bullets(title: str, texts: Iterable[str], style: str, width: int) -> list[Line]:
-    lines: list[Line] = [[Piece(title, style)]]
+def _bullets(title: str, texts: Iterable[str], style: str, width: int) -> list[Text]:
+    lines = [Text(title, style)]
     for text in texts:
-        wrapped = textwrap.wrap(text, width - 4, break_on_hyphens=False) or [""]
-        lines += [[Piece(("  - " if i == 0 else "    ") + part)] for i, part in enumerate(wrapped)]
+        first, *rest = textwrap.wrap(text, width - 4, break_on_hyphens=False) or [""]
+        lines += [Text(f"  - {first}"), *(Text(f"    {part}") for part in rest)]
     return lines

@@ -3,46 +3,32 @@
 It is made of plain text and the sixteen colours alone: rich would take longer to import than the daemon to answer.
 """
 
-import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
-from gpusched.render.ansi import colours_of, width_of
+from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.job_format import span, state_text, what
-from gpusched.render.text import cell_width, cut, printable
+from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
+from gpusched.render.text import cut, index_runs, printable
 
 __all__ = ["draw_table", "print_table", "table_text"]
 
 _COLOURS: Final = {
-    JobState.QUEUED: "33",  # ECMA-48, SGR: 31 red, 32 green, 33 yellow, 36 cyan, 2 faint, 1 bold
-    JobState.STARTING: "36",
-    JobState.RUNNING: "32",
-    JobState.STOPPING: "36",
-    JobState.SUCCEEDED: "2",
-    JobState.FAILED: "31",
-    JobState.CANCELLED: "2",
-    JobState.LOST: "31",
+    JobState.QUEUED: "yellow",
+    JobState.STARTING: "cyan",
+    JobState.RUNNING: "green",
+    JobState.STOPPING: "cyan",
+    JobState.SUCCEEDED: "dim",
+    JobState.FAILED: "red",
+    JobState.CANCELLED: "dim",
+    JobState.LOST: "red",
 }
 _LONGEST_NAME: Final = 16
 _MANY_MIB: Final = 10 * 1024
 _SHORTEST_COMMAND: Final = 12
-_RIGHT: Final = ("PROCS", "MEMORY", "TIME", "AGE")
-_FIRST_TO_GO: Final = ("AGE", "PROCS", "MEMORY")
-
-
-class _Column:
-    """One column: its title, its cells from the first job to the last, its width."""
-
-    def __init__(self, title: str, cells: list[str]) -> None:
-        self.title, self.cells = title, cells
-
-    @cached_property
-    def width(self) -> int:
-        return max(map(cell_width, (self.title, *self.cells)))
+_MAY_GO: Final = (">AGE", ">PROCS", ">MEMORY")
 
 
 def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool) -> None:
@@ -65,68 +51,52 @@ def draw_table(
     jobs: Sequence[JobStatus], now: float, width: int | None, *, colour: bool, why: bool = False
 ) -> Iterator[str]:
     """Yield the lines of the table; the commands are cut at `width` columns (None: not at all)."""
-    columns = _fitting(_columns(jobs, now), width)
-    head = _line([column.title for column in columns], columns, width)
-    yield f"\x1b[2m{head}\x1b[0m" if colour else head
-    for row, job in enumerate(jobs):
-        styles = {"ID": "1", "STATE": _COLOURS[job.state]} if colour else None
-        yield _line([column.cells[row] for column in columns], columns, width, styles)
-        if why:
-            for part in _reasons(job, width):
-                yield f"\x1b[2m{part}\x1b[0m" if colour else part
+    for line in _lines(jobs, now, width, why=why):
+        yield painted(line.pieces, 16 if colour else 0)
 
 
-def _columns(jobs: Sequence[JobStatus], now: float) -> list[_Column]:
-    columns = [
-        _Column("ID", [job.id for job in jobs]),
-        _Column("NAME", [cut(printable(job.name or "-"), _LONGEST_NAME) for job in jobs]),
-        _Column("STATE", [state_text(job) for job in jobs]),
-        _Column("PROCS", [_processes(job) for job in jobs]),
-        _Column("GPUS", [_devices(job) for job in jobs]),
-        _Column("MEMORY", _memory(jobs)),
-        _Column("TIME", [_time(job, now) for job in jobs]),
-        _Column("AGE", [span(now - job.created) for job in jobs]),
-        _Column("COMMAND", [what(job) for job in jobs]),
-    ]
-    return [column for column in columns if column.title not in ("NAME", "GPUS", "MEMORY") or {*column.cells} != {"-"}]
+def _lines(jobs: Sequence[JobStatus], now: float, width: int | None, *, why: bool) -> Iterator[Text]:
+    titles, rows = fitting(*_columns(jobs, now), width, _MAY_GO, _SHORTEST_COMMAND)
+    if width is not None:
+        room = room_of_last(titles, rows, width)
+        titles = [*titles[:-1], cut(titles[-1], room)]
+        rows = [[*row[:-1], Text(cut(row[-1].plain, room))] for row in rows]
+    head, *lines = lines_of(titles, rows, width)
+    yield Text(head.plain, style="dim")
+    for job, line in zip(jobs, lines, strict=True):
+        yield line
+        for text in _reasons(job) if why else ():
+            yield from wrapped(text, width, style="dim", indent="    ")
 
 
-def _fitting(columns: list[_Column], width: int | None) -> list[_Column]:
-    """Return the columns less those that would leave the command no room."""
-    if width is None:
-        return columns
-    for title in _FIRST_TO_GO:
-        if sum(column.width + 2 for column in columns[:-1]) + _SHORTEST_COMMAND <= width:
-            break
-        columns = [column for column in columns if column.title != title]
-    return columns
+def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[list[Text]]]:
+    """Return titles and rows, without the columns in which no job has anything."""
+    columns = {
+        "ID": [Text(job.id, "bold") for job in jobs],
+        "NAME": [Text(cut(printable(job.name or "-"), _LONGEST_NAME)) for job in jobs],
+        "STATE": [Text(state_text(job), _COLOURS[job.state]) for job in jobs],
+        ">PROCS": [Text(_processes(job)) for job in jobs],
+        "GPUS": [Text(_devices(job)) for job in jobs],
+        ">MEMORY": [Text(text) for text in _memory(jobs)],
+        ">TIME": [Text(_time(job, now)) for job in jobs],
+        ">AGE": [Text(span(now - job.created)) for job in jobs],
+        "COMMAND": [Text(what(job)) for job in jobs],
+    }
+    for title in ("NAME", "GPUS", ">MEMORY"):
+        if {cell.plain for cell in columns[title]} == {"-"}:
+            del columns[title]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
-def _line(
-    cells: Sequence[str], columns: Sequence[_Column], width: int | None, styles: Mapping[str, str] | None = None
-) -> str:
-    """Return the cells in their columns, the last one cut to the room it has; `styles` are colours by title."""
-    shown, used = [], 0
-    for cell, column in zip(cells[:-1], columns, strict=False):
-        gap = " " * (column.width - cell_width(cell))
-        styled = f"\x1b[{styles[column.title]}m{cell}\x1b[0m" if styles and column.title in styles else cell
-        shown.append(gap + styled if column.title in _RIGHT else styled + gap)
-        used += column.width + 2
-    return "  ".join([*shown, cells[-1] if width is None else cut(cells[-1], max(width - used, 0))]).rstrip()
-
-
-def _reasons(job: JobStatus, width: int | None) -> list[str]:
-    """Return what a job waits for, or why it ended as it did, in indented lines."""
+def _reasons(job: JobStatus) -> list[str]:
+    """Return what a job waits for, or why it ended as it did, and what its replicas are warned of."""
     text = None
     if job.state is JobState.QUEUED:
         text = f"held: gpusched release {job.id}" if job.held else job.why or "it waits for its turn"
     elif job.state in JOB_TERMINAL and job.state is not JobState.SUCCEEDED:
         text = job.message
     warned = [f"{one.name}: {one.warning}" for one in job.replicas if one.warning and job.state not in JOB_TERMINAL]
-    texts = [printable(each) for each in (text, *warned) if each]
-    if width is None:
-        return [f"    {each}" for each in texts]
-    return [f"    {line}" for each in texts for line in textwrap.wrap(each, max(width - 4, 20), break_on_hyphens=False)]
+    return [printable(each) for each in (text, *warned) if each]
 
 
 def _processes(job: JobStatus) -> str:
@@ -142,9 +112,7 @@ def _devices(job: JobStatus) -> str:
     """Return the devices of a job that has some: `0-3`, `0,2`; `~` before them marks simulated ones."""
     found = {one.device_index for one in job.replicas if one.device_index is not None}
     found |= {share.device_index for one in job.replicas for share in one.further}
-    runs = [list(run) for _, run in groupby(enumerate(sorted(found)), key=lambda pair: pair[1] - pair[0])]
-    ranges = [str(run[0][1]) if len(run) == 1 else f"{run[0][1]}-{run[-1][1]}" for run in runs]
-    return ("~" if job.simulated else "") + ",".join(ranges) if ranges else "-"
+    return ("~" if job.simulated else "") + ",".join(index_runs(sorted(found))) if found else "-"
 
 
 def _memory(jobs: Sequence[JobStatus]) -> list[str]:

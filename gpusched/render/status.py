@@ -14,8 +14,9 @@ from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.memory_parts import Part, cell_widths, memory_parts
-from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table, wrapped
-from gpusched.units import format_mib
+from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table
+from gpusched.render.table import wrapped
+from gpusched.units import format_mib, number
 
 __all__ = ["print_status", "status_lines", "status_text"]
 
@@ -117,7 +118,7 @@ def _header(snapshot: Snapshot, paper: _Paper) -> Text:
     fields = [
         f"driver {inventory.driver_version}" if inventory.driver_version else "",
         f"CUDA {inventory.cuda_version}" if inventory.cuda_version else "",
-        _count(len(inventory.cpus), "CPU") + (f" (load {snapshot.load:.1f})" if snapshot.load is not None else ""),
+        number(len(inventory.cpus), "CPU") + (f" (load {snapshot.load:.1f})" if snapshot.load is not None else ""),
         format_mib(inventory.memory_mib) if inventory.memory_mib is not None else "",
     ]
     clock = Text(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time)), style="dim")
@@ -265,7 +266,7 @@ def _job_legend(part: Part, parts: Sequence[Part], snapshot: Snapshot, paper: _P
         (_glyph(sample, paper), _colour(part)),
         (f" {job.id}", "bold"),
         (" (simulated)" if job.simulated else "", "yellow"),
-        f" {_count(part.replicas, 'replica')}: {amount}",
+        f" {number(part.replicas, 'replica')}: {amount}",
     )
 
 
@@ -300,7 +301,3 @@ def _percent(value: int | None) -> str:
 
 def _or_dash(value: int | None) -> str:
     return "-" if value is None else str(value)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

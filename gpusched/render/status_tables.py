@@ -1,7 +1,6 @@
 """The two tables of `status`: the processes on the devices, and the jobs. It must not read anything."""
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -12,9 +11,10 @@ from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text
 from gpusched.render.job_format import network_lines, plain_progress, ready_text, span
+from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import printable
 
-__all__ = ["JOB_COLOURS", "job_table", "process_table", "wrapped"]
+__all__ = ["JOB_COLOURS", "job_table", "process_table"]
 
 JOB_COLOURS: Final = (
     "green",
@@ -37,8 +37,9 @@ _STATE_COLOURS: Final = {
 _LONGEST_NAME: Final = 12
 _MOST_WAITING: Final = 10
 _JOB_TITLES: Final = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">TIME", "PROGRESS")
-_FIRST_TO_GO: Final = ("COUNTS", ">RUNNING")
+_MAY_GO: Final = ("COUNTS", ">RUNNING")
 _LEAST_NAME: Final = 8
+_NO_ROOM: Final = -2  # an empty last column needs not even the gap before it
 
 
 def process_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
@@ -47,7 +48,7 @@ def process_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
     if not rows:
         yield Text("no process uses a device", style="dim")
         return
-    yield from _lines(("GPU", ">PID", "USER", "TYPE", "JOB", "REPLICA", ">USED / SHARE", "COMMAND"), rows, width)
+    yield from lines_of(("GPU", ">PID", "USER", "TYPE", "JOB", "REPLICA", ">USED / SHARE", "COMMAND"), rows, width)
 
 
 def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
@@ -61,13 +62,17 @@ def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
     waiting = [number for number, job in enumerate(snapshot.jobs) if job.state is JobState.QUEUED]
     left_out = frozenset(waiting[_MOST_WAITING:])
     shown = [(number, job) for number, job in enumerate(snapshot.jobs) if number not in left_out]
-    titles, rows = _fitting(_JOB_TITLES, [_job_row(number, job, snapshot) for number, job in shown], width)
-    taken = sum(_widths(titles, rows)[:-1]) + 2 * (len(titles) - 1)
-    room = None if width is None else width - taken
+    titles, rows = fitting(
+        _JOB_TITLES, [_job_row(number, job, snapshot) for number, job in shown], width, _MAY_GO, _NO_ROOM
+    )
+    if width is not None and (over := _NO_ROOM - room_of_last(titles, rows, width)) > 0:
+        name = max(max(row[0].cell_len for row in rows) - over, _LEAST_NAME)
+        rows = [[_cut(row[0], name), *row[1:]] for row in rows]
+    room = None if width is None else room_of_last(titles, rows, width)
     below = [room is not None and row[-1].cell_len > room for row in rows]
     cells = [[*row[:-1], Text("")] if under else row for row, under in zip(rows, below, strict=True)]
     kept = any(row[-1].plain not in ("", "-") for row in cells)
-    head, *lines = _lines(titles if kept or not any(below) else [*titles[:-1], ""], cells, width)
+    head, *lines = lines_of(titles if kept or not any(below) else [*titles[:-1], ""], cells, width)
     yield head
     for line, row, under, (number, job) in zip(lines, rows, below, shown, strict=True):
         yield line
@@ -77,13 +82,6 @@ def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
             yield Text(f"   {text}", style="dim")
         if left_out and number == waiting[_MOST_WAITING - 1]:
             yield Text(f"and {len(left_out)} more that wait: gpusched ps --why", style="dim")
-
-
-def wrapped(text: str, width: int | None, *, style: str = "", indent: str = "") -> Iterator[Text]:
-    """Yield a text in lines of at most `width` columns, or in one line with None."""
-    lines = [text] if width is None else textwrap.wrap(text, max(width - len(indent), 20), break_on_hyphens=False)
-    for line in lines:
-        yield Text(f"{indent}{line}", style=style)
 
 
 class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,30 +185,6 @@ def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
     ]
 
 
-def _fitting(
-    titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None
-) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
-    """Return the columns that have room beside an empty last one; after those that may go, the first one is cut."""
-    if width is None:
-        return titles, rows
-    for leaves in _FIRST_TO_GO:
-        if _taken(titles, rows) <= width:
-            break
-        at = titles.index(leaves)
-        titles = [*titles[:at], *titles[at + 1 :]]
-        rows = [[*row[:at], *row[at + 1 :]] for row in rows]
-    over = _taken(titles, rows) - width
-    if over > 0:
-        name = max(max(row[0].cell_len for row in rows) - over, _LEAST_NAME)
-        rows = [[_cut(row[0], name), *row[1:]] for row in rows]
-    return titles, rows
-
-
-def _taken(titles: Sequence[str], rows: Sequence[Sequence[Text]]) -> int:
-    """Return how many columns of a terminal all but the last column of a table take."""
-    return sum(_widths(titles, rows)[:-1]) + 2 * (len(titles) - 2)
-
-
 def _cut(text: Text, width: int) -> Text:
     shown = text.copy()
     shown.truncate(width)
@@ -232,29 +206,3 @@ def _progress(job: JobStatus) -> str:
     if job.progress:
         return plain_progress(job.progress)
     return job.note or ready_text(job) or "-"
-
-
-def _lines(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None) -> Iterator[Text]:
-    """Set cells in columns as wide as their contents; > aligns to the right, else the last one gets what is left."""
-    widths = _widths(titles, rows)
-    if width is not None and not titles[-1].startswith(">"):
-        widths[-1] = max(width - sum(widths[:-1]) - 2 * (len(widths) - 1), 0)
-    head = [Text(title.removeprefix(">"), style="dim") for title in titles]
-    for row in (head, *rows):
-        line = Text()
-        for title, cell, wide in zip(titles, row, widths, strict=True):
-            shown = cell.copy()
-            shown.truncate(wide)
-            gap = " " * (wide - shown.cell_len)
-            line.append_text(Text.assemble(gap, shown) if title.startswith(">") else Text.assemble(shown, gap))
-            line.append("  ")
-        line.rstrip()
-        yield line
-
-
-def _widths(titles: Sequence[str], rows: Iterable[Sequence[Text]]) -> list[int]:
-    columns = zip(*rows, strict=True)
-    return [
-        max(len(title.removeprefix(">")), *(cell.cell_len for cell in column))
-        for title, column in zip(titles, columns, strict=True)
-    ]

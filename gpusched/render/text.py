@@ -1,8 +1,10 @@
 """Texts of others on a terminal: made harmless, measured, cut. It imports nothing that could be broken."""
 
 import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
 
-__all__ = ["cell_width", "crop", "cut", "printable"]
+__all__ = ["cell_width", "crop", "cut", "index_runs", "printable"]
 
 
 def printable(text: str) -> str:
@@ -35,6 +37,12 @@ def crop(text: str, width: int) -> str:
         if width < 0:
             return text[:at]
     return text
+
+
+def index_runs(indices: Sequence[int]) -> list[str]:
+    """Return `0-3` and `5` for 0, 1, 2, 3, 5."""
+    runs = [list(run) for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0])]
+    return [str(run[0][1]) if len(run) == 1 else f"{run[0][1]}-{run[-1][1]}" for run in runs]
 
 
 def _cells(character: str) -> int:

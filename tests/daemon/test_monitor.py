@@ -63,13 +63,13 @@ def test_an_xid_drains_its_device_until_a_person_lifts_it_and_jobs_go_elsewhere(
 
 
 def test_a_drain_outlives_the_daemon(watched: Watched) -> None:
-    watched.host.change(HOST + "event 0 ecc\n")
-    until(lambda: watched.is_drained(0, "a double-bit memory error"), "GPU 0 is drained")
+    watched.host.change(HOST + "event 0 xid 48\n")
+    until(lambda: watched.is_drained(0, "Xid 48, a double-bit memory error"), "GPU 0 is drained")
     watched.host.change(HOST)
     assert watched.command.run("daemon", "stop").returncode == 0
-    assert watched.is_drained(0, "a double-bit memory error")
+    assert watched.is_drained(0, "Xid 48, a double-bit memory error")
     assert watched.command.run("daemon", "start").returncode == 0
-    assert watched.is_drained(0, "a double-bit memory error")
+    assert watched.is_drained(0, "Xid 48, a double-bit memory error")
 
 
 def test_a_command_that_takes_more_than_its_share_is_warned_and_then_ended_as_an_overrun(watched: Watched) -> None:

@@ -65,12 +65,12 @@ def daemon(**fields: Any) -> DaemonFacts:
 
 def software(installed: dict[str, str] | None = None, **fields: Any) -> SoftwareFacts:
     own = dict.fromkeys(("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py"), "1")
-    known: dict[str, Any] = {"python": "3.11", "executable": "/p", "gpusched": "1.0", "libzmq": "4.3.5"}
+    known: dict[str, Any] = {"python": "3.11", "executable": "/p", "gpusched": "1.0"}
     return SoftwareFacts(installed=own | (installed or {}), **known | fields)
 
 
 def host(**fields: Any) -> HostFacts:
-    return HostFacts(**{"cgroup": 2, "synchronised": True, "open_files": 65536, "locked_kib": 8192} | fields)
+    return HostFacts(**{"open_files": 65536} | fields)
 
 
 MISMATCH = "driver and library do not match: the NVIDIA driver was upgraded while in use"
@@ -120,20 +120,6 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
     (of_devices.check_persistence, devices(gpu(persistence_mode=False)), "warning", "GPU 0: off", "persistenced"),
     (of_devices.check_mig, devices(gpu(2, mig_mode=True)), "warning", "GPU 2: on, without", "mig -i 2 -cgi"),
     (
-        of_devices.check_device_order,
-        devices(gpu(), gpu(1, name="Tesla T4")),
-        "warning",
-        "is not set",
-        "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
-    ),
-    (
-        of_devices.check_device_order,
-        devices(gpu(), gpu(1, name="Tesla T4"), variables={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}),
-        "warning",
-        "CUDA_DEVICE_ORDER=FASTEST_FIRST",
-        "export",
-    ),
-    (
         of_devices.check_visible_devices,
         devices(gpu(), gpu(1), variables={"CUDA_VISIBLE_DEVICES": "0"}),
         "warning",
@@ -153,8 +139,6 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
     (of_host.check_processes, host(processes=1000, threads_limit=9000), "warning", "at most 1000", "ulimit -u"),
     (of_host.check_open_files, host(open_files=512, open_files_hard=None), "warning", "at most 512", "ulimit -n 1024"),
     (of_host.check_open_files, host(open_files=64, open_files_hard=128), "error", "at most 64", "ulimit -n 128"),
-    (of_host.check_locked_memory, host(locked_kib=0), "warning", "only 0 KiB", "ulimit -l"),
-    (of_host.check_clock, host(synchronised=False), "warning", "nothing keeps", "timedatectl set-ntp true"),
     (of_gpusched.check_state, places(state=place(owner=1001)), "error", "belongs to user 1001", "GPUSCHED_STATE_DIR"),
     (of_gpusched.check_state, places(state=place(mode=stat.S_IFREG)), "error", "is no directory", "mv"),
     (of_gpusched.check_state, places(state=place(mode=stat.S_IFDIR | 0o777)), "error", "other users may", "chmod go-w"),
@@ -184,7 +168,6 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
     (of_gpusched.check_daemon, daemon(daemon_version="0.9"), "warning", "0.9, and this is 1.0", "daemon stop"),
     (of_gpusched.check_daemon, daemon(problems=("the disk is full",)), "warning", "disk is full", "/s/daemon.log"),
     (of_gpusched.check_linger, daemon(systemd=True), "warning", "last login", "enable-linger anna"),
-    (of_software.check_zmq, software(libzmq="4.3.2"), "error", "4.3.2", "pip install --upgrade pyzmq"),
     (of_software.check_nvml_binding, software({"pynvml": "11.5.0"}), "error", "takes the place", "pip uninstall"),
     (of_software.check_nvml_binding, software({"pynvml": "12.0.0"}), "warning", "deprecated", "pip uninstall"),
     (of_software.check_tensorflow, (software({"tensorflow-cpu": "2.20"}), devices(gpu())), "warning", "no GPU", "cuda"),
@@ -215,21 +198,14 @@ FINE: list[tuple[Check, Any, str]] = [
     (of_devices.check_compute_mode, devices(gpu(), gpu(1, compute_mode=None)), "may share"),
     (of_devices.check_persistence, devices(gpu(persistence_mode=None)), "no device is set up"),
     (of_devices.check_mig, devices(gpu(mig_mode=True), gpu(mig_index=0, uuid="MIG-0")), "1 instance"),
-    (of_devices.check_device_order, devices(gpu(), gpu(1)), "alike"),
-    (of_devices.check_device_order, devices(gpu(), variables={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}), "PCI_BUS_ID"),
     (of_devices.check_visible_devices, devices(), "not set"),
     (of_devices.check_mps, devices(), "does not run"),
     (of_devices.check_foreign, devices(gpu(processes=(OTHER_USERS_PROCESS,)), leases=(LEASE,)), "no process"),
-    (of_host.check_cgroup, host(), "version 2"),
-    (of_host.check_cgroup, host(cgroup=0), "no control groups"),
     (of_host.check_memory, host(), "no limit"),
     (of_host.check_memory, host(memory_limit_mib=64_000), "62.5 GiB"),
     (of_host.check_processes, host(), "no limit"),
     (of_host.check_processes, host(processes=60_000), "60000"),
     (of_host.check_open_files, host(open_files=None), "no limit"),
-    (of_host.check_locked_memory, host(locked_kib=None), "no limit"),
-    (of_host.check_clock, host(), "synchronised"),
-    (of_host.check_clock, host(synchronised=None), "does not report"),
     (of_gpusched.check_state, places(), "48.8 GiB free"),
     (of_gpusched.check_state, places(state=place(mode=None, owner=None)), "made by the first job"),
     (of_gpusched.check_runtime, places(), "/run/user/1000/gpusched"),
@@ -241,7 +217,6 @@ FINE: list[tuple[Check, Any, str]] = [
     (of_gpusched.check_linger, daemon(systemd=True, lingers=True), "outlive"),
     (of_gpusched.check_linger, daemon(), "do not depend"),
     (of_software.check_python, software(), "gpusched 1.0 on Python 3.11"),
-    (of_software.check_zmq, software(), "4.3.5"),
     (of_software.check_nvml_binding, software(), "NVIDIA's own"),
     (of_software.check_tensorflow, (software(), devices()), "not installed"),
     (of_software.check_tensorflow, (software({"tensorflow-cpu": "2.20"}), devices()), "tensorflow-cpu 2.20"),
@@ -278,7 +253,7 @@ def test_where_nothing_is_wrong_it_says_what_it_saw(check: Check, facts: Any, wo
 def test_every_check_has_its_trouble_tested() -> None:
     modules = (of_devices, of_host, of_gpusched, of_software)
     all_checks = {getattr(module, each) for module in modules for each in module.__all__}
-    without_trouble = {of_host.check_cgroup, of_software.check_python}
+    without_trouble = {of_software.check_python}
     assert all_checks == {check for check, *_ in TROUBLE} | without_trouble
 
 
@@ -294,7 +269,7 @@ WHOLE = Facts(devices=devices(gpu()), host=host(), places=places(), daemon=daemo
 
 def test_all_checks_are_made_once() -> None:
     checks = [finding.check for finding in examine(WHOLE)]
-    assert len(checks) == len(set(checks)) > 20
+    assert len(checks) == len(set(checks)) >= 20
     assert {finding.state for finding in examine(WHOLE)} == {"ok"}
 
 
@@ -309,7 +284,7 @@ def test_what_could_not_be_looked_at_is_a_finding_and_the_rest_is_looked_at() ->
     first, *rest = examine(facts)
     assert (first.check, first.state) == ("devices", "warning")
     assert "no answer within 1.7 s" in first.found
-    assert "clock" in {finding.check for finding in rest}
+    assert "open-files" in {finding.check for finding in rest}
 
 
 def test_a_configuration_that_is_wrong_is_an_error() -> None:
@@ -322,4 +297,4 @@ def test_a_check_that_fails_is_a_finding_and_the_end_of_no_other() -> None:
     findings = {finding.check: finding for finding in examine(odd)}
     assert findings["open-files"].state == "warning"
     assert "the check failed: TypeError" in findings["open-files"].found
-    assert findings["clock"].state == "ok"
+    assert findings["processes"].state == "ok"

@@ -127,7 +127,7 @@ def test_a_configuration_that_is_wrong_is_told_and_the_rest_is_looked_at(tmp_pat
     config.write_text("headroom = maybe")
     found = findings(Command(tmp_path, {"GPUSCHED_CONFIG": str(config)}), code=5)
     assert str(config) in found["settings"]["found"]
-    assert {"clock", "libzmq", "import-hook"} <= set(found)
+    assert {"open-files", "versions", "import-hook"} <= set(found)
 
 
 def test_a_drained_file_that_is_broken_is_told(stand_in: StandIn, tmp_path: Path) -> None:

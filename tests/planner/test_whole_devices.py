@@ -130,24 +130,16 @@ def test_more_devices_than_there_are_never_fit() -> None:
     assert error.message == "needs 3 whole GPUs (learner), and there is GPU 0 and 1, each for one replica"
 
 
-def test_what_the_others_lack_beside_whole_devices_is_told_in_numbers() -> None:
+def test_others_that_have_no_place_beside_whole_devices_are_refused_for_ever() -> None:
     error = refused(wanting(1, actor=(3, 40)), host(100, 100))
     assert isinstance(error, NeverFits)
-    assert "3 actors of 40 MiB can never fit on GPU 1" in error.message
-    assert "at most 2 actors" in error.hint
-    assert "GPU 0 is as a whole for learner.0" in error.hint
+    needed = "needs 1 whole GPU (learner) + 41 MiB × 3 (actor)"
+    assert error.message == f"{needed}; beside 1 whole GPU the others have no place on GPU 0 and 1"
+    assert "fewer or smaller others" in error.hint
     planned(wanting(1, actor=(2, 40)), host(100, 100))
-    assert (
-        "GPU 0 and 1 are as a whole for learner.0, and no other is left"
-        in refused(wanting(2, actor=(1, 1)), host(100, 100)).message
-    )
-
-
-def test_what_would_fit_beside_whole_devices_is_told_of_the_choice_that_leaves_the_most() -> None:
-    error = refused(wanting(1, actor=(3, 40)), host(50, 100))
-    assert "at most 2 actors" in error.hint
-    assert "GPU 0 is as a whole for learner.0" in error.hint
-    planned(wanting(1, actor=(2, 40)), host(50, 100))
+    error = refused(wanting(2, actor=(1, 1)), host(100, 100))
+    assert isinstance(error, NeverFits)
+    assert "beside 2 whole GPUs the others have no place on GPU 0 and 1" in error.message
 
 
 def test_the_largest_devices_are_given_unless_the_others_need_them() -> None:

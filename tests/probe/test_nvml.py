@@ -296,18 +296,5 @@ except HostFault as error:
     assert "reboot or reload the modules" in answers[18][1]
 
 
-def test_the_numa_node_comes_from_the_pci_device(stand_in: StandIn, tmp_path: Any) -> None:
-    for bus, node in (("1a", "1"), ("1b", "-1")):
-        (tmp_path / f"0000:{bus}:00.0").mkdir()
-        (tmp_path / f"0000:{bus}:00.0" / "numa_node").write_text(node)
-    code = f"""
-import json, pathlib
-from gpusched.probe.nvml import NvmlProbe
-probe = NvmlProbe(pci_devices=pathlib.Path({str(tmp_path)!r}))
-print(json.dumps([device.numa_node for device in probe.read().devices]))
-"""
-    assert stand_in.host("gpus 3\n").json(["-c", code]) == [1, None, None]
-
-
 def test_rounding_is_down_to_whole_mib(stand_in: StandIn) -> None:
     assert json.dumps(read(stand_in.host("gpus 1\nset 0 used 1\n"))["devices"][0]["memory_used_mib"]) == "1"

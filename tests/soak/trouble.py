@@ -203,7 +203,9 @@ class Trouble:
         if self.stage.host.daemon_pid() != self._daemon:  # a new process takes all events of the file
             self._daemon = self.stage.host.daemon_pid()
             gpus.events.clear()
-        gpus.events.append(self.random.choice((f"event {index} xid 79", f"event {index} xid 31", f"event {index} ecc")))
+        gpus.events.append(
+            self.random.choice((f"event {index} xid 79", f"event {index} xid 31", f"event {index} xid 48"))
+        )
         self._change("an event", lambda: None)
 
     def overrun(self) -> None:

@@ -6,7 +6,7 @@
  *     mig GPU TOTAL USED             one more instance of that GPU, memory in MiB
  *     process GPU KIND PID MIB       KIND: C, G or M (MPS); GPU: 0, or 0:1 for the second instance; MIB -1: not told
  *     fault CALL GPU CODE            that call returns that code; `fault CALL GPU sleep SECONDS`: it answers late
- *     event GPU xid NUMBER           happens, once in each process, while somebody waits; `event GPU ecc`: a double-bit error
+ *     event GPU xid NUMBER           happens, once in each process, while somebody waits
  * A file that was replaced is read anew by nvmlDeviceGetCount, and its further events by nvmlEventSetWait.
  * Built with -DR418 it lacks the calls that drivers of 2019 lack. Prototypes and structures: nvml.h of NVIDIA.
  */
@@ -278,9 +278,8 @@ static int next_event(int *gpu, u64 *type, u64 *number) { /* of the events in th
     int seen = 0, found = 0;
     while (file && !found && fgets(line, sizeof line, file)) {
         *number = 0;
-        if (sscanf(line, "event %d xid %llu", gpu, number) == 2) *type = XID;
-        else if (sscanf(line, "event %d ecc", gpu) == 1 && strstr(line, "ecc")) *type = DOUBLE_BIT;
-        else continue;
+        if (sscanf(line, "event %d xid %llu", gpu, number) != 2) continue;
+        *type = XID;
         found = seen++ == events_told;
     }
     if (file) fclose(file);
