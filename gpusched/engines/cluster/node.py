@@ -32,7 +32,7 @@ from gpusched.execution.read_jobs import read_job
 from gpusched.execution.start import guard_alive
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file
-from gpusched.linux.regular_files import next_data, open_regular
+from gpusched.linux.regular_files import read_from
 from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
 from gpusched.model.job import JobShard, Listening, NodeActors
 from gpusched.model.status import JOB_TERMINAL, JobStatus
@@ -260,12 +260,7 @@ class ChangeTracker:
     def _more(self, path: Path, *, last: bool) -> str:
         """Return the whole lines that a file has more, or 64 KiB of a longer one."""
         try:
-            descriptor = open_regular(path, os.O_RDONLY)
-            try:
-                begin = next_data(descriptor, self._read.get(path, 0))
-                chunk = os.pread(descriptor, _MOST_READ, begin)
-            finally:
-                os.close(descriptor)
+            chunk, begin = read_from(path, self._read.get(path, 0), _MOST_READ)
         except OSError:
             return ""
         end = len(chunk) if last or len(chunk) == _MOST_READ else chunk.rfind(b"\n") + 1
