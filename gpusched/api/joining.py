@@ -33,9 +33,9 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
     Raises UsageError, NotFound if no learner answers, ChannelError, and HostFault, too if code or versions are not the
     learner's.
     """
-    from gpusched.engines.local import Asked
     from gpusched.execution.invited import workload_for
     from gpusched.execution.requirements import require_modules, require_programs
+    from gpusched.execution.submission import workload_submission
     from gpusched.joining.invitation import request_join
 
     require_type(begins, Begins, "begins")
@@ -58,9 +58,9 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
         key=None if file is None else _kept(key, file, settings, begins),
         patience_s=patience_s,
     )
-    asked = Asked(workload=found.configured.workload, options=found.configured.options, wish=wish, network=network)
+    job = workload_submission(found.configured.workload, found.configured.options, wish, network)
     notices = tuple(f"not as the learner has it: {one}" for one in found.differences)
-    return Launch(asked, settings, queue, notices, begins=begins)
+    return Launch(job, settings, queue, notices, begins=begins)
 
 
 def _checked(endpoint: str, given: JoinArguments) -> tuple[str | None, str | None, int]:

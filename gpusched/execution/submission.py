@@ -18,30 +18,27 @@ from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import places
 
-__all__ = ["command_submission", "unencodable", "working_directory", "workload_submission"]
+__all__ = ["command_submission", "queued", "unencodable", "working_directory", "workload_submission"]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
 
 
 def workload_submission(
-    workload: Workload, options: bytes, wish: PlanOptions, queue: QueueOptions, network: Network | None = None
+    workload: Workload, options: bytes, wish: PlanOptions, network: Network | None = None
 ) -> Submission:
     """Return the submission of a workload with its `options` (JSON), and its part in a `network`.
 
-    Raises UsageError and HostFault.
+    It is for this process to start: see `queued`, too. Raises UsageError and HostFault.
     """
-    submission = replace(
-        wish.submission(replace(workload, path=None)),
+    return replace(
+        wish.submission(workload),
         options=options,
-        machine=_from_anywhere(wish.machine),
         cwd=working_directory(),
-        environ=_environment(),
         python=sys.executable,
         xla_variable=xla_variable(),
         network=network,
     )
-    return _queued(submission, queue)
 
 
 def command_submission(
@@ -65,20 +62,28 @@ def command_submission(
         gpus=wish.gpus,
         exclude_gpus=wish.exclude_gpus,
         visible=None if need.devices == 0 else visible_here(os.environ, wish.machine),
-        machine=_from_anywhere(wish.machine),
+        machine=wish.machine,
         cwd=working_directory(),
-        environ={} if launcher is not None else _environment(),
+        environ={},
         python="{python}",
         xla_variable=xla_variable(),
         launcher=launcher,
     )
-    return _queued(submission, queue)
+    return queued(submission, queue)
 
 
-def _queued(submission: Submission, queue: QueueOptions) -> Submission:
+def queued(submission: Submission, queue: QueueOptions) -> Submission:
+    """Return what the daemon's queue gets of it; with a launcher that starts it in its own environment, without one.
+
+    Raises UsageError.
+    """
+    outlives = submission.launcher is None
     return replace(
         submission,
-        attributes=current_attributes() if submission.launcher is None else None,
+        workload=replace(submission.workload, path=None),
+        machine=_from_anywhere(submission.machine),
+        environ=_environment() if outlives else {},
+        attributes=current_attributes() if outlives else None,
         name=queue.label(),
         priority=queue.priority,
         after=queue.after,
