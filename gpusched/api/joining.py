@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from gpusched.api.arguments import Begins, JoinArguments, queue_options, span_text, with_arguments
+from gpusched.api.arguments import Begins, JoinArguments, queue_fields, span_text, with_arguments
 from gpusched.api.launching import Launch
 from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.validation import require_type
@@ -41,7 +41,7 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
     require_type(begins, Begins, "begins")
     require_known(given, JoinArguments)
     file, workload, patience_s = _checked(endpoint, given)
-    queue, settings = queue_options(given), load_settings(os.environ)
+    queue, settings = queue_fields(given), load_settings(os.environ)
     machine = machine_typed(given.get("machine"))
     wish = plan_options(given)
     wish = wish._replace(procs=wish.procs or "max", machine=machine, visible=visible_here(os.environ, machine))

@@ -15,7 +15,9 @@ from gpusched.api.arguments import (
     LaunchArguments,
     SubmitArguments,
     cluster_options,
-    queue_options,
+    follows,
+    queue_fields,
+    require_no_queue,
     with_arguments,
 )
 from gpusched.api.handle import Job
@@ -28,7 +30,6 @@ from gpusched.api.workloads import Options, WorkloadName, named_workload, own_op
 from gpusched.engines.cluster.options import engine_of
 from gpusched.errors import GpuschedError, UsageError
 from gpusched.execution.active_python import with_active_python
-from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.workload_options import configured_by
 from gpusched.model.job import Listening, Submission
 from gpusched.settings import LOCAL, Settings, load_settings
@@ -53,7 +54,7 @@ class Launch:
         self,
         job: Submission,
         settings: Settings,
-        queue: QueueOptions,
+        queue: "Mapping[str, Any]",
         notices: tuple[str, ...] = (),
         cluster: "ClusterPlan | None" = None,
         *,
@@ -103,7 +104,7 @@ class Launch:
         HostFault.
         """
         self._require_begin("now")
-        self._queue.require_none()
+        require_no_queue(self._queue)
         from gpusched.engines.local import give_back, plan_and_reserve
 
         reservation = plan_and_reserve(self._job, self.settings)
@@ -214,14 +215,14 @@ def prepare(
     require_known(given, SubmitArguments)
     require_type(given.get("listen"), str | None, "listen")
     require_type(given.get("insecure", False), bool, "insecure")
-    settings, queue = load_settings(os.environ), queue_options(given)
+    settings, queue = load_settings(os.environ), queue_fields(given)
     picked = with_active_python(named_workload(workload), os.environ)
     chosen = configured_by(picked.workload, own_options(options))
     cluster = cluster_options(given)
     engine = engine_of(cluster, chosen.workload, settings)
     if engine != LOCAL:
         return _on_cluster(engine, chosen, given, queue, settings, begins)
-    job = _here(chosen, given, settings, follows=queue.follows, begins=begins)
+    job = _here(chosen, given, settings, follows=follows(queue), begins=begins)
     notice = picked.notice()
     return Launch(job, settings, queue, () if notice is None else (notice,), begins=begins)
 
@@ -263,7 +264,7 @@ def _on_cluster(
     engine: str,
     chosen: "Configured",
     given: "Mapping[str, Any]",
-    queue: QueueOptions,
+    queue: "Mapping[str, Any]",
     settings: Settings,
     begins: Begins,
 ) -> Launch:

@@ -96,6 +96,6 @@ def _require_one_way(given: Mapping[str, Any], *, detach: bool, dry_run: bool, w
     if detach and (dry_run or watch):
         raise UsageError(f"-d and {'--dry-run' if dry_run else '--watch'} exclude each other", "leave one of them out")
     if not detach:
-        from gpusched.cli.foreground import require_no_queue
+        from gpusched.api.arguments import queue_fields, require_no_queue
 
-        require_no_queue(given, "a launch")
+        require_no_queue(queue_fields(given))
