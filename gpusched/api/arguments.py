@@ -8,7 +8,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Annotated, Any, Final, Literal, TypedDict, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypedDict, get_args, get_type_hints
 
 import msgspec
 
@@ -41,6 +41,7 @@ __all__ = [
     "JoiningArguments",
     "LaunchArguments",
     "ListenArguments",
+    "ManifestArguments",
     "PlanArguments",
     "QueueArguments",
     "RunArguments",
@@ -50,6 +51,7 @@ __all__ = [
     "follows",
     "queue_fields",
     "require_no_queue",
+    "require_types",
     "span_text",
     "with_arguments",
 ]
@@ -105,11 +107,11 @@ class ClusterArguments(TypedDict, total=False):
 
     engine: str | None
     """"local" (this host), "slurm" or "ray"; the workload's or the configuration's where none is given."""
-    nodes: int | None
+    nodes: Annotated[int, msgspec.Meta(ge=1)] | None
     """On how many nodes."""
-    gpus_per_node: int | None
+    gpus_per_node: Annotated[int, msgspec.Meta(ge=0, le=64)] | None
     """Whole GPUs of each node."""
-    cpus_per_node: int | None
+    cpus_per_node: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None
     """CPUs of each node; one for each of its processes where none is given."""
     device_memory: int | str | None
     """The memory of one of its GPUs, by which processes are given to nodes."""
@@ -211,6 +213,16 @@ def require_no_queue(queue: Mapping[str, Any]) -> None:
         raise UsageError(f"{' and '.join(used)} belongs to a job in the queue", hint)
 
 
+def require_types(given: Mapping[str, Any], table: type) -> None:
+    """Raise UsageError for what is given of `table` and is of another type there, or out of its bounds."""
+    for name, kind in get_type_hints(table, include_extras=True).items():
+        if isinstance(value := given.get(name), os.PathLike):
+            value = os.fspath(value)
+        paths = os.PathLike[str] in get_args(kind)  # which msgspec does not know
+        if name in given:
+            require_type(value, str | None if paths else kind, name)
+
+
 def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
     """Return what is given of ClusterArguments as it is typed on the command line. Raises UsageError."""
     chosen = chosen_of(given, ClusterArguments)
@@ -218,8 +230,7 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
         chosen["device_memory"] = amount(chosen["device_memory"])
     if "patience" in chosen:
         chosen["patience"] = span_text(chosen["patience"], "patience")
-    for name, value in chosen.items():
-        require_type(value, _CLUSTER[name], name)
+    require_types(chosen, ClusterArguments)
     own = chosen.pop("engine_options", {})
     chosen["own"] = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in own.items()}
     return ClusterOptions(**chosen)
@@ -255,15 +266,6 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
     return with_signature(table, _DEFAULTS)
 
 
-_CLUSTER: Final[Mapping[str, Any]] = {
-    "engine": str,
-    "nodes": Annotated[int, msgspec.Meta(ge=1)],
-    "gpus_per_node": Annotated[int, msgspec.Meta(ge=0, le=64)],
-    "cpus_per_node": Annotated[int, msgspec.Meta(ge=1, le=4096)],
-    "device_memory": str,
-    "patience": str,
-    "engine_options": dict[str, str | list[str]],
-}
 _LONGEST_NAME: Final = 200
 _SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
 _UNUSED: Final = (0, (), False)

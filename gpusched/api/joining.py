@@ -4,9 +4,17 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-from gpusched.api.arguments import Begins, JoinArguments, queue_fields, span_text, with_arguments
+from gpusched.api.arguments import (
+    Begins,
+    JoinArguments,
+    JoiningArguments,
+    queue_fields,
+    require_types,
+    span_text,
+    with_arguments,
+)
 from gpusched.api.launching import Launch
 from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.validation import require_type
@@ -23,7 +31,6 @@ __all__ = ["prepare_join"]
 _ANSWER_S: Final = 10.0
 _LONGEST_HOST: Final = 32
 _PATIENCE: Final = "15m"
-_KINDS: Final[dict[str, Any]] = {"key": str | None, "workload": str | None, "different": bool, "insecure": bool}
 
 
 @with_arguments(JoinArguments)
@@ -70,13 +77,10 @@ def _checked(endpoint: str, given: JoinArguments) -> tuple[str | None, str | Non
     require_type(endpoint, str, "endpoint")
     if given.get("learner_memory") is not None:
         raise UsageError("learner_memory: the learner is on the other host", "leave it out")
-    values: dict[str, Any] = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()
-    }
-    for name, kind in _KINDS.items():
-        require_type(values.get(name, False if kind is bool else None), kind, name)
     patience = span_text(given.get("patience"), "patience") or _PATIENCE
-    return values.get("key"), values.get("workload"), max(1, round(parse_seconds(patience, "--patience")))
+    require_types({**given, "patience": patience}, JoiningArguments)
+    key, workload = (None if path is None else os.fspath(path) for path in (given.get("key"), given.get("workload")))
+    return key, workload, max(1, round(parse_seconds(patience, "--patience")))
 
 
 def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from gpusched.api.arguments import (
     Begins,
     LaunchArguments,
+    ListenArguments,
     SubmitArguments,
     cluster_options,
     follows,
     queue_fields,
     require_no_queue,
+    require_types,
     with_arguments,
 )
 from gpusched.api.handle import Job
@@ -213,8 +215,7 @@ def prepare(
     """
     require_type(begins, Begins, "begins")
     require_known(given, SubmitArguments)
-    require_type(given.get("listen"), str | None, "listen")
-    require_type(given.get("insecure", False), bool, "insecure")
+    require_types(given, ListenArguments)
     settings, queue = load_settings(os.environ), queue_fields(given)
     picked = with_active_python(named_workload(workload), os.environ)
     chosen = configured_by(picked.workload, own_options(options))
