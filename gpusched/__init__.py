@@ -10,15 +10,14 @@ if TYPE_CHECKING:
     from gpusched.api.handle import Job
     from gpusched.api.host import Status, status
     from gpusched.api.launching import dry_run
-    from gpusched.api.planning import plan
-    from gpusched.api.values import Plan
+    from gpusched.api.planning import Plan, plan
 
 __version__ = "0.1.0"
 __all__ = ["Job", "Plan", "Status", "dry_run", "job", "jobs", "join", "launch", "plan", "run", "status", "submit"]
 
 _MODULES = {
     "Job": "handle",
-    "Plan": "values",
+    "Plan": "planning",
     "Status": "host",
     "status": "host",
     "dry_run": "launching",

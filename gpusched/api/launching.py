@@ -24,10 +24,9 @@ from gpusched.api.arguments import (
 )
 from gpusched.api.handle import Job
 from gpusched.api.plan_arguments import plan_options, require_known
-from gpusched.api.planning import DryRun
+from gpusched.api.planning import DryRun, Plan
 from gpusched.api.queue import submit
 from gpusched.api.validation import require_type
-from gpusched.api.values import Plan
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.engines.cluster.options import engine_of
 from gpusched.errors import GpuschedError, UsageError

@@ -54,7 +54,7 @@ def join(*, endpoint: str, detach: bool, as_json: bool, **given: Any) -> None:
     if not detach:
         run_here(found, watch=False, as_json=as_json)
         return
-    from gpusched.cli.submitted import submit_detached
+    from gpusched.cli.queue_answers import submit_detached
 
     submit_detached(found.submission(), found.settings, as_json=as_json)
     if not as_json and isinstance(found.network, Joining):

@@ -8,8 +8,8 @@ import typer
 
 from gpusched.api.handle import Job
 from gpusched.api.queue import find_jobs, job_ids
-from gpusched.cli.absent import noted
 from gpusched.cli.log_writer import Writer
+from gpusched.cli.queue_answers import noted
 
 __all__ = ["logs"]
 

@@ -20,7 +20,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.hosts import with_joined
-from gpusched.execution.known_leases import of_job
+from gpusched.execution.lease_usage import of_job
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import is_alive

@@ -112,8 +112,7 @@ def plan_beside(
 
     inventory, leases = machine
     if directory is not None:
-        from gpusched.execution.known_leases import running_leases
-        from gpusched.execution.lease_usage import current_leases
+        from gpusched.execution.lease_usage import current_leases, running_leases
 
         leases += current_leases(directory, inventory, partial(running_leases, settings.state_dir))
     return plan_for(submission, inventory, leases, settings)
