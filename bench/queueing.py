@@ -14,9 +14,7 @@ from gpusched.control.client import control_socket
 from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
 from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
-from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.directory import JobDirectory, claim_directory, complete
-from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.spec import JobSpec
 from gpusched.execution.submission import command_submission
 from gpusched.model.job import Submission
@@ -30,7 +28,7 @@ Result = tuple[str, float, str, str]
 
 def submission() -> Submission:
     """Return a job that wants one of four devices for an hour."""
-    return command_submission(["sleep", "3600"], CommandOptions(num_gpus="1", machine=MACHINE), QueueOptions(), None)
+    return command_submission(["sleep", "3600"], {"num_gpus": "1", "machine": MACHINE}, {})
 
 
 def submit_many(daemon: Daemon, jobs: int) -> list[Result]:

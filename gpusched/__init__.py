@@ -6,18 +6,32 @@ Importing the package imports nothing else: no NVML, no NumPy, no framework. The
 
 TYPE_CHECKING = False  # typing itself is an import
 if TYPE_CHECKING:
-    from gpusched.api import Job, Plan, Status, dry_run, job, jobs, join, launch, plan, run, status, submit
+    from gpusched.api.functions import job, jobs, join, launch, run, submit
+    from gpusched.api.handle import Job
+    from gpusched.api.host import Status, status
+    from gpusched.api.launching import dry_run
+    from gpusched.api.planning import Plan, plan
 
 __version__ = "0.1.0"
 __all__ = ["Job", "Plan", "Status", "dry_run", "job", "jobs", "join", "launch", "plan", "run", "status", "submit"]
+
+_MODULES = {
+    "Job": "handle",
+    "Plan": "planning",
+    "Status": "host",
+    "status": "host",
+    "dry_run": "launching",
+    "plan": "planning",
+}
+"""Where in gpusched.api the others than those of `functions` are."""
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'gpusched' has no attribute {name!r}")
-    from gpusched import api
+    from importlib import import_module
 
-    return getattr(api, name)
+    return getattr(import_module(f"gpusched.api.{_MODULES.get(name, 'functions')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -17,8 +17,6 @@ from bench.fresh import ROOT
 from bench.host import Daemon, running_daemon, until
 from bench.section import Figure, Goal, Missing, Row, Section
 from gpusched.control.messages import Submit
-from gpusched.execution.command_options import CommandOptions
-from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.submission import command_submission
 from tests.stand_in.library import FOUR_V100, StandIn
 
@@ -86,13 +84,7 @@ def in_terminal(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[int, b
 def _submit(daemon: Daemon) -> None:
     """Give the daemon a few jobs, of which as many run as there are devices."""
     for _ in range(_JOBS):
-        daemon.client.ask(
-            Submit(
-                job=command_submission(
-                    ["sleep", "3600"], CommandOptions(num_gpus="1", machine=_MACHINE), QueueOptions(), None
-                )
-            )
-        )
+        daemon.client.ask(Submit(job=command_submission(["sleep", "3600"], {"num_gpus": "1", "machine": _MACHINE}, {})))
     until(lambda: sum(job.started is not None for job in daemon.jobs(0)) == 4, "four jobs run")  # noqa: PLR2004
 
 

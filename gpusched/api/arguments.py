@@ -8,7 +8,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Annotated, Any, Final, Literal, TypedDict, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypedDict, get_args, get_type_hints
 
 import msgspec
 
@@ -24,11 +24,13 @@ from gpusched.api.plan_arguments import (
 from gpusched.api.validation import SomeJobs, require_ids, require_list, require_type
 from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
-from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.command_options import command_request
 from gpusched.execution.plan_options import PlanOptions, machine_meant
-from gpusched.execution.queue_options import QueueOptions, parse_grace
+from gpusched.execution.submission import GRACE_S
+from gpusched.execution.submission import command_submission as submission
 from gpusched.model.job import ProcessIdentity, Submission
 from gpusched.settings import Settings, machine_typed
+from gpusched.times import parse_moment, parse_seconds, parse_span
 
 __all__ = [
     "Begins",
@@ -39,13 +41,17 @@ __all__ = [
     "JoiningArguments",
     "LaunchArguments",
     "ListenArguments",
+    "ManifestArguments",
     "PlanArguments",
     "QueueArguments",
     "RunArguments",
     "SubmitArguments",
     "cluster_options",
     "command_submission",
-    "queue_options",
+    "follows",
+    "queue_fields",
+    "require_no_queue",
+    "require_types",
     "span_text",
     "with_arguments",
 ]
@@ -101,11 +107,11 @@ class ClusterArguments(TypedDict, total=False):
 
     engine: str | None
     """"local" (this host), "slurm" or "ray"; the workload's or the configuration's where none is given."""
-    nodes: int | None
+    nodes: Annotated[int, msgspec.Meta(ge=1)] | None
     """On how many nodes."""
-    gpus_per_node: int | None
+    gpus_per_node: Annotated[int, msgspec.Meta(ge=0, le=64)] | None
     """Whole GPUs of each node."""
-    cpus_per_node: int | None
+    cpus_per_node: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None
     """CPUs of each node; one for each of its processes where none is given."""
     device_memory: int | str | None
     """The memory of one of its GPUs, by which processes are given to nodes."""
@@ -174,8 +180,8 @@ class RunArguments(CommandArguments, QueueArguments):
     """All arguments of run."""
 
 
-def queue_options(given: Mapping[str, Any]) -> QueueOptions:
-    """Return what is given of QueueArguments as it is typed on the command line. Raises UsageError for a wrong type."""
+def queue_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given of QueueArguments as fields of a Submission. Raises UsageError."""
     chosen = chosen_of(given, QueueArguments)
     for name in ("after", "after_any"):
         if name in chosen:
@@ -184,10 +190,37 @@ def queue_options(given: Mapping[str, Any]) -> QueueOptions:
         chosen["at"] = chosen["at"].isoformat()
     if "time_limit" in chosen:
         chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
-    kinds = get_type_hints(Submission, include_extras=True) | {"name": str}  # with bounds; QueueOptions has the name's
+    kinds = get_type_hints(Submission, include_extras=True)  # with bounds
     for name, value in chosen.items():
-        require_type(value, str if name == "at" else kinds.get(name, str), name)
-    return QueueOptions()._replace(**chosen)
+        require_type(value, str if name in {"name", "at"} else kinds.get(name, str), name)
+    if len(chosen.get("name", "")) > _LONGEST_NAME:
+        raise UsageError(f"--name: {len(chosen['name'])} characters are too many", f"give at most {_LONGEST_NAME}")
+    if "at" in chosen:
+        chosen["at"] = parse_moment(chosen["at"], dt.datetime.now().astimezone(), "--at")
+    if "time_limit" in chosen:
+        chosen["time_limit"] = parse_span(chosen["time_limit"], "--time-limit")
+    fields = {"time_limit": "time_limit_s"}
+    return {fields.get(name, name): value for name, value in chosen.items() if value not in _UNUSED}
+
+
+def require_no_queue(queue: Mapping[str, Any]) -> None:
+    """Raise UsageError for fields of the queue that are used: what starts now or not at all stands in none."""
+    if queue:
+        used = (f"--{name.removesuffix('_s').replace('_', '-')}" for name in queue)
+        hint = (
+            "leave it out, or add -d (in Python: submit it, or detach=True), for a job that starts when its turn comes"
+        )
+        raise UsageError(f"{' and '.join(used)} belongs to a job in the queue", hint)
+
+
+def require_types(given: Mapping[str, Any], table: type) -> None:
+    """Raise UsageError for what is given of `table` and is of another type there, or out of its bounds."""
+    for name, kind in get_type_hints(table, include_extras=True).items():
+        if isinstance(value := given.get(name), os.PathLike):
+            value = os.fspath(value)
+        paths = os.PathLike[str] in get_args(kind)  # which msgspec does not know
+        if name in given:
+            require_type(value, str | None if paths else kind, name)
 
 
 def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
@@ -197,8 +230,7 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
         chosen["device_memory"] = amount(chosen["device_memory"])
     if "patience" in chosen:
         chosen["patience"] = span_text(chosen["patience"], "patience")
-    for name, value in chosen.items():
-        require_type(value, _CLUSTER[name], name)
+    require_types(chosen, ClusterArguments)
     own = chosen.pop("engine_options", {})
     chosen["own"] = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in own.items()}
     return ClusterOptions(**chosen)
@@ -215,16 +247,16 @@ def command_submission(
     Raises UsageError (NoProgram, NotExecutable) and HostFault.
     """
     from gpusched.execution.requirements import require_program
-    from gpusched.execution.submission import command_submission as submission
 
     require_known(given, RunArguments)
     argv = _command_line(command)
-    queue, wish = queue_options(given), _command_options(given)
-    needs_none = wish.need().devices == 0
-    wish = wish._replace(machine=machine_typed(wish.machine) if needs_none else machine_meant(wish.machine, settings))
-    grace_s = parse_grace(span_text(given.get("grace"), "grace"))
-    found = submission(argv, wish, queue, launcher, grace_s)
-    if not queue.follows:  # what goes before may still make the program
+    queue, texts = queue_fields(given), _command_texts(given)
+    typed = texts.pop("machine", None)
+    machine = machine_typed(typed) if command_request(texts).devices == 0 else machine_meant(typed, settings)
+    if machine is not None:
+        texts["machine"] = machine
+    found = submission(argv, texts, queue, launcher, _grace_s(span_text(given.get("grace"), "grace")))
+    if not follows(queue):  # what goes before may still make the program
         require_program(argv[0])
     return found
 
@@ -234,29 +266,38 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
     return with_signature(table, _DEFAULTS)
 
 
-_CLUSTER: Final[Mapping[str, Any]] = {
-    "engine": str,
-    "nodes": Annotated[int, msgspec.Meta(ge=1)],
-    "gpus_per_node": Annotated[int, msgspec.Meta(ge=0, le=64)],
-    "cpus_per_node": Annotated[int, msgspec.Meta(ge=1, le=4096)],
-    "device_memory": str,
-    "patience": str,
-    "engine_options": dict[str, str | list[str]],
-}
+_LONGEST_NAME: Final = 200
+_SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
+_UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     **PlanOptions._field_defaults,
-    **QueueOptions._field_defaults,
-    **dict.fromkeys(("insecure", "different", "json"), False),
+    "priority": 0,
+    **dict.fromkeys(("after", "after_any"), ()),
+    **dict.fromkeys(("hold", "requeue", "insecure", "different", "json"), False),
 }
 
 
-def _command_options(given: Mapping[str, Any]) -> CommandOptions:
+def follows(queue: Mapping[str, Any]) -> bool:
+    """Return whether jobs go before one with these fields of the queue."""
+    return "after" in queue or "after_any" in queue
+
+
+def _grace_s(text: str | None) -> float:
+    if text is None:
+        return GRACE_S
+    span = parse_seconds(text, "--grace")
+    if not _SHORTEST_GRACE_S <= span <= _LONGEST_GRACE_S:
+        raise UsageError(f"--grace: {text!r} is too {'short' if span < 1 else 'long'}", "give a span from 0.1s to 1h")
+    return span
+
+
+def _command_texts(given: Mapping[str, Any]) -> dict[str, str]:
     """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
     texts = chosen_of(given, CommandArguments)
     texts.pop("grace", None)
     if "memory" in texts:
         texts["memory"] = amount(texts["memory"])
-    return CommandOptions()._replace(**as_text(texts))
+    return as_text(texts)
 
 
 def _command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:

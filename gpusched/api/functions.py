@@ -18,7 +18,8 @@ from gpusched.api.arguments import (
     RunArguments,
     SubmitArguments,
     command_submission,
-    queue_options,
+    queue_fields,
+    require_no_queue,
     with_arguments,
 )
 from gpusched.api.handle import Job
@@ -73,7 +74,7 @@ def join(endpoint: str, *, detach: bool = False, **given: Unpack[JoinArguments])
     from gpusched.api.joining import prepare_join
 
     if not detach:  # before the learner is asked
-        queue_options(given).require_none()
+        require_no_queue(queue_fields(given))
     prepared = prepare_join(endpoint, begins="later" if detach else "now", **given)
     return prepared.submit() if detach else prepared.start()
 

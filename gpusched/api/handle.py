@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -16,7 +16,7 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
-    from gpusched.execution.log_tail import Sink
+    from gpusched.execution.job_logs import LogPiece
     from gpusched.execution.reports import Report
 
 __all__ = ["Job", "Moment"]
@@ -119,22 +119,17 @@ class Job:
 
         return log_lines(self, replica, lines, follow=follow)
 
-    def copy_logs(
-        self,
-        sink_of: "Callable[[str, int], Sink]",
-        replica: str | None = None,
-        *,
-        follow: bool = False,
-        lines: int | None = None,
-    ) -> JobStatus:
-        """Write the bytes that its processes wrote into one file each, and return its status then.
+    def log_pieces(
+        self, replica: str | None = None, *, follow: bool = False, lines: int | None = None
+    ) -> "Iterator[LogPiece]":
+        """Yield the bytes that its processes wrote, as they are, each piece behind the name of its replica.
 
-        `sink_of` opens a file, of the name of a replica and of the width of all names, 0 where there is one only. The
-        other arguments are those of `logs`. Raises NotFound for a job that has no log, too.
+        Between them is the width of all names, 0 where there is one only. An empty piece is the end of that log. The
+        arguments are those of `logs`. Raises NotFound for a job that has no log, too.
         """
-        from gpusched.api.logs import copy_logs
+        from gpusched.api.logs import log_pieces
 
-        return copy_logs(self, sink_of, replica, lines, follow=follow)
+        return log_pieces(self, replica, lines, follow=follow)
 
     def watch(self, every: float = 1.0) -> Iterator[JobStatus]:
         """Yield its status now and every `every` seconds; the last is that of the ended job."""

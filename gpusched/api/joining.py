@@ -1,18 +1,39 @@
-"""Join a learner on another host: this host's own workload, under the learner's settings."""
+"""Join a learner on another host: this host's own workload, under the learner's settings.
+
+What comes over the network is the name, the settings and what to compare; never a command, and never a path.
+"""
 
 import os
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
-from gpusched.api.arguments import Begins, JoinArguments, queue_options, span_text, with_arguments
+from msgspec.structs import replace
+
+from gpusched.api.arguments import (
+    Begins,
+    JoinArguments,
+    JoiningArguments,
+    queue_fields,
+    require_types,
+    span_text,
+    with_arguments,
+)
 from gpusched.api.launching import Launch
 from gpusched.api.plan_arguments import plan_options, require_known
 from gpusched.api.validation import require_type
-from gpusched.errors import UsageError
+from gpusched.errors import HostFault, UsageError
+from gpusched.execution.active_python import with_active_python
+from gpusched.execution.network import require_keys_or_loopback, require_open
 from gpusched.execution.plan_options import visible_here
+from gpusched.execution.workload_options import Configured, configured_as
+from gpusched.execution.workloads import load_named_workload, load_workload
+from gpusched.joining.invitation import Invitation, differences, invitation, request_join
 from gpusched.model.job import Joining
+from gpusched.model.workload import Workload
+from gpusched.planner import counted_role
 from gpusched.settings import Settings, load_settings, machine_typed
 
 if TYPE_CHECKING:
@@ -20,10 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare_join"]
 
+_MOST_LISTED: Final = 5
 _ANSWER_S: Final = 10.0
 _LONGEST_HOST: Final = 32
 _PATIENCE: Final = "15m"
-_KINDS: Final[dict[str, Any]] = {"key": str | None, "workload": str | None, "different": bool, "insecure": bool}
 
 
 @with_arguments(JoinArguments)
@@ -33,21 +54,19 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
     Raises UsageError, NotFound if no learner answers, ChannelError, and HostFault, too if code or versions are not the
     learner's.
     """
-    from gpusched.engines.local import Asked
-    from gpusched.execution.invited import workload_for
     from gpusched.execution.requirements import require_modules, require_programs
-    from gpusched.joining.invitation import request_join
+    from gpusched.execution.submission import workload_submission
 
     require_type(begins, Begins, "begins")
     require_known(given, JoinArguments)
     file, workload, patience_s = _checked(endpoint, given)
-    queue, settings = queue_options(given), load_settings(os.environ)
+    queue, settings = queue_fields(given), load_settings(os.environ)
     machine = machine_typed(given.get("machine"))
     wish = plan_options(given)
     wish = wish._replace(procs=wish.procs or "max", machine=machine, visible=visible_here(os.environ, machine))
     key = _key(endpoint, file, insecure=given.get("insecure", False))
     invited = request_join(endpoint, key, _host_name(), _ANSWER_S)
-    found = workload_for(invited.invitation, workload, different=given.get("different", False))
+    found = _workload_for(invited.invitation, workload, different=given.get("different", False))
     require_modules(found.configured.workload)
     require_programs(found.configured.workload)
     network = Joining(
@@ -58,9 +77,46 @@ def prepare_join(endpoint: str, *, begins: Begins = "now", **given: Unpack[JoinA
         key=None if file is None else _kept(key, file, settings, begins),
         patience_s=patience_s,
     )
-    asked = Asked(workload=found.configured.workload, options=found.configured.options, wish=wish, network=network)
+    job = workload_submission(found.configured.workload, found.configured.options, wish, network)
     notices = tuple(f"not as the learner has it: {one}" for one in found.differences)
-    return Launch(asked, settings, queue, notices, begins=begins)
+    return Launch(job, settings, queue, notices, begins=begins)
+
+
+class _Invited(NamedTuple):
+    """What this host runs for a learner; `differences`: what is not as the learner has it, up to some of it."""
+
+    configured: Configured
+    differences: tuple[str, ...]
+
+
+def _workload_for(invited: Invitation, named: str | None, *, different: bool) -> _Invited:
+    """Return the actors of this host's own workload of that name, or of the one `named`, under the learner's settings.
+
+    Raises UsageError if it is not here or does not understand the settings, WorkloadError, and HostFault if code or
+    versions are not the learner's, unless they may be `different`.
+    """
+    workload = load_workload(named) if named is not None else load_named_workload(invited.workload)
+    ours = invitation(invited.job, workload.name, workload.path, invited.options.encode())
+    found = _listed(differences(invited, ours))
+    if found and not different:
+        hint = "bring both hosts to the same code and versions, or go on at your own risk with --different"
+        raise HostFault(f"this host does not have what the learner has: {'; '.join(found)}", hint)
+    workload, options = configured_as(with_active_python(workload, os.environ).workload, invited.options)
+    require_open(workload)
+    return _Invited(Configured(_actors_of(workload), options), found)
+
+
+def _listed(found: Sequence[str]) -> tuple[str, ...]:
+    """Return what can be shown to a person; the names in it came over the network."""
+    listed = ["".join(sign if sign.isprintable() else "?" for sign in one) for one in found[:_MOST_LISTED]]
+    more = len(found) - _MOST_LISTED
+    return (*listed, f"and {more} more") if more > 0 else tuple(listed)
+
+
+def _actors_of(workload: Workload) -> Workload:
+    """Return the workload with nothing but the role that --procs counts; it ends when its replicas do."""
+    role = workload.role(counted_role(workload))
+    return replace(workload, roles=(role,), leader=None, requeue=False)
 
 
 def _checked(endpoint: str, given: JoinArguments) -> tuple[str | None, str | None, int]:
@@ -70,18 +126,14 @@ def _checked(endpoint: str, given: JoinArguments) -> tuple[str | None, str | Non
     require_type(endpoint, str, "endpoint")
     if given.get("learner_memory") is not None:
         raise UsageError("learner_memory: the learner is on the other host", "leave it out")
-    values: dict[str, Any] = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()
-    }
-    for name, kind in _KINDS.items():
-        require_type(values.get(name, False if kind is bool else None), kind, name)
     patience = span_text(given.get("patience"), "patience") or _PATIENCE
-    return values.get("key"), values.get("workload"), max(1, round(parse_seconds(patience, "--patience")))
+    require_types({**given, "patience": patience}, JoiningArguments)
+    key, workload = (None if path is None else os.fspath(path) for path in (given.get("key"), given.get("workload")))
+    return key, workload, max(1, round(parse_seconds(patience, "--patience")))
 
 
 def _key(endpoint: str, file: str | None, *, insecure: bool) -> "JoinKey | None":
     """Return the key to ask with, None to ask without one. Raises UsageError, NotFound, HostFault."""
-    from gpusched.execution.network import require_keys_or_loopback
     from gpusched.joining.keys import read_join_key
     from gpusched.joining.tcp import Tcp
 

@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from gpusched.api.arguments import (
     Begins,
     LaunchArguments,
+    ListenArguments,
     SubmitArguments,
     cluster_options,
-    queue_options,
+    follows,
+    queue_fields,
+    require_no_queue,
+    require_types,
     with_arguments,
 )
 from gpusched.api.handle import Job
 from gpusched.api.plan_arguments import plan_options, require_known
-from gpusched.api.planning import DryRun
+from gpusched.api.planning import DryRun, Plan
 from gpusched.api.queue import submit
 from gpusched.api.validation import require_type
-from gpusched.api.values import Plan
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.engines.cluster.options import engine_of
 from gpusched.errors import GpuschedError, UsageError
 from gpusched.execution.active_python import with_active_python
-from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.workload_options import configured_by
 from gpusched.model.job import Listening, Submission
 from gpusched.settings import LOCAL, Settings, load_settings
@@ -37,7 +39,6 @@ if TYPE_CHECKING:  # the planner and the engines take their time, and `launch --
     from collections.abc import Mapping
 
     from gpusched.api.clusters import ClusterPlan
-    from gpusched.engines.local import Asked
     from gpusched.execution.prepare import Reservation
     from gpusched.execution.workload_options import Configured
     from gpusched.model import plan as model
@@ -52,17 +53,17 @@ class Launch:
 
     def __init__(
         self,
-        asked: "Asked",
+        job: Submission,
         settings: Settings,
-        queue: QueueOptions,
+        queue: "Mapping[str, Any]",
         notices: tuple[str, ...] = (),
         cluster: "ClusterPlan | None" = None,
         *,
         begins: Begins,
     ) -> None:
-        self._asked, self._queue, self._begins = asked, queue, begins
+        self._job, self._queue, self._begins = job, queue, begins
         self.settings: Final = settings
-        self.network: Final = asked.network
+        self.network: Final = job.network
         self.notices: Final = notices
         """What a person should know before it begins."""
         self.cluster: Final = cluster
@@ -78,16 +79,15 @@ class Launch:
             raise UsageError(message, "see gpusched.api.clusters.plan_on_cluster")
         from gpusched.engines.local import commands, plan_now
 
-        plan = plan_now(self._asked, self.settings)
-        return DryRun(plan=Plan.of(plan), commands=commands(plan, self._asked))
+        plan = plan_now(self._job, self.settings)
+        return DryRun(plan=Plan.of(plan), commands=commands(plan, self._job))
 
     def submission(self) -> Submission:
         """Return what the daemon's queue gets of it. Raises UsageError, too if it was prepared to "never" begin."""
         self._require_begin("now", "later")
-        from gpusched.execution.submission import workload_submission
+        from gpusched.execution.submission import queued
 
-        asked = self._asked
-        return workload_submission(asked.workload, asked.options, asked.wish, self._queue, asked.network)
+        return queued(self._job, self._queue)
 
     def submit(self) -> Job:
         """Put it into the queue of the daemon, which is started if there is none.
@@ -105,12 +105,12 @@ class Launch:
         HostFault.
         """
         self._require_begin("now")
-        self._queue.require_none()
+        require_no_queue(self._queue)
         from gpusched.engines.local import give_back, plan_and_reserve
 
-        reservation = plan_and_reserve(self._asked, self.settings)
+        reservation = plan_and_reserve(self._job, self.settings)
         try:
-            return Reserved(self._asked, reservation, self.settings, self._warnings())
+            return Reserved(self._job, reservation, self.settings, self._warnings())
         except BaseException:
             give_back(reservation)
             raise
@@ -126,7 +126,7 @@ class Launch:
 
     def how_to_join(self, job: str) -> tuple[str, ...]:
         """Return the lines to run on another host to join that job once it runs; none if it does not listen."""
-        return _how_to_join(self._asked, self.settings, job, None)
+        return _how_to_join(self._job, self.settings, job, None)
 
     def _warnings(self) -> tuple[str, ...]:
         return self.notices if self.cluster is None else (*self.notices, *self.cluster.warnings)
@@ -141,15 +141,17 @@ class Launch:
 class Reserved:
     """A job that has its devices and no process yet: `start` it or `cancel` it. The end of this process cancels it."""
 
-    def __init__(self, asked: "Asked", reservation: "Reservation", settings: Settings, known: tuple[str, ...]) -> None:
+    def __init__(
+        self, launched: Submission, reservation: "Reservation", settings: Settings, known: tuple[str, ...]
+    ) -> None:
         from gpusched.execution.requirements import launch_warnings
 
-        self._asked, self._reservation, self._settings = asked, reservation, settings
+        self._launched, self._reservation, self._settings = launched, reservation, settings
         self._reaper: threading.Thread | None = None
         directory = reservation.directory.path
         self.plan: Final = reservation.plan
-        lines = _how_to_join(asked, settings, directory.name, self.plan)
-        self.warnings: Final = launch_warnings(self.plan, asked.workload)
+        lines = _how_to_join(launched, settings, directory.name, self.plan)
+        self.warnings: Final = launch_warnings(self.plan, launched.workload)
         """What a person should know of this plan."""
         warnings = (*known, *self.warnings)
         self.job: Final = Job(directory.name, directory, launched=True, how_to_join=lines, warnings=warnings)
@@ -158,7 +160,7 @@ class Reserved:
         """Start its processes, once. Raises HostFault, and what it needs of another host NotFound and UsageError."""
         from gpusched.engines.local import start_reserved
 
-        start_reserved(self._reservation, self._asked, self._settings, spawned=self._reap_later)
+        start_reserved(self._reservation, self._launched, self._settings, spawned=self._reap_later)
         return self.job
 
     def cancel(self) -> None:
@@ -212,18 +214,17 @@ def prepare(
     """
     require_type(begins, Begins, "begins")
     require_known(given, SubmitArguments)
-    require_type(given.get("listen"), str | None, "listen")
-    require_type(given.get("insecure", False), bool, "insecure")
-    settings, queue = load_settings(os.environ), queue_options(given)
+    require_types(given, ListenArguments)
+    settings, queue = load_settings(os.environ), queue_fields(given)
     picked = with_active_python(named_workload(workload), os.environ)
     chosen = configured_by(picked.workload, own_options(options))
     cluster = cluster_options(given)
     engine = engine_of(cluster, chosen.workload, settings)
     if engine != LOCAL:
         return _on_cluster(engine, chosen, given, queue, settings, begins)
-    asked = _here(chosen, given, settings, follows=queue.follows, begins=begins)
+    job = _here(chosen, given, settings, follows=follows(queue), begins=begins)
     notice = picked.notice()
-    return Launch(asked, settings, queue, () if notice is None else (notice,), begins=begins)
+    return Launch(job, settings, queue, () if notice is None else (notice,), begins=begins)
 
 
 @with_arguments(LaunchArguments)
@@ -238,10 +239,10 @@ def dry_run(workload: WorkloadName, *, options: Options | None = None, **given: 
 
 def _here(
     chosen: "Configured", given: "Mapping[str, Any]", settings: Settings, *, follows: bool, begins: Begins
-) -> "Asked":
-    from gpusched.engines.local import Asked
+) -> Submission:
     from gpusched.execution.expand import require_short_socket
     from gpusched.execution.requirements import require_modules, require_programs
+    from gpusched.execution.submission import workload_submission
 
     wish = plan_options(given).here(settings)
     require_modules(chosen.workload)
@@ -252,19 +253,18 @@ def _here(
     if listen is None:
         if insecure:
             raise UsageError("--insecure belongs to --listen", "add --listen tcp://127.0.0.1:PORT, or leave it out")
-        return Asked(workload=chosen.workload, options=chosen.options, wish=wish)
+        return workload_submission(chosen.workload, chosen.options, wish)
     from gpusched.execution.listening import listening  # most launches stay on one host
 
     network = listening(chosen.workload, listen, insecure=insecure, at_once=begins != "later")
-    wish = wish._replace(least_procs=0)
-    return Asked(workload=chosen.workload, options=chosen.options, wish=wish, network=network)
+    return workload_submission(chosen.workload, chosen.options, wish._replace(least_procs=0), network)
 
 
 def _on_cluster(
     engine: str,
     chosen: "Configured",
     given: "Mapping[str, Any]",
-    queue: QueueOptions,
+    queue: "Mapping[str, Any]",
     settings: Settings,
     begins: Begins,
 ) -> Launch:
@@ -278,17 +278,19 @@ def _on_cluster(
     return Launch(driver_job(plan.job), settings, queue, cluster=plan, begins=begins)
 
 
-def _how_to_join(asked: "Asked", settings: Settings, job: str, plan: "model.Plan | None") -> tuple[str, ...]:
+def _how_to_join(launched: Submission, settings: Settings, job: str, plan: "model.Plan | None") -> tuple[str, ...]:
     """Return the lines to join a job with as many actors as are planned here, without a plan as were asked for."""
-    if not isinstance(asked.network, Listening):
+    if not isinstance(launched.network, Listening):
         return ()
     from gpusched.execution.listening import how_to_join
+    from gpusched.execution.plans import request_of
     from gpusched.planner import counted_role
 
-    role = counted_role(asked.workload)
-    count = asked.workload.role(role).count if plan is None else sum(one.role == role for one in plan.replicas)
-    procs = str(count) if plan is not None else asked.wish.procs or str(count)
-    return tuple(how_to_join(asked.network, settings.state_dir / "jobs" / job, procs))
+    role = counted_role(launched.workload)
+    asked = sum(one.count for one in request_of(launched).roles if one.name == role)
+    count = asked if plan is None else sum(one.role == role for one in plan.replicas)
+    procs = "max" if plan is None and launched.maximise else str(count)
+    return tuple(how_to_join(launched.network, settings.state_dir / "jobs" / job, procs))
 
 
 def _reap(guard: int) -> None:

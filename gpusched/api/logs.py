@@ -1,22 +1,21 @@
-"""What a job's processes write: as lines, or as it is into files; to its end, if it is followed. See Job.logs."""
+"""What a job's processes write: as lines, or as it is; to its end, if it is followed. See Job.logs."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from gpusched.api.validation import require_type
 from gpusched.errors import NotFound
-from gpusched.execution.job_logs import JobLogs, require_log
+from gpusched.execution.job_logs import JobLogs, LogPiece, require_log
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
 if TYPE_CHECKING:
     from gpusched.api.handle import Job
-    from gpusched.execution.log_tail import Sink
 
-__all__ = ["copy_logs", "log_lines"]
+__all__ = ["log_lines", "log_pieces"]
 
 _POLL_S: Final = 0.1
 _QUEUE_POLL_S: Final = 0.3
@@ -24,52 +23,38 @@ _QUEUE_POLL_S: Final = 0.3
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
-    _require_types(replica, lines)
-    logs = JobLogs(replica, lines, _Lines)
+    logs = _logs(replica, lines)
     logs.add(job.status(), waits=follow)
-    return _lines(logs, _rounds(job, follow=follow))
+    return _lines(_pieces(job, logs, follow=follow))
 
 
-def copy_logs(
-    job: "Job", sink_of: "Callable[[str, int], Sink]", replica: str | None, lines: int | None, *, follow: bool
-) -> JobStatus:
-    """Write what the processes write as Job.copy_logs does, and return the status at last."""
-    _require_types(replica, lines)
-    logs = JobLogs(replica, lines, sink_of)
+def log_pieces(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
+    """Yield the pieces as Job.log_pieces does. Raises at once for a wrong argument."""
+    return _pieces(job, _logs(replica, lines), follow=follow, required=True)
+
+
+def _logs(replica: str | None, lines: int | None) -> JobLogs:
+    require_type(replica, str | None, "replica")
+    require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
+    return JobLogs(replica, lines)
+
+
+def _pieces(job: "Job", logs: JobLogs, *, follow: bool, required: bool = False) -> Iterator[LogPiece]:
     for status, over in _rounds(job, follow=follow):
-        if status.replicas or over:
+        if required and (status.replicas or over):
             require_log(status)
         logs.add(status, waits=not over)
-        for _ in logs.show(last=over):
-            pass
-    return status
+        yield from logs.pieces(last=over)
 
 
-class _Lines:
-    """Collects whole lines, each with the name of its replica in front if names have a width."""
-
-    def __init__(self, name: str, width: int) -> None:
-        self._head, self._rest = f"{name:<{width}} | " if width else "", b""
-        self._lines: list[str] = []
-
-    def write(self, piece: bytes, /) -> None:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        self._lines += [self._head + line.decode(errors="replace") for line in lines]
-
-    def flush(self) -> None:
-        if self._rest:
-            self.write(b"\n")
-
-    def taken(self) -> list[str]:
-        lines, self._lines = self._lines, []
-        return lines
-
-
-def _lines(logs: JobLogs[_Lines], rounds: Iterator[tuple[JobStatus, bool]]) -> Iterator[str]:
-    for status, over in rounds:
-        logs.add(status, waits=not over)
-        for sink in logs.show(last=over):
-            yield from sink.taken()
+def _lines(pieces: Iterator[LogPiece]) -> Iterator[str]:
+    """Yield whole lines, each with the name of its replica in front if names have a width."""
+    rests: dict[str, bytes] = {}
+    for name, width, piece in pieces:
+        rest = rests.get(name, b"")
+        *lines, rests[name] = (rest + (piece or b"\n" * bool(rest))).split(b"\n")
+        for line in lines:
+            yield (f"{name:<{width}} | " if width else "") + line.decode(errors="replace")
 
 
 def _rounds(job: "Job", *, follow: bool) -> Iterator[tuple[JobStatus, bool]]:
@@ -93,8 +78,3 @@ def _is_final(job: "Job") -> bool:
         return job.status().state in JOB_TERMINAL
     except NotFound:
         return True
-
-
-def _require_types(replica: str | None, lines: int | None) -> None:
-    require_type(replica, str | None, "replica")
-    require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")

@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
-from gpusched.api.arguments import ExportArguments, cluster_options, with_arguments
+from gpusched.api.arguments import ExportArguments, ManifestArguments, cluster_options, require_types, with_arguments
 from gpusched.api.plan_arguments import plan_options, require_known
-from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.engines.registry import cluster_engine, clusters
 from gpusched.errors import UsageError
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Export", "export", "kinds"]
 
 _CONTAINERS: Final = ("kubernetes", "compose")
-_KINDS: Final[dict[str, Any]] = {
-    "image": str | None,
-    "name": str | None,
-    "share_resource": Literal["none", "nvidia", "hami"] | None,
-    "json": bool,
-}
 
 
 def kinds() -> tuple[str, ...]:
@@ -64,10 +57,7 @@ def _require_kind(kind: str, given: ExportArguments) -> None:
     """Raise UsageError for a wrong type, and for an argument of another kind."""
     if kind not in kinds():
         raise UsageError(f"kind: there is no {kind!r}", f"there is: {', '.join(kinds())}")
-    for name, value_kind in _KINDS.items():
-        if name in given:
-            require_type(given.get(name), value_kind, name)
-    require_type(_keys(given), str | None, "keys")
+    require_types(given, ManifestArguments)
     if given.get("engine") is not None:
         raise UsageError("engine: what is written is of one kind, and no engine runs it", "leave it out; see kinds()")
     if kind != "kubernetes" and (given.get("share_resource") or given.get("keys")):
@@ -78,11 +68,6 @@ def _require_kind(kind: str, given: ExportArguments) -> None:
         raise UsageError(f"{' and '.join(cluster.given())} belongs to {' or '.join(_scripts())}", "leave it out")
     if kind not in _CONTAINERS and given.get("image"):
         raise UsageError(f"--image: on {kind} the programs run in gpusched's own environment", "leave it out")
-
-
-def _keys(given: ExportArguments) -> Any:
-    keys = given.get("keys")
-    return os.fspath(keys) if isinstance(keys, os.PathLike) else keys
 
 
 def _batch_script(engine: str, chosen: Configured, given: ExportArguments) -> Export:
@@ -121,8 +106,8 @@ def _written(kind: str, what: "Exported", given: ExportArguments) -> "Manifests"
 
     if kind == "compose":
         return compose(what)
-    keys = _keys(given)
-    written = kubernetes(what, given.get("share_resource") or "nvidia", keys)
+    keys = given.get("keys")
+    written = kubernetes(what, given.get("share_resource") or "nvidia", None if keys is None else os.fspath(keys))
     if keys is not None:
         from gpusched.execution.network import make_keys
 

@@ -77,9 +77,8 @@ def with_signature(table: type, defaults: Mapping[str, Any]) -> Callable[[Functi
 
 
 def chosen_of(given: Mapping[str, Any], table: type) -> dict[str, Any]:
-    """Return what is given of `table` and is not None."""
-    names = get_type_hints(table)
-    return {name: value for name, value in given.items() if name in names and value is not None}
+    """Return what is given of `table` and is not None, in its order."""
+    return {name: given[name] for name in get_type_hints(table) if given.get(name) is not None}
 
 
 def as_text(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,43 @@
 """Plans: which process would go on which GPU, and what a launch would start. Nothing is started."""
 
 import os
-from typing import NamedTuple, Unpack
+from typing import NamedTuple, Self, Unpack
+
+from msgspec import structs
 
 from gpusched.api.plan_arguments import PlanArguments, plan_options, require_known, with_signature
-from gpusched.api.values import Plan
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
-from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.plan_options import PlanOptions, xla_variable
 from gpusched.execution.workload_options import configured_by
+from gpusched.model import plan as model
 from gpusched.settings import load_settings
 
-__all__ = ["DryRun", "plan", "policies"]
+__all__ = ["DryRun", "Plan", "plan", "policies"]
+
+
+class Plan(model.Plan, frozen=True, kw_only=True):
+    """The plan of a workload: `counts`, `devices`, `replicas`, why it is so, and warnings. Amounts are MiB."""
+
+    @classmethod
+    def of(cls, plan: model.Plan) -> Self:
+        """Return the same plan as a value that prints."""
+        return cls(**structs.asdict(plan))
+
+    def document(self) -> dict[str, object]:
+        """Return it as values for JSON: what `gpusched plan --json` prints."""
+        from gpusched.planner import document
+
+        return document(self, xla_variable())
+
+    def __repr__(self) -> str:
+        from gpusched.render.plan import plan_text
+
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from gpusched.render.html import plan_html
+
+        return plan_html(self)
 
 
 class DryRun(NamedTuple):

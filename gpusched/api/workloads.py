@@ -4,8 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from gpusched.api.validation import require_type
 from gpusched.execution.workload_options import Configured, chosen_under, configured_by, settings_class
 from gpusched.execution.workloads import load_workload
@@ -14,11 +12,11 @@ from gpusched.model.workload import Workload
 __all__ = [
     "Options",
     "WorkloadName",
+    "chosen_under",
     "chosen_workload",
     "named_workload",
     "own_options",
-    "require_options",
-    "settings_of",
+    "settings_class",
 ]
 
 Options = Mapping[str, object]
@@ -39,16 +37,6 @@ def own_options(options: Options | None) -> Options:
     """Return the options that are given. Raises UsageError for what is no mapping by names."""
     require_type(options, dict[str, Any] | None, "options")
     return options or {}
-
-
-def settings_of(workload: Workload) -> type[msgspec.Struct] | None:
-    """Return the class of a workload's own options; None if it has none. Raises WorkloadError."""
-    return None if workload.settings is None else settings_class(workload, workload.settings)
-
-
-def require_options(workload: Workload, of: type[msgspec.Struct], options: Options, hint: str) -> None:
-    """Raise UsageError, with `hint`, for options out of the range of the workload's class `of`, and WorkloadError."""
-    chosen_under(workload, of, options, hint)
 
 
 def chosen_workload(workload: WorkloadName, options: Options | None) -> Configured:

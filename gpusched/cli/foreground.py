@@ -1,23 +1,21 @@
 """A job that starts now or not at all, followed to its end in this terminal: what `launch` and `join` share."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import typer
 
-from gpusched.api.arguments import queue_options
 from gpusched.api.handle import Job
 from gpusched.api.launching import Launch, Reserved
 from gpusched.cli.follow import counting_stop_requests, follow
-from gpusched.errors import JobFailed, UsageError
+from gpusched.errors import JobFailed
 from gpusched.model.job import Joining
 from gpusched.model.status import JobState, JobStatus, exit_text
 from gpusched.render.screen import can_redraw
 from gpusched.render.text import printable
 
-__all__ = ["require_no_queue", "run_here"]
+__all__ = ["run_here"]
 
 _INTERRUPTED: Final = 130
 _LONGEST_LINE: Final = 300
@@ -39,13 +37,6 @@ def run_here(launch: Launch, *, watch: bool, as_json: bool) -> None:
         raise typer.Exit(_INTERRUPTED)
     if status.state is not JobState.SUCCEEDED:
         raise typer.Exit(JobFailed.exit_code)
-
-
-def require_no_queue(given: Mapping[str, Any], what: str) -> None:
-    """Raise UsageError for options of the queue, which a job in the foreground does not stand in."""
-    if used := queue_options(given).given():
-        hint = f"add -d to put the job into the queue, or leave it out: without -d {what} starts now or not at all"
-        raise UsageError(f"{' and '.join(used)} belongs to a job in the queue", hint)
 
 
 def _introduce(launch: Launch, reserved: Reserved) -> None:

@@ -3,7 +3,8 @@
 import sys
 from typing import Any, Final
 
-from gpusched.cli.foreground import require_no_queue, run_here
+from gpusched.api.arguments import queue_fields, require_no_queue
+from gpusched.cli.foreground import run_here
 from gpusched.cli.options import Option, Options, argument, flag, with_options
 from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.queue_options import DETACH, QUEUE
@@ -46,14 +47,14 @@ def join(*, endpoint: str, detach: bool, as_json: bool, **given: Any) -> None:
     from gpusched.api.joining import prepare_join
 
     if not detach:
-        require_no_queue(given, "a join")
+        require_no_queue(queue_fields(given))
     found = prepare_join(endpoint, begins="later" if detach else "now", **given)
     for notice in found.notices:
         print(f"gpusched: warning: {printable(notice)}", file=sys.stderr)
     if not detach:
         run_here(found, watch=False, as_json=as_json)
         return
-    from gpusched.cli.submitted import submit_detached
+    from gpusched.cli.queue_answers import submit_detached
 
     submit_detached(found.submission(), found.settings, as_json=as_json)
     if not as_json and isinstance(found.network, Joining):

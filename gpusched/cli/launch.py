@@ -1,7 +1,9 @@
 """`gpusched launch`: plan a workload, start its processes under a supervisor, and follow them to the end."""
 
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusched.cli.cluster import print_warnings, show_plan, with_engine_options
@@ -15,6 +17,7 @@ from gpusched.errors import UsageError
 if TYPE_CHECKING:
     from gpusched.api.arguments import Begins
     from gpusched.api.launching import Launch
+    from gpusched.api.planning import DryRun
 
 __all__ = ["launch"]
 
@@ -74,16 +77,44 @@ def launch(
 
 
 def _show(found: "Launch", *, as_json: bool) -> None:
-    from gpusched.cli.dry_run import show_dry_run
-
     if found.cluster is not None:
         show_plan(found.cluster, as_json=as_json)
     else:
-        show_dry_run(found.dry_run(), as_json=as_json)
+        _show_dry_run(found.dry_run(), as_json=as_json)
+
+
+def _show_dry_run(found: "DryRun", *, as_json: bool) -> None:
+    """Print the plan as `plan` does, and the command line of every replica."""
+    if as_json:
+        import msgspec
+
+        report = found.plan.document() | {"starts_now": True, "commands": found.commands}
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+        return
+    from gpusched.render.plan import show_plan
+
+    show_plan(found.plan, sys.stdout)
+    count = len(found.commands)
+    print(f"\nwould start now: {count} process{'' if count == 1 else 'es'}")
+    for line in _command_lines(found.commands):
+        print(line)
+    print("nothing has been started")
+
+
+def _command_lines(commands: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Yield a line for each run of replicas with the same command: `  actor.0-31  python -m ...`."""
+    from gpusched.render.text import printable
+
+    by_command = groupby(commands.items(), key=lambda item: (item[0].rpartition(".")[0], item[1]))
+    runs = [(argv, [name for name, _ in run]) for (_, argv), run in by_command]
+    names = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for _, run in runs]
+    width = max(map(len, names))
+    for name, (argv, _) in zip(names, runs, strict=True):
+        yield f"  {name:<{width}}  {printable(shlex.join(argv))}"
 
 
 def _queue(found: "Launch", *, as_json: bool) -> None:
-    from gpusched.cli.submitted import submit_detached
+    from gpusched.cli.queue_answers import submit_detached
 
     job = submit_detached(found.submission(), found.settings, as_json=as_json)
     lines = () if as_json else found.how_to_join(job)
@@ -96,6 +127,6 @@ def _require_one_way(given: Mapping[str, Any], *, detach: bool, dry_run: bool, w
     if detach and (dry_run or watch):
         raise UsageError(f"-d and {'--dry-run' if dry_run else '--watch'} exclude each other", "leave one of them out")
     if not detach:
-        from gpusched.cli.foreground import require_no_queue
+        from gpusched.api.arguments import queue_fields, require_no_queue
 
-        require_no_queue(given, "a launch")
+        require_no_queue(queue_fields(given))

@@ -1,7 +1,6 @@
 """`gpusched logs`: what the processes of a job have written, and with -f what they go on to write."""
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,8 +8,8 @@ import typer
 
 from gpusched.api.handle import Job
 from gpusched.api.queue import find_jobs, job_ids
-from gpusched.cli.absent import noted
 from gpusched.cli.log_writer import Writer
+from gpusched.cli.queue_answers import noted
 
 __all__ = ["logs"]
 
@@ -38,12 +37,17 @@ def logs(
     handle = Job(found.id, Path(found.run_dir))
     if follow:
         _print_until_begun(handle)
-    writer = partial(Writer, as_json=as_json, final=not follow)
-    found = handle.copy_logs(writer, replica, follow=follow, lines=lines)
+    writers: dict[str, Writer] = {}
+    for name, width, piece in handle.log_pieces(replica, follow=follow, lines=lines):
+        writer = writers.setdefault(name, Writer(name, width, as_json=as_json, final=not follow))
+        if piece:
+            writer.write(piece)
+        else:
+            writer.flush()
     if follow:
         from gpusched.render.job_format import end_line
 
-        print(end_line(found), file=sys.stderr)
+        print(end_line(handle.status()), file=sys.stderr)
 
 
 def _print_until_begun(job: Job) -> None:

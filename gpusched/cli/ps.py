@@ -4,8 +4,8 @@ import sys
 from typing import Annotated, Final
 
 from gpusched.api.queue import find_jobs, job_ids
-from gpusched.cli.absent import noted
 from gpusched.cli.options import Option
+from gpusched.cli.queue_answers import noted
 from gpusched.errors import UsageError
 
 __all__ = ["ps"]
@@ -35,7 +35,7 @@ def ps(
     ended = _MOST if everything else 20 if last is None else last
     found = noted(find_jobs(jobs or (), ended))
     if as_json:
-        from gpusched.cli.queue_change import print_jobs
+        from gpusched.cli.queue_answers import print_jobs
 
         print_jobs(found)
         return

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gpusched.api import queue
-from gpusched.cli.queue_change import print_change
+from gpusched.cli.queue_answers import print_change
 
 __all__ = ["release"]
 

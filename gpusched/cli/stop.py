@@ -29,7 +29,7 @@ def stop(
 
     Example: gpusched stop snake-4
     """
-    from gpusched.cli.queue_change import print_change, print_jobs
+    from gpusched.cli.queue_answers import print_change, print_jobs
 
     stopped = queue.stop(jobs or (), everything=everything, kill=kill)
     ids = [job.id for job in stopped.jobs]

@@ -31,7 +31,7 @@ def wait(
         if not as_json:
             print(end_line(job), flush=True)
     if as_json:
-        from gpusched.cli.queue_change import print_jobs
+        from gpusched.cli.queue_answers import print_jobs
 
         print_jobs(found)
     if any(job.state is not JobState.SUCCEEDED for job in found):

@@ -19,15 +19,15 @@ def own_options(workload: str, arguments: Sequence[str], command: str) -> dict[s
     """
     if not arguments:
         return {}
-    from gpusched.api.workloads import named_workload, require_options, settings_of
+    from gpusched.api.workloads import chosen_under, named_workload, settings_class
 
     named = named_workload(workload)
-    command, of = command.format(named.name), settings_of(named)
+    command, of = command.format(named.name), settings_class(named)
     if of is None:
         message = f"{_unknown(arguments[0], command, ())}: the workload {named.name} has none"
         raise UsageError(message, f"see {command} --help")
     given = _given(named.name, of, arguments, command)
-    require_options(named, of, given, f"see {command} -- --help")
+    chosen_under(named, of, given, f"see {command} -- --help")
     return given
 
 

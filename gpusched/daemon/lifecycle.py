@@ -23,7 +23,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
-from gpusched.execution.known_leases import of_job
+from gpusched.execution.lease_usage import of_job
 from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import is_alive, whole, without_supervisor
 from gpusched.execution.start import stop, why_not_started

@@ -17,8 +17,7 @@ from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.errors import GpuschedError, HostFault
-from gpusched.execution.known_leases import with_known
-from gpusched.execution.lease_usage import current_leases
+from gpusched.execution.lease_usage import current_leases, with_known
 from gpusched.execution.plans import needs_devices
 from gpusched.leases.directory import LeaseDirectory, leases_of_plan
 from gpusched.linux.processes import start_time

@@ -24,7 +24,7 @@ from gpusched.daemon.state import DaemonState
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
-from gpusched.execution.known_leases import leases_of_spec
+from gpusched.execution.lease_usage import leases_of_spec
 from gpusched.execution.read_jobs import START_PATIENCE_S, read_job
 from gpusched.model.status import JOB_TERMINAL, JobState
 

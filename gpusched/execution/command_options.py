@@ -1,6 +1,7 @@
 """Which devices a command asks for, and how many of them or how much of one, as a person wrote it."""
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -8,56 +9,45 @@ from gpusched.errors import UsageError
 from gpusched.model.job import CommandRequest
 from gpusched.units import parse_count, parse_fraction, parse_mib
 
-__all__ = ["CommandOptions"]
+__all__ = ["command_request"]
 
 _MOST: Final = 1024
 
 
-class CommandOptions(NamedTuple):
-    """What a person typed of a command's devices, as it was typed."""
+def command_request(given: Mapping[str, str]) -> CommandRequest:
+    """Return what a command asks for, of `num_gpus`, `memory`, `fraction`, `gpus`, `exclude_gpus` and `processes`.
 
-    num_gpus: str | None = None
-    memory: str | None = None
-    fraction: str | None = None
-    gpus: str | None = None
-    exclude_gpus: str | None = None
-    machine: str | None = None
-    processes: str | None = None
+    They are as they were typed. No amount in it: all devices that `gpus` names. Raises UsageError.
+    """
+    need = _amount(given)
+    if "processes" not in given:
+        return need
+    if need.devices == 0:
+        raise UsageError("--processes counts those that use a device, and --num-gpus 0 is none", "leave one out")
+    number = _count("--processes", given["processes"], least=1, what="processes that use a device at once")
+    if need.memory_mib is not None and need.memory_mib < number:
+        raise UsageError(
+            f"--memory {given['memory']} is less than 1 MiB for each of {number} processes", "ask for more"
+        )
+    return replace(need, processes=number)
 
-    def need(self) -> CommandRequest:
-        """Return what the command asks for; no amount in it: all devices that `--gpus` names. Raises UsageError."""
-        need = self._amount()
-        if self.processes is None:
-            return need
-        if need.devices == 0:
-            raise UsageError("--processes counts those that use a device, and --num-gpus 0 is none", "leave one out")
-        number = _count("--processes", self.processes, least=1, what="processes that use a device at once")
-        if need.memory_mib is not None and need.memory_mib < number:
-            raise UsageError(
-                f"--memory {self.memory} is less than 1 MiB for each of {number} processes", "ask for more"
-            )
-        return replace(need, processes=number)
 
-    def _amount(self) -> CommandRequest:
-        self._require_one_amount()
-        if self.memory is not None:
-            return CommandRequest(memory_mib=parse_mib(self.memory, "--memory"))
-        if self.fraction is not None:
-            return CommandRequest(fraction=_fraction(self.fraction))
-        if self.num_gpus is None:
-            return CommandRequest() if self.gpus is not None else CommandRequest(devices=1)
-        number = _count("--num-gpus", self.num_gpus, least=0, what="whole devices")
-        if number == 0 and (self.gpus is not None or self.exclude_gpus is not None):
-            option = "--gpus" if self.gpus is not None else "--exclude-gpus"
-            raise UsageError(f"--num-gpus 0 is no device, and {option} names some", "leave one of them out")
-        return CommandRequest(devices=number)
-
-    def _require_one_amount(self) -> None:
-        amounts = {"--num-gpus": self.num_gpus, "--memory": self.memory, "--fraction": self.fraction}
-        given = [option for option, value in amounts.items() if value is not None]
-        if len(given) > 1:
-            hint = "give one: --num-gpus for whole devices, or --memory or --fraction for a part of one"
-            raise UsageError(f"{' and '.join(given)} exclude each other", hint)
+def _amount(given: Mapping[str, str]) -> CommandRequest:
+    amounts = [f"--{name.replace('_', '-')}" for name in ("num_gpus", "memory", "fraction") if name in given]
+    if len(amounts) > 1:
+        hint = "give one: --num-gpus for whole devices, or --memory or --fraction for a part of one"
+        raise UsageError(f"{' and '.join(amounts)} exclude each other", hint)
+    if "memory" in given:
+        return CommandRequest(memory_mib=parse_mib(given["memory"], "--memory"))
+    if "fraction" in given:
+        return CommandRequest(fraction=_fraction(given["fraction"]))
+    if "num_gpus" not in given:
+        return CommandRequest() if "gpus" in given else CommandRequest(devices=1)
+    number = _count("--num-gpus", given["num_gpus"], least=0, what="whole devices")
+    if number == 0 and ("gpus" in given or "exclude_gpus" in given):
+        option = "--gpus" if "gpus" in given else "--exclude-gpus"
+        raise UsageError(f"--num-gpus 0 is no device, and {option} names some", "leave one of them out")
+    return CommandRequest(devices=number)
 
 
 def _count(option: str, text: str, *, least: int, what: str) -> int:

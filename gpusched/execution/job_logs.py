@@ -1,29 +1,33 @@
 """The logs of a job's replicas, as they grow."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from gpusched.errors import NotFound
-from gpusched.execution.log_tail import LogTail, Sink
+from gpusched.errors import HostFault, NotFound
+from gpusched.linux.regular_files import next_data, open_regular
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobStatus
 
-__all__ = ["JobLogs", "require_log"]
+__all__ = ["JobLogs", "LogPiece", "LogTail", "require_log"]
+
+LogPiece = tuple[str, int, bytes]
+"""A replica, the width of the names of all replicas (0 where there is one only), and what was added to its log.
+
+Pieces may end within a line. An empty one is the end of the log.
+"""
 
 _MOST_NAMES: Final = 12
+_BLOCK: Final = 1 << 16
+_LONGEST_SEARCH: Final = 1 << 28
 
-SomeSink = TypeVar("SomeSink", bound=Sink)
 
+class JobLogs:
+    """Reads the logs of one `replica`, or of all (None), each from its last `lines` on (None: from its beginning)."""
 
-class JobLogs(Generic[SomeSink]):
-    """Reads the logs of one `replica`, or of all (None), each from its last `lines` on (None: from its beginning).
-
-    `sink_of` makes what takes the log of a replica, of its name and the width of all names; 0 where there is one only.
-    """
-
-    def __init__(self, replica: str | None, lines: int | None, sink_of: Callable[[str, int], SomeSink]) -> None:
-        self._replica, self._from, self._sink_of = replica, lines, sink_of
-        self._tails: dict[str, tuple[LogTail, SomeSink]] = {}
+    def __init__(self, replica: str | None, lines: int | None) -> None:
+        self._replica, self._from = replica, lines
+        self._tails: dict[str, tuple[int, LogTail]] = {}
 
     def add(self, job: JobStatus, *, waits: bool) -> None:
         """Read those replicas, too, that `job` has now: one that is queued has none.
@@ -40,17 +44,74 @@ class JobLogs(Generic[SomeSink]):
         width = max(len(name) for name, _ in logged) if len(logged) > 1 else 0
         for name, path in logged:
             if name not in self._tails:
-                sink = self._sink_of(name, width)
-                self._tails[name] = LogTail(path, self._from, sink), sink
+                self._tails[name] = width, LogTail(path, self._from)
 
-    def show(self, *, last: bool) -> Iterator[SomeSink]:
-        """Yield each sink when it has what was added since the last call; `last`: also a line without an end.
+    def pieces(self, *, last: bool) -> Iterator[LogPiece]:
+        """Yield what was added since the last call, log by log; the `last` time the end of each, too.
 
         Raises HostFault for a log that cannot be read.
         """
-        for tail, sink in self._tails.values():
-            tail.show(last=last)
-            yield sink
+        for name, (width, tail) in self._tails.items():
+            for piece in tail.pieces():
+                yield name, width, piece
+            if last:
+                yield name, width, b""
+
+
+class LogTail:
+    """The log `path` from its last `lines` lines on (None: from its beginning), whether it is there yet or not."""
+
+    def __init__(self, path: Path, lines: int | None) -> None:
+        self._path = path
+        self._position = 0 if lines is None else _position_of(path, lines)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what has been added since the last call. Raises HostFault.
+
+        What is added meanwhile is for the next call, or a program that writes faster than its log is read would keep
+        the reader for ever. What nothing was ever written to, in a log that was cut short or made long, is left out.
+        """
+        try:
+            descriptor = open_regular(self._path, os.O_RDONLY)
+            try:
+                yield from self._until(descriptor, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise HostFault(f"{self._path}: {error.strerror}", "make it a readable file") from None
+
+    def _until(self, descriptor: int, end: int) -> Iterator[bytes]:
+        if end < self._position:  # it was emptied
+            self._position = 0
+        while self._position < end:
+            self._position = next_data(descriptor, self._position)
+            piece = os.pread(descriptor, max(0, min(_BLOCK, end - self._position)), self._position)
+            if not piece:
+                break
+            self._position += len(piece)
+            yield piece
+
+
+def _position_of(path: Path, lines: int) -> int:
+    """Return where the last `lines` lines of a file begin; of those that it can have in its last 256 MiB."""
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except OSError:
+        return 0
+    try:
+        end, span, found = os.fstat(descriptor).st_size, 0, b""
+        while span < min(end, _LONGEST_SEARCH) and found.count(b"\n") <= lines:
+            span = min(end, max(_BLOCK, 4 * span))
+            found = os.pread(descriptor, span, end - span)
+    finally:
+        os.close(descriptor)
+    if not lines:
+        return end
+    *whole, rest = found.split(b"\n")
+    kept = [*(line + b"\n" for line in whole), *([rest] if rest else [])][-lines:]
+    return end - sum(map(len, kept))
 
 
 def require_log(job: JobStatus) -> None:

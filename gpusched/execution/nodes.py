@@ -5,7 +5,7 @@ which the process that records the nodes touches each second, where it is on a n
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -50,16 +50,15 @@ def read_node(job: Path, number: int) -> NodeStatus:
     return _decoded(read_regular(node_file(job, number), _MOST_STATUS))
 
 
-def read_nodes(job: Path, nodes: int) -> Iterator[NodeStatus]:
-    """Yield the last report of each of the first `nodes` nodes of the job. Raises OSError, msgspec.MsgspecError.
-
-    Of all files together it reads 32 MiB, and raises NotRegularError at the next.
-    """
-    left = _MOST_STATUS
-    for number in range(nodes):
-        content = read_regular(node_file(job, number), left)
-        left -= len(content)
-        yield _decoded(content)
+def read_nodes(job: Path) -> list[JobStatus]:
+    """Return the status of each node, first to last, as far as it can be read, and up to 32 MiB in all."""
+    found, left = [], _MOST_STATUS
+    for path in _files(job):
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            content = read_regular(path, left)
+            left -= len(content)
+            found.append(_decoded(content).status)
+    return found
 
 
 def beat_file(job: Path) -> Path:
@@ -102,7 +101,7 @@ def merge_node_status(status: JobStatus) -> JobStatus:
     if status.engine is None:
         return status
     job = Path(status.run_dir)
-    parts = _readable(job)
+    parts = read_nodes(job)
     over, silent = status.state in JOB_TERMINAL, os.path.lexists(job / _SILENT)
     fault = _at_fault(parts) if status.state is JobState.FAILED else None
     if over or silent:
@@ -142,17 +141,6 @@ def _at_fault(parts: Sequence[JobStatus]) -> JobStatus | None:
         return failed[0] if failed else None
     role = role_that_failed(parts)
     return next((one for one in reversed(failed) if any(each.role == role for each in one.replicas)), None)
-
-
-def _readable(job: Path) -> list[JobStatus]:
-    """Return the status of each node, first to last, as far as it can be read, and up to 32 MiB in all."""
-    found, left = [], _MOST_STATUS
-    for path in _files(job):
-        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            content = read_regular(path, left)
-            left -= len(content)
-            found.append(_decoded(content).status)
-    return found
 
 
 def _files(job: Path) -> list[Path]:

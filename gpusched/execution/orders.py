@@ -21,7 +21,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.read_jobs import is_alive
 from gpusched.linux.processes import wake
-from gpusched.linux.regular_files import open_regular
+from gpusched.linux.regular_files import open_regular, read_from
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
 __all__ = ["Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
@@ -122,13 +122,9 @@ def read_new(path: Path, position: int, complain: Callable[[str], None] | None =
 
 def _whole_lines(path: Path, position: int) -> tuple[list[bytes], int]:
     with contextlib.suppress(OSError):
-        descriptor = open_regular(path, os.O_RDONLY)
-        try:
-            chunk = os.pread(descriptor, _CHUNK, position)
-        finally:
-            os.close(descriptor)
+        chunk, begin = read_from(path, position, _CHUNK)
         whole = chunk.rfind(b"\n") + 1
         if not whole and len(chunk) == _CHUNK:  # no order is that long: pass over it, piece by piece
             whole = _CHUNK
-        return chunk[:whole].splitlines(), position + whole
+        return chunk[:whole].splitlines(), begin + whole
     return [], position

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from gpusched.environment import users_visible_devices
-from gpusched.errors import NotNow, UsageError
+from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission, VisibleDevices
 from gpusched.model.lease import Lease
@@ -14,7 +14,18 @@ from gpusched.model.plan import Plan, Request
 from gpusched.model.workload import Workload
 from gpusched.settings import HERE, Settings, machine_typed
 
-__all__ = ["PlanOptions", "machine_meant", "visible_here", "without_drained", "xla_variable"]
+if TYPE_CHECKING:
+    from gpusched.leases.directory import LeaseDirectory
+
+__all__ = [
+    "PlanOptions",
+    "machine_meant",
+    "plan_beside",
+    "read_machine",
+    "visible_here",
+    "without_drained",
+    "xla_variable",
+]
 
 
 class PlanOptions(NamedTuple):
@@ -44,26 +55,11 @@ class PlanOptions(NamedTuple):
 
         Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
         """
-        inventory, leases = self.read_machine(settings)
-        if self.machine is None:
-            from gpusched.execution.known_leases import running_leases
-            from gpusched.execution.lease_usage import current_leases
-            from gpusched.leases.directory import lease_directory
+        from gpusched.leases.directory import lease_directory
 
-            directory = lease_directory(settings, simulated=False)
-            leases = current_leases(directory, inventory, partial(running_leases, settings.state_dir))
-        return self.plan_beside(leases, workload, inventory, settings)
-
-    def read_machine(self, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
-        """Return the machine that is meant, without what is drained here, and the leases that were saved with it.
-
-        Raises UsageError for an unknown machine, and HostFault for a driver that does not work.
-        """
-        from gpusched.probe.base import read_inventory, require_usable
-
-        inventory, leases = read_inventory(self.machine)
-        require_usable(inventory)
-        return (without_drained(inventory, settings) if self.machine is None else inventory), leases
+        machine = read_machine(self.machine, settings)
+        leases = lease_directory(settings, simulated=False) if self.machine is None else None
+        return plan_beside(leases, self.submission(workload), machine, settings)
 
     def request(self, workload: Workload) -> Request:
         """Return what the workload asks for with what was typed. Raises UsageError."""
@@ -72,21 +68,6 @@ class PlanOptions(NamedTuple):
         return request_for(
             workload, self.procs, self.learner_memory, self.actor_memory, self.least_procs, fixed=self.fixed
         )
-
-    def plan_now(self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings) -> Plan:
-        """Return what plan_beside does for a launch, which has a way out of NotNow: the queue."""
-        try:
-            return self.plan_beside(leases, workload, inventory, settings)
-        except NotNow as error:
-            raise NotNow(error.message, f"{error.hint}; launch -d lets it wait in the queue") from None
-
-    def plan_beside(
-        self, leases: tuple[Lease, ...], workload: Workload, inventory: Inventory, settings: Settings
-    ) -> Plan:
-        """Return the plan for `workload` on `inventory`, where `leases` are held. Raises as `plan` does."""
-        from gpusched.execution.plans import plan_for
-
-        return plan_for(self.submission(workload), inventory, leases, settings)
 
     def submission(self, workload: Workload) -> Submission:
         """Return what is asked of the planner, without what starting the job takes. Raises UsageError."""
@@ -100,11 +81,41 @@ class PlanOptions(NamedTuple):
             gpus=self.gpus,
             exclude_gpus=self.exclude_gpus,
             visible=self.visible,
+            machine=self.machine,
             cwd="",
             environ={},
             python="",
             xla_variable="",
         )
+
+
+def read_machine(machine: str | None, settings: Settings) -> tuple[Inventory, tuple[Lease, ...]]:
+    """Return the machine that is meant, without what is drained here, and the leases that were saved with it.
+
+    Raises UsageError for an unknown machine, and HostFault for a driver that does not work.
+    """
+    from gpusched.probe.base import read_inventory, require_usable
+
+    inventory, leases = read_inventory(machine)
+    require_usable(inventory)
+    return (without_drained(inventory, settings) if machine is None else inventory), leases
+
+
+def plan_beside(
+    directory: "LeaseDirectory | None",
+    submission: Submission,
+    machine: tuple[Inventory, tuple[Lease, ...]],
+    settings: Settings,
+) -> Plan:
+    """Return the plan on a `machine` beside the leases saved with it and those held now that lie in `directory`."""
+    from gpusched.execution.plans import plan_for
+
+    inventory, leases = machine
+    if directory is not None:
+        from gpusched.execution.lease_usage import current_leases, running_leases
+
+        leases += current_leases(directory, inventory, partial(running_leases, settings.state_dir))
+    return plan_for(submission, inventory, leases, settings)
 
 
 def machine_meant(machine: str | None, settings: Settings) -> str | None:
@@ -114,10 +125,10 @@ def machine_meant(machine: str | None, settings: Settings) -> str | None:
     """
     if machine is not None or settings.default_machine is None:
         return machine_typed(machine)
-    from gpusched.probe.base import read_machine
+    from gpusched.probe.base import read_inventory
 
     try:
-        read_machine(settings.default_machine)
+        read_inventory(settings.default_machine)
     except UsageError as error:
         hint = f"mend default_machine in the configuration, or give --machine {HERE} for this host"
         raise UsageError(error.message, hint) from None

@@ -1,14 +1,13 @@
 """What a job's leader reports: lines of JSON in progress.jsonl, and in frame.txt a game that it draws while watched."""
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from gpusched.linux.regular_files import open_regular, read_tail, tail_lines
+from gpusched.linux.regular_files import read_from, read_tail, tail_lines
 
 __all__ = ["FRAME", "WATCHED", "NewReports", "Report", "last_progress", "parse_report", "read_frame"]
 
@@ -32,15 +31,11 @@ class NewReports:
     def read(self) -> list[Report]:
         """Return what has been reported since the last call; a line still being written waits."""
         try:
-            descriptor = open_regular(self._path, os.O_RDONLY)
-            try:
-                chunk = os.pread(descriptor, _MOST_REPORTED, self._position)
-            finally:
-                os.close(descriptor)
+            chunk, begin = read_from(self._path, self._position, _MOST_REPORTED)
         except OSError:
             return []
         whole = len(chunk) if len(chunk) == _MOST_REPORTED and b"\n" not in chunk else chunk.rfind(b"\n") + 1
-        self._position += whole
+        self._position = begin + whole
         return [report for line in chunk[:whole].split(b"\n") if (report := parse_report(line)) is not None]
 
 

@@ -4,89 +4,91 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from gpusched.environment import outside_environment
 from gpusched.errors import HostFault
-from gpusched.execution.command_options import CommandOptions
+from gpusched.execution.command_options import command_request
 from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
-from gpusched.execution.queue_options import GRACE_S, QueueOptions
 from gpusched.linux.attributes import current_attributes
 from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import places
 
-__all__ = ["command_submission", "unencodable", "working_directory", "workload_submission"]
+__all__ = ["GRACE_S", "command_submission", "queued", "unencodable", "working_directory", "workload_submission"]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
 
+GRACE_S: Final = 10.0
+"""What a command may take to end, where no other grace is given."""
+
 
 def workload_submission(
-    workload: Workload, options: bytes, wish: PlanOptions, queue: QueueOptions, network: Network | None = None
+    workload: Workload, options: bytes, wish: PlanOptions, network: Network | None = None
 ) -> Submission:
     """Return the submission of a workload with its `options` (JSON), and its part in a `network`.
 
-    Raises UsageError and HostFault.
+    It is for this process to start: see `queued`, too. Raises UsageError and HostFault.
     """
-    submission = replace(
-        wish.submission(replace(workload, path=None)),
+    return replace(
+        wish.submission(workload),
         options=options,
-        machine=_from_anywhere(wish.machine),
         cwd=working_directory(),
-        environ=_environment(),
         python=sys.executable,
         xla_variable=xla_variable(),
         network=network,
     )
-    return _queued(submission, queue)
 
 
 def command_submission(
     command: Sequence[str],
-    wish: CommandOptions,
-    queue: QueueOptions,
-    launcher: ProcessIdentity | None,
+    given: Mapping[str, str],
+    queue: Mapping[str, Any],
+    launcher: ProcessIdentity | None = None,
     grace_s: float = GRACE_S,
 ) -> Submission:
-    """Return the submission of one command. With a `launcher`, that process starts it, in its own environment.
+    """Return the submission of one command, of what was typed of its devices (see command_request) and its machine.
+
+    With a `launcher`, that process starts it, in its own environment. `queue` are the fields of the queue.
 
     `grace_s` is how long its processes may take from SIGTERM to their end before they are killed.
     `python` is what `{python}` stands for in a workload's command: itself here, since a command is taken as it stands.
     Raises UsageError and HostFault.
     """
-    need = wish.need()
+    need, machine = command_request(given), given.get("machine")
     role = Role(name=_ROLE, command=tuple(command), restart=Restart(policy="never"))
     submission = Submission(
         workload=Workload(name=_COMMANDS, roles=(role,), leader=_ROLE, stop_grace_s=grace_s),
         command=need,
-        gpus=wish.gpus,
-        exclude_gpus=wish.exclude_gpus,
-        visible=None if need.devices == 0 else visible_here(os.environ, wish.machine),
-        machine=_from_anywhere(wish.machine),
+        gpus=given.get("gpus"),
+        exclude_gpus=given.get("exclude_gpus"),
+        visible=None if need.devices == 0 else visible_here(os.environ, machine),
+        machine=machine,
         cwd=working_directory(),
-        environ={} if launcher is not None else _environment(),
+        environ={},
         python="{python}",
         xla_variable=xla_variable(),
         launcher=launcher,
     )
-    return _queued(submission, queue)
+    return queued(submission, queue)
 
 
-def _queued(submission: Submission, queue: QueueOptions) -> Submission:
+def queued(submission: Submission, queue: Mapping[str, Any]) -> Submission:
+    """Return what the daemon's queue gets of it, with the fields of `queue`.
+
+    A launcher starts it in its own environment; without one it has that of this process.
+    """
+    outlives = submission.launcher is None
     return replace(
         submission,
-        attributes=current_attributes() if submission.launcher is None else None,
-        name=queue.label(),
-        priority=queue.priority,
-        after=queue.after,
-        after_any=queue.after_any,
-        at=queue.moment(),
-        time_limit_s=queue.limit_s(),
-        hold=queue.hold,
-        requeue=queue.requeue or submission.workload.requeue,
+        workload=replace(submission.workload, path=None),
+        machine=_from_anywhere(submission.machine),
+        environ=_environment() if outlives else {},
+        attributes=current_attributes() if outlives else None,
+        **{"requeue": submission.workload.requeue, **queue},
     )
 
 

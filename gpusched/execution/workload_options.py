@@ -34,11 +34,11 @@ def configured_by(workload: Workload, options: Mapping[str, object]) -> Configur
     Values may be text, as on the command line. Raises UsageError for an unknown option or a value out of range, and
     WorkloadError for a condition that no settings can meet.
     """
-    if workload.settings is None:
+    of = settings_class(workload)
+    if of is None:
         if options:
             raise UsageError(f"the workload {workload.name} has no options", f"leave out {', '.join(options)}")
         return Configured(workload, b"{}")
-    of = settings_class(workload, workload.settings)
     for name in options:
         if name not in of.__struct_fields__:
             raise UsageError(
@@ -66,7 +66,7 @@ def configured_as(workload: Workload, options: str) -> Configured:
     hint = "install the same workload on both hosts"
     try:
         given = msgspec.json.decode(options, type=dict[str, object])
-        of = None if workload.settings is None else settings_class(workload, workload.settings)
+        of = settings_class(workload)
         unknown = [name for name in given if of is None or name not in of.__struct_encode_fields__]
         if unknown:
             message = f"the learner's settings have {unknown[0]!r}, which {workload.name} on this host does not know"
@@ -125,8 +125,11 @@ def _imported_from_here(name: str) -> ModuleType:
                 sys.path.append(here)
 
 
-def settings_class(workload: Workload, name: str) -> type[msgspec.Struct]:
-    """Return the settings class `name` of the workload, as in "my.settings:Settings". Raises WorkloadError."""
+def settings_class(workload: Workload) -> type[msgspec.Struct] | None:
+    """Return the class of a workload's own options; None if it has none. Raises WorkloadError."""
+    name = workload.settings
+    if name is None:
+        return None
     module, _, attribute = name.partition(":")
     try:
         found = getattr(_imported_from_here(module), attribute)

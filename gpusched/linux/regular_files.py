@@ -15,6 +15,7 @@ __all__ = [
     "last_lines",
     "next_data",
     "open_regular",
+    "read_from",
     "read_regular",
     "read_tail",
     "tail_lines",
@@ -79,6 +80,19 @@ def read_tail(path: str | os.PathLike[str], most: int, after: int = 0) -> bytes:
     descriptor = open_regular(path, os.O_RDONLY)
     try:
         return os.pread(descriptor, most, max(after, os.fstat(descriptor).st_size - most))
+    finally:
+        os.close(descriptor)
+
+
+def read_from(path: str | os.PathLike[str], position: int, most: int) -> tuple[bytes, int]:
+    """Return up to `most` bytes of the regular file `path` after `position`, and after its hole there; and their start.
+
+    Raises OSError.
+    """
+    descriptor = open_regular(path, os.O_RDONLY)
+    try:
+        begin = next_data(descriptor, position)
+        return os.pread(descriptor, most, begin), begin
     finally:
         os.close(descriptor)
 

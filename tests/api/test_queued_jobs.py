@@ -2,7 +2,6 @@
 
 import threading
 from html import escape
-from typing import BinaryIO
 
 import pytest
 
@@ -61,23 +60,19 @@ def test_following_a_job_that_waits_yields_what_it_writes_once_it_runs() -> None
         job.logs("actor.0")
 
 
-def test_the_logs_of_a_job_are_copied_into_files_as_they_are_to_its_end(command: Command) -> None:
+@pytest.mark.usefixtures("command")
+def test_the_logs_of_a_job_come_as_they_are_to_its_end() -> None:
     job = gpusched.run(["sh", "-c", "printf 'one\\r\\n\\377'"], num_gpus=0, hold=True)
-    copies = []
-
-    def copy(name: str, _: int) -> BinaryIO:
-        copies.append((command.home / name).open("wb"))
-        return copies[-1]
 
     with pytest.raises(NotFound):
-        job.copy_logs(copy)
+        next(job.log_pieces())
     job.release()
-    ended = job.copy_logs(copy, follow=True)
-    copies[0].close()
+    pieces = list(job.log_pieces(follow=True))
 
-    assert ended.state == "succeeded"
-    assert (command.home / "command.0").read_bytes().endswith(b" ---\none\r\n\xff")
-    assert len(copies) == 1
+    assert job.status().state == "succeeded"
+    assert b"".join(piece for _, _, piece in pieces).endswith(b" ---\none\r\n\xff")
+    assert {(name, width) for name, width, _ in pieces} == {("command.0", 0)}
+    assert [index for index, (_, _, piece) in enumerate(pieces) if not piece] == [len(pieces) - 1]
 
 
 @pytest.mark.usefixtures("command")

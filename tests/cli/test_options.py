@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gpusched.api import arguments
 from gpusched.cli.application import application
 from gpusched.cli.cluster_options import OWN
-from gpusched.cli.command_options import COMMAND
 from gpusched.cli.export import export
 from gpusched.cli.join import join
 from gpusched.cli.launch import launch
@@ -23,7 +22,7 @@ from gpusched.cli.plan import plan
 from gpusched.cli.planning import LISTEN, PLAN
 from gpusched.cli.ps import ps
 from gpusched.cli.queue_options import QUEUE
-from gpusched.cli.run import run
+from gpusched.cli.run import COMMAND, run
 from gpusched.cli.status import status
 
 read: dict[str, Any] = {}

@@ -16,9 +16,7 @@ import pytest
 
 from gpusched.control.client import Client, Unanswered, control_socket, listener
 from gpusched.errors import GpuschedError, HostFault, NoDaemon
-from gpusched.execution.command_options import CommandOptions
 from gpusched.execution.daemon_link import Link
-from gpusched.execution.queue_options import QueueOptions
 from gpusched.execution.submission import command_submission
 from gpusched.settings import load_settings
 from tests.cli.command import Command, until
@@ -98,7 +96,7 @@ def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
 
     monkeypatch.setattr(Client, "connect", lambda *_: None)
     monkeypatch.setattr(Client, "ask", answer)
-    job = command_submission(["true"], CommandOptions(num_gpus="0"), QueueOptions(), None)
+    job = command_submission(["true"], {"num_gpus": "0"}, {})
 
     with pytest.raises(type(error), match="may have queued the job all the same"):
         Link(load_settings(command.env)).submit(job)

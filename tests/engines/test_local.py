@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.engines.local import Asked, Local
+from gpusched.engines.local import Local
 from gpusched.errors import HostFault
 from gpusched.execution.directory import create
 from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.submission import workload_submission
 from gpusched.model.workload import Role, Workload
 from gpusched.settings import load_settings
 
@@ -19,11 +20,10 @@ def test_a_directory_that_was_there_before_a_start_stays_when_the_start_fails(tm
     directory.tmp.rmdir()
     directory.tmp.touch()  # so that the replicas' own directory cannot be made
     roles = (Role(name="part", command=("true",), count=1),)
-    asked = Asked(
-        workload=Workload(name="mine", roles=roles, leader="part"), options=b"{}", wish=PlanOptions(machine="cpu")
-    )
+    workload = Workload(name="mine", roles=roles, leader="part")
+    submission = workload_submission(workload, b"{}", PlanOptions(machine="cpu"))
 
     with pytest.raises(HostFault):
-        Local(directory, asked, settings).submit()
+        Local(directory, submission, settings).submit()
 
     assert directory.tmp.is_file()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gpusched.api.joining import _workload_for
 from gpusched.errors import HostFault, UsageError
-from gpusched.execution.invited import workload_for
 from gpusched.joining.invitation import Invitation, invitation
 from gpusched.model.workload import Workload
 
@@ -15,7 +15,7 @@ def told(workload: str = "snake", options: str = "{}") -> Invitation:
 @pytest.mark.parametrize("name", ["../snake", "/tmp/snake", "workload.toml", "snake/../snake", "", ".", "..", "a\nb"])
 def test_a_name_finds_no_file_elsewhere(name: str) -> None:
     with pytest.raises(UsageError):
-        workload_for(told(name), None, different=True)
+        _workload_for(told(name), None, different=True)
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,13 @@ def test_a_name_finds_no_file_elsewhere(name: str) -> None:
 )
 def test_settings_are_those_of_this_hosts_own_class(options: str) -> None:
     with pytest.raises(UsageError):
-        workload_for(told(options=options), None, different=True)
+        _workload_for(told(options=options), None, different=True)
 
 
 def test_what_differs_is_told_up_to_five_and_harmless_to_a_terminal() -> None:
     files = {f"part_{number}\x1b[2J.py": "0" for number in range(9)}
     with pytest.raises(HostFault) as error:
-        workload_for(
+        _workload_for(
             Invitation(job="j", workload="snake", options="{}", files=files, versions={}), None, different=False
         )
 
@@ -43,7 +43,7 @@ def test_of_the_same_workload_only_the_actors_are_run_and_they_end_by_themselves
     from gpusched.execution.workloads import load_workload
 
     snake = load_workload("snake")
-    (found, options), _ = workload_for(
+    (found, options), _ = _workload_for(
         invitation(
             "snake-4", "snake", snake.path, b'{"network":"small","inference":"learner","weights":"/lab1/w.npz"}'
         ),

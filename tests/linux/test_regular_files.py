@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import pytest
 
-from gpusched.cli.log_writer import Writer
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.hosts import with_joined
-from gpusched.execution.log_tail import LogTail
+from gpusched.execution.job_logs import LogTail
 from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.orders import StopOrder, give, read_new
 from gpusched.execution.read_jobs import read_job
@@ -78,10 +77,8 @@ READERS: Final[dict[str, Callable[[Path], object]]] = {
     "reports": lambda job: NewReports(job / "reports").read(),
     "frame.txt": read_frame,
     "logs/part.0.log": lambda job: last_lines(job / "logs" / "part.0.log", 3),
-    "logs/part.1.log": lambda job: LogTail(job / "logs" / "part.1.log", 3, Writer("part.1", width=0, as_json=False)),
-    "logs/part.2.log": lambda job: LogTail(
-        job / "logs" / "part.2.log", None, Writer("part.2", width=0, as_json=False)
-    ).show(),
+    "logs/part.1.log": lambda job: LogTail(job / "logs" / "part.1.log", 3),
+    "logs/part.2.log": lambda job: list(LogTail(job / "logs" / "part.2.log", None).pieces()),
     "orders.jsonl": lambda job: read_new(job / "orders.jsonl", 0),
     "joined.json": lambda job: with_joined(status_of(job, listen="tcp://h:1")),
     "nodes/0.json": lambda job: merge_node_status(status_of(job, engine="slurm")),

@@ -21,7 +21,7 @@ import msgspec
 from gpusched.control.place import private_directory
 from gpusched.engines.cluster.node_environment import keep_from_ageing, settings_of_node
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
-from gpusched.engines.local import Asked, Local
+from gpusched.engines.local import Local
 from gpusched.engines.registry import cluster_engine
 from gpusched.errors import GpuschedError, HostFault, NotNow, StillRuns
 from gpusched.execution.directory import JobDirectory, complete
@@ -29,11 +29,12 @@ from gpusched.execution.hosts import join_key, key_directory, remove_former_keys
 from gpusched.execution.nodes import learner_directory
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.execution.read_jobs import read_job
+from gpusched.execution.submission import workload_submission
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file
-from gpusched.linux.regular_files import next_data, open_regular
+from gpusched.linux.regular_files import read_from
 from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
-from gpusched.model.job import JobShard, Listening, NodeActors
+from gpusched.model.job import JobShard, Listening, NodeActors, Submission
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload
 from gpusched.probe.base import read_inventory
@@ -41,7 +42,7 @@ from gpusched.probe.host import host_name
 from gpusched.runtime import LEARNER_LOST
 from gpusched.settings import Settings
 
-__all__ = ["asked_of", "main", "workload_of"]
+__all__ = ["main", "submission_of", "workload_of"]
 
 _MOST_READ: Final = 1 << 16
 _BUSY_S: Final = 20.0
@@ -79,7 +80,7 @@ def workload_of(order: NodeOrder) -> Workload:
     return msgspec.structs.replace(whole, roles=roles, leader=whole.leader if leads else None)
 
 
-def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
+def submission_of(order: NodeOrder, directory: Path, handed: str | None) -> Submission:
     """Return the part as a job of this host in `directory`; `handed` names its devices."""
     group = order.group
     network: Listening | NodeActors
@@ -94,25 +95,15 @@ def asked_of(order: NodeOrder, directory: Path, handed: str | None) -> Asked:
             incarnation=order.incarnation,
             patience_s=group.patience_s,
         )
-    return Asked(
-        workload=workload_of(order),
-        options=group.options.encode(),
-        wish=PlanOptions(
-            machine=None if group.gpus else "cpu",
-            gpus=handed if group.gpus else None,
-            learner_memory=group.learner_memory,
-            actor_memory=group.actor_memory,
-            policy=group.policy,
-            fixed=True,
-        ),
-        network=network,
-        part=JobShard(
-            job=order.job,
-            first=group.nodes[order.number].first,
-            counts=group.counts,
-            attempt=order.incarnation - 1,
-        ),
+    wish = PlanOptions(
+        machine=None if group.gpus else "cpu",
+        gpus=handed if group.gpus else None,
+        learner_memory=group.learner_memory,
+        actor_memory=group.actor_memory,
+        policy=group.policy,
+        fixed=True,
     )
+    return workload_submission(workload_of(order), group.options.encode(), wish, network)
 
 
 def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "MessageWriter") -> int:
@@ -123,12 +114,14 @@ def _run(order: NodeOrder, settings: Settings, requests: Requests, mouth: "Messa
     _sweep(settings, order)
     make_private(directory.path)
     complete(directory)
-    asked = asked_of(order, directory.path, _handed(order.group))
-    keys = key_directory(directory.path, asked.network)
+    submission = submission_of(order, directory.path, _handed(order.group))
+    keys = key_directory(directory.path, submission.network)
     make_private(keys)
     for name, held in order.keys.items():
         replace_file(keys / name, held.encode())
-    engine = Local(directory, asked, settings)
+    first, counts = order.group.nodes[order.number].first, order.group.counts
+    part = JobShard(job=order.job, first=first, counts=counts, attempt=order.incarnation - 1)
+    engine = Local(directory, submission, settings, part)
     news = ChangeTracker(directory)
     try:
         _submit(engine, requests, order.group.workload.stop_grace_s)
@@ -259,12 +252,7 @@ class ChangeTracker:
     def _more(self, path: Path, *, last: bool) -> str:
         """Return the whole lines that a file has more, or 64 KiB of a longer one."""
         try:
-            descriptor = open_regular(path, os.O_RDONLY)
-            try:
-                begin = next_data(descriptor, self._read.get(path, 0))
-                chunk = os.pread(descriptor, _MOST_READ, begin)
-            finally:
-                os.close(descriptor)
+            chunk, begin = read_from(path, self._read.get(path, 0), _MOST_READ)
         except OSError:
             return ""
         end = len(chunk) if last or len(chunk) == _MOST_READ else chunk.rfind(b"\n") + 1

@@ -118,10 +118,9 @@ def _is_over(order: NodeOrder, learner: int, asked: Callable[[], bool]) -> bool:
     while not asked():
         if _learner_attempt(order) > learner:
             return False
-        with suppress(OSError, msgspec.MsgspecError):
-            statuses = read_nodes(Path(order.directory), len(order.group.nodes))
-            if role_that_failed([one.status for one in statuses]):
-                return True
+        statuses = read_nodes(Path(order.directory))
+        if len(statuses) == len(order.group.nodes) and role_that_failed(statuses):
+            return True
         time.sleep(_POLL_EVERY_S)
     return True
 

@@ -12,16 +12,16 @@ import msgspec
 
 from gpusched.engines.cluster.layout import lay_out
 from gpusched.engines.cluster.options import ClusterOptions
-from gpusched.engines.local import Asked
 from gpusched.engines.registry import cluster_engine, engine_options
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.hosts import learner_role
 from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.submission import workload_submission
 from gpusched.execution.workload_options import Configured
 from gpusched.frameworks.registry import frameworks
 from gpusched.interpreter import module_options
 from gpusched.model.group import ClusterJob, Own
-from gpusched.model.job import ClusterJobRef
+from gpusched.model.job import ClusterJobRef, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.planner import Rules
 from gpusched.settings import Settings
@@ -95,7 +95,7 @@ def cluster_warnings(job: ClusterJob) -> tuple[str, ...]:
     return tuple(found)
 
 
-def driver_job(job: ClusterJob) -> Asked:
+def driver_job(job: ClusterJob) -> Submission:
     """Return what this host runs for the job: the process that has the cluster do it, for as long as that takes.
 
     Killed, it is started again, and finds what the one before it began.
@@ -108,12 +108,8 @@ def driver_job(job: ClusterJob) -> Asked:
     )
     grace = job.workload.stop_grace_s + _CLEARING_UP_S
     workload = Workload(name=job.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)
-    return Asked(
-        workload=workload,
-        options=msgspec.json.encode(job),
-        wish=PlanOptions(),
-        network=ClusterJobRef(engine=job.engine),
-    )
+    network = ClusterJobRef(engine=job.engine)
+    return workload_submission(workload, msgspec.json.encode(job), PlanOptions(), network)
 
 
 def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterOptions) -> None:

@@ -22,7 +22,7 @@ from gpusched.engines.cluster.node_environment import keep_from_ageing, settings
 from gpusched.engines.cluster.node_recorder import announce
 from gpusched.engines.cluster.node_tasks import PER_ATTEMPT, StepSettings, steps_workload, write_order
 from gpusched.engines.cluster.wait import Requests, wait_for_engine
-from gpusched.engines.local import Asked, Local
+from gpusched.engines.local import Local
 from gpusched.engines.slurm.commands import (
     address_of,
     clear_extras,
@@ -44,6 +44,7 @@ from gpusched.errors import GpuschedError, HostFault, UsageError, exit_code_of
 from gpusched.execution.directory import JobDirectory, complete
 from gpusched.execution.nodes import beat_file, read_node
 from gpusched.execution.plan_options import PlanOptions
+from gpusched.execution.submission import workload_submission
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private
 from gpusched.linux.regular_files import last_lines
@@ -127,7 +128,7 @@ def _attend(
     """Run the nodes until the first has ended, or the job that this one is for is over: it may have been killed."""
     workload = steps_workload(head_order.group, head.path.name, _STEP)
     options = msgspec.json.encode(StepSettings(order=order))
-    engine = Local(head, Asked(workload=workload, options=options, wish=PlanOptions(machine="cpu")), settings)
+    engine = Local(head, workload_submission(workload, options, PlanOptions(machine="cpu")), settings)
     engine.submit()
     beat = beat_file(job.path)
 

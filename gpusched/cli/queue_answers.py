@@ -1,0 +1,72 @@
+"""What several commands print of the queue: a job that was put into it, jobs that were changed, or read without it."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpusched.api.queue import submit
+from gpusched.errors import HostFault
+
+if TYPE_CHECKING:
+    from gpusched.api.queue import Change, FoundJobs
+    from gpusched.model.job import Submission
+    from gpusched.model.status import JobStatus
+    from gpusched.settings import Settings
+
+__all__ = ["noted", "print_change", "print_jobs", "submit_detached"]
+
+
+def noted(found: "FoundJobs") -> "tuple[JobStatus, ...]":
+    """Return the jobs; on stderr, note that they come without the daemon that keeps the queue."""
+    if found.problem is not None:
+        print(f"gpusched: {found.problem.message}: this is what the job directories show", file=sys.stderr)
+        print(f"  hint: {found.problem.hint}", file=sys.stderr)
+    return found.jobs
+
+
+def print_change(change: "Change", *, as_json: bool) -> None:
+    """Print the daemon's answer, or the jobs as they are then."""
+    if as_json:
+        print_jobs(change.jobs)
+        return
+    for line in change.report:
+        print(line)
+
+
+def print_jobs(jobs: Sequence["JobStatus"]) -> None:
+    """Print jobs as the JSON that all commands share: {"jobs": [...]}, each as in `status --json`."""
+    import msgspec
+
+    print(msgspec.json.encode({"jobs": jobs}).decode())
+
+
+def submit_detached(submission: "Submission", settings: "Settings", *, as_json: bool) -> str:
+    """Put a job into the queue of the daemon, which is started if there is none; print its id, or it as JSON.
+
+    Return the id.
+    """
+    submitted = submit(submission, settings=settings)
+    for warning in submitted.warnings:
+        print(f"gpusched: warning: {warning}", file=sys.stderr)
+    job, name = submitted.job, submitted.job.id
+    if as_json:
+        import msgspec
+
+        _print_taken(msgspec.json.encode(job).decode(), name)
+    else:
+        _print_taken(name, name)
+        print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
+    if submission.visible is not None:
+        print(f"gpusched: {submission.visible.variable}: no other device is taken", file=sys.stderr)
+    return name
+
+
+def _print_taken(text: str, name: str) -> None:
+    """Print the line, or JSON, for a job that is in the queue. Raises HostFault, with its id, if it cannot."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        message = f"{name} is in the queue, and its id cannot be written: {error.strerror}"
+        raise HostFault(message, f"follow it: gpusched logs -f {name}; stop it: gpusched stop {name}") from None
