@@ -14,7 +14,15 @@ import msgspec
 
 import gpusched
 from gpusched.api.validation import require_type
-from gpusched.control.client import Client, connect_or_start, daemon_environment, daemon_pid, spawn_daemon
+from gpusched.control.client import (
+    Absent,
+    Client,
+    Unanswered,
+    connect_or_start,
+    daemon_environment,
+    daemon_pid,
+    spawn_daemon,
+)
 from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
@@ -44,12 +52,19 @@ def run() -> NoReturn:
 def start() -> bool:
     """Return whether a daemon had to be started; it serves by then. Raises NoDaemon for one that hangs."""
     settings = load_settings(os.environ)
-    if listener(control_socket(settings)) is None:
-        spawn_daemon(settings)
-        return True
-    with Client(settings) as client:
-        client.ask(Ping())
-    return False
+    if listener(control_socket(settings)) is not None:
+        try:
+            with Client(settings) as client:
+                client.ask(Ping())
+        except Absent:  # the one that was there has just ended
+            pass
+        except Unanswered as error:
+            if not error.gone:
+                raise
+        else:
+            return False
+    spawn_daemon(settings)
+    return True
 
 
 def stop(*, kill: bool = False) -> None:

@@ -22,6 +22,7 @@ from gpusched.linux.regular_files import read_regular
 from gpusched.settings import Settings, places
 
 __all__ = [
+    "Absent",
     "Client",
     "Unanswered",
     "connect_or_start",
@@ -45,7 +46,7 @@ _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_C
 """How the log is opened: it may be a link, and a pipe without a reader in its place is an error."""
 
 
-class _Absent(NoDaemon):
+class Absent(NoDaemon):
     """There is no daemon to ask."""
 
 
@@ -155,7 +156,7 @@ def connect_or_start(settings: Settings) -> Client:
         try:
             client.connect()
             break
-        except _Absent:  # the one that was there just now has ended
+        except Absent:  # the one that was there just now has ended
             if not left:
                 raise
     return client
@@ -300,5 +301,5 @@ def _error(code: str, message: str, hint: str) -> GpuschedError:
     return next((kind for kind in kinds if kind.code == code), GpuschedError)(message, hint)
 
 
-def _no_daemon(settings: Settings) -> _Absent:
-    return _Absent(f"no daemon runs for {settings.state_dir}", _START_HINT)
+def _no_daemon(settings: Settings) -> Absent:
+    return Absent(f"no daemon runs for {settings.state_dir}", _START_HINT)

@@ -93,8 +93,8 @@ def test_who_knows_what_comes_allocates_more_than_who_does_not() -> None:
 
 
 @pytest.mark.parametrize("jobs", [CASE, CASE[:3]])
-def test_the_daemons_scheduler_never_delays_the_head_of_the_case(jobs: Sequence[Arrival]) -> None:
-    found = began(Gpusched(host(2)), *jobs)
+def test_a_strict_daemon_never_delays_the_head_of_the_case(jobs: Sequence[Arrival]) -> None:
+    found = began(Gpusched(host(2), strict=True), *jobs)
     assert found[1] == 100
     assert found[2] == 2
 

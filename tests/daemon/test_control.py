@@ -319,3 +319,29 @@ def test_ten_thousand_requests_leave_no_descriptor_thread_or_memory_behind(daemo
         client.ask(ListJobs())
     until(lambda: all(held(name) <= number for name, number in before.items()), f"no more than {before} are held")
     assert resident_mib(pid) - memory < 8
+
+
+DYING = """
+import pathlib, socket, sys, time
+path = pathlib.Path(sys.argv[1])
+path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+door = socket.socket(socket.AF_UNIX)
+door.bind(str(path))
+door.listen()
+print("listens", flush=True)
+for _ in range(int(sys.argv[2])):
+    kept = door.accept()
+"""
+
+
+@pytest.mark.parametrize("connections", [1, 2, 3])
+def test_a_daemon_that_ends_while_it_is_asked_whether_it_is_there_is_followed_by_another(
+    daemon: Daemon, connections: int
+) -> None:
+    argv = [sys.executable, "-c", DYING, str(control_socket(daemon.settings)), str(connections)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as dying:  # it listens, and ends as soon as it is asked
+        assert dying.stdout is not None
+        assert dying.stdout.readline() == b"listens\n"
+        assert daemon.command.run("daemon", "start").returncode == 0
+    assert daemon.pid not in {0, dying.pid}
+    assert daemon.pong()
