@@ -1,27 +1,21 @@
 """Where the two sides meet: what an endpoint may be, and how a learner makes sure that it is the only one there.
 
-What a killed learner left at an ipc path is removed before the bind. It is left if the kernel lets a connection in: the
-learner lives, or a process that it forked without an exec.
+What a killed learner left at an ipc path is removed before the bind, so a lock file beside the socket is held for as
+long as the learner lives. The kernel drops the lock however the learner ends, as soon as the processes that
+it forked without an exec have ended too.
 """
 
 import fcntl
 import ipaddress
 import os
-import socket
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 from gpusched.environment import LONGEST_SOCKET_PATH
 from gpusched.errors import ChannelError, HostFault, UsageError
 from gpusched.linux.files import make_private
-from gpusched.linux.sockets import is_listened_at
 
-__all__ = ["bind_socket", "check_endpoint", "where_to_bind"]
-
-_BACKLOG: Final = 1024
+__all__ = ["Claim", "check_endpoint", "where_to_bind"]
 
 
 def where_to_bind(endpoint: str, listen: str | None, *, secured: bool) -> tuple[Path | None, str | None]:
@@ -69,36 +63,63 @@ def _is_loopback(endpoint: str) -> bool:
         return False
 
 
-def bind_socket(path: Path) -> socket.socket:
-    """Return a socket that listens at `path`, where only this user can connect to it, in the place of a dead learner's.
+class Claim:
+    """The right of one learner to one ipc path, from construction to release().
 
-    Raises ChannelError when another learner is there, UsageError when the path or its directory cannot be used,
-    HostFault.
+    Raises ChannelError when another learner holds it, UsageError when the path or its directory cannot be used.
     """
-    _private_directory(path.parent)
-    try:
-        with ExitStack() as undo, _locked(path.parent):
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bound = False
+        self._lock_path = path.with_name(path.name + ".lock")
+        _private_directory(path.parent)
+        self._descriptor = self._lock()
+        try:
             _remove_stale_socket(path)
-            door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
-            door.bind(str(path))
-            door.listen(_BACKLOG)
-            path.chmod(0o600)  # whatever the umask was
-            undo.pop_all()
-    except OSError as error:
-        raise HostFault(f"{path}: {error.strerror}", "make its directory writable") from None
-    return door
+        except BaseException:
+            self.release()
+            raise
 
+    def secure(self) -> None:
+        """Let only this user connect to the socket that was bound now, whatever the umask was."""
+        self._bound = True
+        self._path.chmod(0o600)
 
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Let one learner at a time find out whether a path is free, and take it."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # NFS has no such lock of a directory
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    def release(self) -> None:
+        """Remove the socket and the lock file, and let the lock go; safe to call twice."""
+        if self._descriptor >= 0:
+            if self._bound:
+                self._path.unlink(missing_ok=True)
+            self._lock_path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _lock(self) -> int:
+        while True:
+            descriptor = self._open_locked()
+            try:
+                # The former holder removed it while this one waited here: then this lock is on a file that is gone.
+                if os.fstat(descriptor).st_ino == self._lock_path.stat().st_ino:
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            os.close(descriptor)
+
+    def _open_locked(self) -> int:
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._lock_path, flags, 0o600)
+        except OSError as error:
+            raise HostFault(f"{self._lock_path}: {error.strerror}", "make its directory writable") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise ChannelError(
+                f"another learner holds ipc://{self._path}", "stop that job, or give this learner another endpoint"
+            ) from None
+        return descriptor
 
 
 def _private_directory(directory: Path) -> None:
@@ -123,8 +144,4 @@ def _remove_stale_socket(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise UsageError(f"{path} is in the way: it is no socket", "move it away, or choose another endpoint")
-    if is_listened_at(path):
-        raise ChannelError(
-            f"another learner holds ipc://{path}", "stop that job, or give this learner another endpoint"
-        )
     path.unlink()

@@ -5,14 +5,14 @@ It owns the calls and their promises; the work is its thread's (learner_thread.p
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from queue import Empty
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from gpusched import runtime
-from gpusched.channel.endpoint import where_to_bind
+from gpusched.channel.endpoint import Claim, where_to_bind
 from gpusched.channel.framing import pack_arrays
 from gpusched.channel.learner_thread import LearnerThread
 from gpusched.channel.local import LocalServer
@@ -72,15 +72,17 @@ class Learner:
         self._ready = False
         self._process = os.getpid()
         self._listening: str | None = None
+        self._claim = None if path is None else Claim(path)
         self._gate: ZapAuthenticator | None = None
         self._link = Transport()
         try:
-            if path is not None:
+            if path is not None and self._claim is not None:
                 self._link.add(LocalServer(path, self._limits))
+                self._claim.secure()
             if network is not None:
                 self._listening = self._listen(network, keys)
         except BaseException:
-            self._give_back(self._link.close)
+            self._give_back()
             raise
         self._endpoint = endpoint if path is not None else self._listening or endpoint
         hosts = Hosts(run_dir, keyless=network is not None and keys is None, has_nodes=incarnation > 0)
@@ -197,7 +199,11 @@ class Learner:
         self._loop.end(over=over)
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
-            self._give_back(self._loop.close_link)
+            if self._gate is not None:
+                self._gate.close()
+            self._loop.close_link()
+        if self._claim is not None:
+            self._claim.release()
 
     def _listen(self, endpoint: str, keys: Path | None) -> str:
         from gpusched.channel.network import NetworkSocket  # zmq takes 15 ms, which a job on one host need not spend
@@ -213,10 +219,13 @@ class Learner:
             self._gate.open()
         return listening
 
-    def _give_back(self, close_link: Callable[[], None]) -> None:
+    def _give_back(self) -> None:
+        """Undo what a constructor that fails has done."""
         if self._gate is not None:
             self._gate.close()
-        close_link()
+        self._link.close()
+        if self._claim is not None:
+            self._claim.release()
 
     def _raise_failure(self) -> None:
         if self._loop.failure is not None:

@@ -16,14 +16,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from gpusched.channel.endpoint import bind_socket
 from gpusched.channel.stream import Connection, flush_all
 from gpusched.channel.transport import ClientSocket, Part, Received, Route, Socket, log
 from gpusched.channel.values import Limits
-from gpusched.errors import ProtocolError
+from gpusched.errors import ChannelError, HostFault, ProtocolError
 
 __all__ = ["LocalClient", "LocalServer"]
 
+_BACKLOG: Final = 1024
 _MESSAGES_A_ROUND: Final = 8
 _SOONEST_S, _LATEST_S = 0.05, 1.0  # between two tries to connect
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -117,11 +117,19 @@ class LocalClient(ClientSocket):
 
 
 class LocalServer(Socket):
-    """A learner's socket at `path`, and its connections with actors. Raises as bind_socket() does."""
+    """A learner's socket at `path`, and its connections with actors. Raises ChannelError and HostFault."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
-        self._path, self._limits = path, limits
-        self._door = bind_socket(path)
+        self._limits = limits
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._door.bind(str(path))
+        except OSError as error:
+            self._door.close()
+            if error.errno == errno.EADDRINUSE:
+                raise ChannelError(f"{path} is in use", "stop the process that uses it") from None
+            raise HostFault(f"{path}: {error.strerror}", "make its directory writable") from None
+        self._door.listen(_BACKLOG)
         self._events = select.epoll()
         self._events.register(self._door, select.EPOLLIN)
         self.descriptor = self._events.fileno()
@@ -164,8 +172,6 @@ class LocalServer(Socket):
 
     def close(self) -> None:
         """Send what waits, for a second at the most, and end all connections."""
-        with suppress(OSError):  # first: as soon as it cannot be reached, another learner may have the path
-            self._path.unlink()
         with suppress(OSError):  # also where a process that was forked off has it too
             self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()

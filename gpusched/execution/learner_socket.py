@@ -1,14 +1,13 @@
 """The socket of a job's learner: where it lies, and how what a killed learner left of it goes with the job."""
 
+import fcntl
 import hashlib
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
-from gpusched.linux.sockets import is_listened_at
 
 __all__ = ["remove_own_socket", "remove_socket", "socket_name"]
 
@@ -34,12 +33,25 @@ def remove_own_socket(directory: JobDirectory) -> None:
 
 
 def remove_socket(path: Path) -> bool:
-    """Remove a learner's socket; return False while a process holds it, as a dying learner does.
+    """Remove a learner's socket and its lock file; return False while a process holds it, as a dying learner does.
 
-    No process of the job may start any more. What cannot be removed, as in a directory that is read-only, stays.
+    No process of the job may start any more: a learner that asks for the lock at this moment would be refused. What
+    cannot be removed, as in a directory that is read-only, stays.
     """
-    with suppress(OSError):
-        if is_listened_at(path):
-            return False
-        path.unlink()
+    lock = path.with_name(f"{path.name}.lock")
+    if not os.path.lexists(path) and not os.path.lexists(lock):
+        return True
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+            if os.fstat(descriptor).st_ino == lock.lstat().st_ino:  # else another process has removed it before
+                lock.unlink()
+        finally:
+            os.close(descriptor)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
     return True

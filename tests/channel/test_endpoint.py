@@ -1,8 +1,6 @@
 """An endpoint is used by one learner, private to its user, and told apart from a mistake."""
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -29,42 +27,12 @@ def test_a_learner_takes_the_place_of_one_that_died(directory: Path, endpoint: s
     assert list(directory.iterdir()) == []
 
 
-def test_one_that_is_too_busy_to_accept_keeps_its_path(directory: Path, endpoint: str) -> None:
-    path = str(directory / "job.sock")
-    with socket.socket(socket.AF_UNIX) as busy, ExitStack() as waiting:
-        busy.bind(path)
-        busy.listen(0)
-        with suppress(BlockingIOError):
-            while True:
-                one = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
-                one.connect(path)
-        with pytest.raises(ChannelError, match="another learner holds"):
-            Learner(endpoint)
-
-
-def test_of_learners_that_begin_at_once_where_one_died_one_has_the_path(directory: Path, endpoint: str) -> None:
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(directory / "job.sock"))
-
-    def begin(_: int) -> Learner | None:
-        try:
-            return Learner(endpoint)
-        except ChannelError:
-            return None
-
-    with ThreadPoolExecutor(8) as pool:
-        [there] = [learner for learner in pool.map(begin, range(8)) if learner is not None]
-    with there, Actor(endpoint) as actor:
-        there.publish({})
-        assert actor.weights().version == 1
-
-
 def test_a_file_in_the_way_is_not_removed(directory: Path, endpoint: str) -> None:
     (directory / "job.sock").write_text("precious")
     with pytest.raises(UsageError, match="it is no socket"):
         Learner(endpoint)
     assert (directory / "job.sock").read_text() == "precious"
-    assert [path.name for path in directory.iterdir()] == ["job.sock"]
+    assert not (directory / "job.sock.lock").exists()
 
 
 def test_a_directory_open_to_others_is_refused(directory: Path, endpoint: str) -> None:

@@ -24,7 +24,7 @@ if os.fork() == 0:
     pathlib.Path(os.environ["GPUSCHED_RUN_DIR"], "held").write_text(str(os.getpid()))
 time.sleep(600)
 """
-"""What a learner forks without an exec holds its socket, too."""
+"""What a learner forks without an exec holds its lock file, too."""
 
 
 def files(daemon: Daemon) -> list[str]:
@@ -35,7 +35,7 @@ def files(daemon: Daemon) -> list[str]:
 def learning(daemon: Daemon, *argv: str) -> JobStatus:
     """A job whose learner has its socket."""
     job = daemon.submit(*argv, environ={**daemon.env, "PYTHONPATH": ROOT})
-    until(lambda: len(files(daemon)) == 1, "the learner listens")
+    until(lambda: len(files(daemon)) == 2, "the learner listens")
     return daemon.job(job)
 
 
@@ -79,7 +79,7 @@ def test_a_daemon_that_starts_later_removes_it(daemon: Daemon) -> None:
     status = learning(daemon.start(), *LEARNER)
     daemon.kill()
     kill(victims(status, "guard", "supervisor", "learner"))
-    assert len(files(daemon)) == 1
+    assert len(files(daemon)) == 2
 
     daemon.start()
 
@@ -95,7 +95,7 @@ def test_one_that_is_still_held_is_removed_when_it_no_longer_is(daemon: Daemon) 
     kill(victims(status, "guard", "supervisor", "learner"))
 
     daemon.ended(status.id)
-    assert len(files(daemon)) == 1
+    assert len(files(daemon)) == 2
     os.kill(int(holder.read_text()), signal.SIGKILL)
     until(lambda: files(daemon) == [], "no file is left")
 
@@ -105,7 +105,7 @@ def test_a_launch_removes_it_when_guard_and_supervisor_were_killed(daemon: Daemo
     toml.write_text(f"name = 'run'\n[roles.learner]\ncommand = {list(LEARNER)!r}\nrestart = {{ policy = 'never' }}\n")
     daemon.command.env["PYTHONPATH"] = ROOT
     with daemon.command.start("launch", str(toml), "--machine", "cpu") as launch:
-        until(lambda: len(files(daemon)) == 1, "the learner listens")
+        until(lambda: len(files(daemon)) == 2, "the learner listens")
         status = daemon.command.job("run-1")
         supervisor = status["supervisor_pid"]
         pids = [parent(supervisor) or 0, supervisor, status["replicas"][0]["pid"]]

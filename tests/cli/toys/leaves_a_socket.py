@@ -7,4 +7,5 @@ from pathlib import Path
 path = Path(os.environ["GPUSCHED_ENDPOINT"].removeprefix("ipc://"))
 path.parent.mkdir(mode=0o700, exist_ok=True)
 path.touch()
+path.with_name(f"{path.name}.lock").touch()
 os.kill(os.getpid(), signal.SIGKILL)
