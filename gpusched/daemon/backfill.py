@@ -117,13 +117,15 @@ class HeadReservation:
         """Return what the head waits for on each device. `lacking`: MiB that must become free; None: all of it."""
         found = {}
         for place, budget in enumerate(self._now):
+            # What others use may leave room enough: a desktop, or what the driver takes for itself.
+            stays = self._fits([_with(self._grounds[place], 0, 0, self._held[place][2])])
             tenants = tuple(
-                Tenant(thing.ends or (math.inf,) * FUTURES, mib)
+                Tenant(thing.ends or (math.inf,) * FUTURES, max(1, mib))
                 for thing in self._things
                 for where, mib in thing.amounts
-                if where == place
+                if where == place and not (thing.foreign and stays)
             )
-            lacks = lacking(budget)
+            lacks = lacking(budget) if stays else None
             whole = sum(tenant.mib for tenant in tenants)
             found[budget.device.uuid] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found

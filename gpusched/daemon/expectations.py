@@ -1,5 +1,6 @@
 """How long the daemon's jobs are expected to run, by those that ended before."""
 
+import logging
 from functools import cached_property
 from typing import Final
 
@@ -8,23 +9,28 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.run_times import RunTimes, RunTimesSeen, kinds_of, left_after
 from gpusched.daemon.scheduler import Running
+from gpusched.errors import HostFault
 from gpusched.model.status import JobState
 
 __all__ = ["Expectations"]
 
+_LOG: Final = logging.getLogger(__name__)
 _REMEMBERED: Final = 1000
 """Number of jobs that ended last whose run times are read from the store."""
 
 
 class Expectations:
-    """The run times of the latest jobs; they are read from the store when they are first asked for."""
+    """The run times of the latest jobs; they are read from the store when they are first asked for.
+
+    Where the store cannot be read, nothing is known of them, and the queue goes on.
+    """
 
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
         self._kinds: dict[str, tuple[str, ...]] = {}
 
     def expected(self, job: Job) -> RunTimes:
-        """Return how long a job may run, from its start on. Raises HostFault for a store that cannot be read."""
+        """Return how long a job may run, from its start on."""
         if job.submission is None:
             return self._seen.expected(())
         kinds = self._kinds.get(job.id)
@@ -43,18 +49,27 @@ class Expectations:
         """Note how long a job ran that has ended."""
         if "_seen" in self.__dict__:
             _add(self._seen, job)
-        self._kinds.pop(job.id, None)
+
+    def forget(self, job_id: str) -> None:
+        """Drop what is kept of a job that is over."""
+        self._kinds.pop(job_id, None)
 
     @cached_property
     def _seen(self) -> RunTimesSeen:
         seen = RunTimesSeen()
-        for job in reversed(self._jobs.ended(_REMEMBERED)):
+        try:
+            ended = self._jobs.ended(_REMEMBERED)
+        except HostFault as error:
+            _LOG.warning("how long earlier jobs ran is not known: %s", error)
+            return seen
+        for job in reversed(ended):
             _add(seen, job)
         return seen
 
 
 def _add(seen: RunTimesSeen, job: Job) -> None:
-    """Note how long a job ran that ended by itself: one that was stopped or lost might have run for longer."""
-    by_itself = job.state in {JobState.SUCCEEDED, JobState.FAILED}
-    if by_itself and job.started is not None and job.ended is not None and job.submission is not None:
+    """Note how long a job ran that succeeded: one that crashed, was stopped or lost might have run for longer."""
+    if job.state is not JobState.SUCCEEDED or job.submission is None:
+        return
+    if job.started is not None and job.ended is not None:
         seen.add(kinds_of(job.submission), max(0.0, job.ended - job.started))

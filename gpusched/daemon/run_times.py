@@ -21,6 +21,7 @@ PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
 
 _KEPT: Final = 50
 _KEPT_OF_ALL: Final = 200
+_MOST_KINDS: Final = 5000
 _ENOUGH: Final = 3
 _ENOUGH_OF_ALL: Final = 20
 _OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
@@ -37,7 +38,11 @@ class RunTimesSeen:
     def add(self, kinds: Sequence[str], seconds: float) -> None:
         """Note that a job of these kinds (see `kinds_of`) ran for so long."""
         for kind in kinds:
-            self._by_kind.setdefault(kind, deque(maxlen=_KEPT)).append(seconds)
+            same = self._by_kind.pop(kind, None) or deque(maxlen=_KEPT)
+            same.append(seconds)
+            self._by_kind[kind] = same  # the latest kinds stand last
+        while len(self._by_kind) > _MOST_KINDS:
+            del self._by_kind[next(iter(self._by_kind))]
         self._all.append(seconds)
 
     def expected(self, kinds: Sequence[str], limit_s: float | None = None) -> RunTimes:
@@ -58,13 +63,18 @@ class RunTimesSeen:
 
 
 def kinds_of(submission: Submission) -> tuple[str, ...]:
-    """Return what a job has in common with earlier ones: all that it runs, then its program, then its name."""
+    """Return what a job has in common with earlier ones: all that it runs, then its program, then its given name.
+
+    A program is two words as in `python train.py`, three where the second is an option: `python -m train`.
+    """
     argv = submission.workload.roles[0].command if submission.command is not None else ()
     name = submission.workload.name
+    named = (f"name {submission.name}",) if submission.name else ()
     if argv:
-        return f"= {submission.cwd} {argv!r}", f"program {argv[:2]!r}", f"name {submission.name or ''}"
+        program = argv[: 3 if len(argv) > 1 and argv[1].startswith("-") else 2]
+        return f"= {submission.cwd} {argv!r}", f"program {program!r}", *named
     counts = [(role.name, role.count) for role in submission.request.roles] if submission.request else []
-    return f"= {name} {submission.options!r} {counts!r}", f"= {name} {submission.options!r}", f"workload {name}"
+    return f"= {name} {submission.options!r} {counts!r}", f"= {name} {submission.options!r}", f"workload {name}", *named
 
 
 def left_after(run_times: RunTimes, age_s: float, limit_s: float | None = None) -> RunTimes:

@@ -8,6 +8,7 @@ up no other.
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
 from statistics import median
 from typing import Final, ParamSpec
 
@@ -42,6 +43,9 @@ P = ParamSpec("P")
 
 _MOST_PLANNED: Final = 32
 """Jobs behind one head that are planned without success in one pass; after them only jobs that end in time may pass."""
+
+_EARLIER_S: Final = 60.0
+"""By how much earlier a head has to be expected than before, for that to be written down."""
 
 _PROBABLY: Final = 0.9
 """How probable it has to be that a head does not start later, for a job to pass it by an expectation."""
@@ -99,12 +103,13 @@ def schedule(
     How long it takes: `python -m bench.queue_trace pass`.
     """
     one_pass = _Pass(running, grounds, settings, now, began, expected)
-    for job in sorted(waiting, key=queue_order):
-        if job.id in blocked:
-            one_pass.why[job.id] = blocked[job.id]
-        elif job.submission is not None:
-            one_pass.consider(job, job.submission)
-    one_pass.backfill()
+    for _, level in groupby(sorted(waiting, key=queue_order), key=lambda job: queue_order(job)[0]):
+        for job in level:
+            if job.id in blocked:
+                one_pass.why[job.id] = blocked[job.id]
+            elif job.submission is not None:
+                one_pass.consider(job, job.submission)
+        one_pass.backfill()
     return one_pass.decision()
 
 
@@ -147,19 +152,19 @@ class _Pass:
             self.why[job.id] = f"machine {submission.machine} cannot be read now"
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
-        elif machine.head is not None and needs_devices(submission):
+        elif machine.head is not None and not self._settings.strict and needs_devices(submission):
             machine.behind.append((job, submission))
         else:
             self._contain(job.id, self._decide, job, submission, machine)
 
     def backfill(self) -> None:
-        """Decide on the jobs behind each head: of one priority those first that are expected to take least time."""
-        for machine in self._machines.values():
+        """Decide on the jobs of one priority behind each head: first on those that are expected to take least time."""
+        for _, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
             fitting: list[tuple[Job, Submission]] = []
             for job, submission in machine.behind:
                 self._contain(job.id, self._note_fit, job, submission, machine, fitting)
-            if not self._settings.strict:
-                fitting.sort(key=lambda one: (-one[1].priority, median(self._expected(one[0])), *queue_order(one[0])))
+            machine.behind = []
+            fitting.sort(key=lambda one: (median(self._expected(one[0])), *queue_order(one[0])))
             for job, submission in fitting:
                 self._contain(job.id, self._decide, job, submission, machine)
 
@@ -217,15 +222,22 @@ class _Pass:
             if machine.head is None:
                 late = job.promised is not None and self._now > job.promised + self._settings.most_delay_s
                 machine.wait_at_head(job.id, submission, self._now, may_be_passed=not (late or self._settings.strict))
-                if job.promised is None and machine.forecast and machine.forecast.expected < math.inf:
-                    self._promised[job.id] = machine.forecast.expected
+                if machine.forecast is not None:
+                    self._promise(job, machine.forecast.expected)
             self._later.append((job.id, submission))
+        elif self._live >= self._settings.most_jobs:
+            self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
             self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
         elif machine.prospect is None or not needs_devices(submission):
             self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
         else:
             self._pass_by(job, submission, machine, machine.prospect)
+
+    def _promise(self, job: Job, expected: float) -> None:
+        """Note when a head is expected, if it never was before or was so later: the bound counts from the earliest."""
+        if expected < (math.inf if job.promised is None else job.promised - _EARLIER_S):
+            self._promised[job.id] = expected
 
     def _pass_by(self, job: Job, submission: Submission, machine: Machine, prospect: HeadReservation) -> None:
         """Start a job that fits behind the head if the head does not start later for it, or probably does not."""

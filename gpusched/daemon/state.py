@@ -110,6 +110,7 @@ class DaemonState:
         """Drop what was kept beside a job that is over."""
         self.watch.forget(job_id)
         self.waiting.forget(job_id)
+        self.expectations.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):
             one.pop(job_id, None)

@@ -13,10 +13,11 @@ from gpusched.daemon.expectations import Expectations
 from gpusched.daemon.forecast import drawn_ends
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.run_times import RunTimes, left_after
+from gpusched.daemon.run_times import PRIOR, RunTimes, left_after
 from gpusched.daemon.scheduler import Decision, Running
 from gpusched.daemon.store import Store
 from gpusched.leases.directory import leases_of_plan
+from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
@@ -56,6 +57,8 @@ def test_a_job_for_which_the_head_is_expected_later_waits() -> None:
 def test_a_new_head_is_noted_with_when_it_is_expected() -> None:
     assert behind((10.0,)).promised == {"head": 150.0}
     assert behind((10.0,), promised=120.0).promised == {}
+    assert behind((10.0,), promised=209.0).promised == {}
+    assert behind((10.0,), promised=5000.0).promised == {"head": 150.0}  # the bound counts from the earliest
     assert behind((10.0,), strict=True).promised == {}
 
 
@@ -158,15 +161,65 @@ def test_whatever_an_adversary_claims_the_head_starts_within_the_bound(
     assert began <= promised + delay + max(spread) + 2 * every
 
 
-def test_jobs_that_were_stopped_say_nothing_of_how_long_their_like_runs(tmp_path: Path) -> None:
+def test_what_the_driver_or_a_desktop_holds_is_no_reason_not_to_expect_a_head() -> None:
+    jobs = [job("head", whole(1), created=1.0), job("behind", part(0.3), created=2.0)]
+    mine = DeviceProcess(pid=5, user=None, memory_mib=60, kind="C")
+    screen = DeviceProcess(pid=7, user=None, memory_mib=10, kind="G")
+    old, rules = running("old", (100.0,)), EXPECTING
+    for used, processes in ((61, (mine,)), (70, (mine, screen))):
+        inventory = host(100, used=[used])
+        inventory = replace(inventory, devices=(replace(inventory.devices[0], processes=processes),))
+        found = decide(jobs, inventory, [replace(OLD, pid=5)], [old], settings=rules, expected=lambda _: (9.0,))
+        assert found.promised == {"head": 100.0}, used
+        assert started(found) == ["behind"]
+
+
+def test_a_head_that_waits_for_the_process_of_another_is_not_expected_whatever_that_holds() -> None:
+    jobs = [job("head", whole(1), created=1.0), job("behind", part(0.3), created=2.0)]
+    for memory_mib in (None, 0, 20):
+        process = DeviceProcess(pid=4711, user="bob", memory_mib=memory_mib, kind="C")
+        inventory = host(100, used=[memory_mib or 0])
+        inventory = replace(inventory, devices=(replace(inventory.devices[0], processes=(process,)),))
+        found = decide(jobs, inventory, settings=EXPECTING, expected=lambda _: (9.0,))
+        assert found.promised == {}, memory_mib
+        assert started(found) == []
+
+
+def test_a_higher_priority_behind_a_head_comes_before_a_lower_one_that_needs_no_device() -> None:
+    jobs = [
+        job("head", whole(1), created=1.0, priority=9),
+        job("short", part(0.3), created=2.0, priority=5),
+        job("cpu", whole(0), created=0.0),
+    ]
+    for strict in (False, True):
+        rules = replace(EXPECTING, most_jobs=2, strict=strict)
+        old = replace(running("old", (100.0,)), ends_at=100.0)
+        limited = [jobs[0], job("short", part(0.3), created=2.0, priority=5, time_limit_s=50.0), jobs[2]]
+        found = decide(limited, host(100), [OLD], [old], settings=rules, expected=lambda _: (9.0,))
+        assert started(found) == ["short"], strict
+        assert found.why["cpu"] == "2 jobs run and at most 2 may (most_jobs in the configuration)"
+
+
+def test_only_those_that_succeeded_tell_how_long_their_like_runs(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "gpusched.db")
-    for number, (state, seconds) in enumerate(
-        [(JobState.SUCCEEDED, 10.0), (JobState.FAILED, 20.0), (JobState.CANCELLED, 1.0), (JobState.LOST, 2.0)] * 3
-    ):
+    ends = [(JobState.SUCCEEDED, 10.0), (JobState.FAILED, 20.0), (JobState.CANCELLED, 1.0), (JobState.LOST, 2.0)]
+    for number, (state, seconds) in enumerate(ends * 3):
         ended = replace(job(f"run-{number}", part(0.3)), state=state, started=100.0, ended=100.0 + seconds)
         store.add(ended)
-    expectations = Expectations(JobTable(store))
-    assert expectations.expected(job("new", part(0.3))) == (10, 10, 10, 20, 20, 20)
+    table = JobTable(store)
+    expectations = Expectations(table)
+    new = job("new", part(0.3))
+    assert expectations.expected(new) == (10, 10, 10)
+    expectations.note_end(replace(new, state=JobState.SUCCEEDED, started=0.0, ended=30.0))
+    assert expectations.expected(new) == (10, 10, 10, 30)
+    store.close()
+
+
+def test_where_the_store_cannot_be_read_the_queue_goes_on_as_a_new_one(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "gpusched.db")
+    store.add(replace(job("run-1", part(0.3)), state=JobState.SUCCEEDED, started=1.0, ended=2.0))
+    store._database.run("UPDATE jobs SET record=x'00'")
+    assert Expectations(JobTable(store)).expected(job("new", part(0.3))) == PRIOR
     store.close()
 
 

@@ -2,8 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpusched.daemon.run_times import PRIOR, RunTimesSeen, kinds_of, left_after
+from gpusched.model.job import Submission
+from gpusched.model.workload import Role
 from tests.daemon.queueing import part, submission
 from tests.planner.building import ask
 
@@ -69,3 +72,24 @@ def test_the_same_command_is_nearer_than_the_same_program_and_a_workload_has_its
     small, large = submission(ask(actor=(1, 5)), options=b'{"a":1}'), submission(ask(actor=(2, 5)), options=b'{"a":1}')
     assert kinds_of(small)[0] != kinds_of(large)[0]
     assert kinds_of(small)[1:] == kinds_of(large)[1:]
+
+
+def command(*argv: str, name: str | None = None) -> Submission:
+    asked = submission(part(0.4), name=name)
+    return replace(asked, workload=replace(asked.workload, roles=(Role(name="command", command=argv),)))
+
+
+def test_commands_without_a_name_have_no_name_in_common_and_modules_are_different_programs() -> None:
+    assert not set(kinds_of(command("nvidia-smi"))) & set(kinds_of(command("python", "train.py")))
+    assert set(kinds_of(command("a", name="x"))) & set(kinds_of(command("b", name="x"))) == {"name x"}
+    assert kinds_of(command("python", "train.py", "1"))[1] == kinds_of(command("python", "train.py", "2"))[1]
+    assert kinds_of(command("python", "-m", "one"))[1] != kinds_of(command("python", "-m", "two"))[1]
+    assert kinds_of(command("sh", "-c", "one"))[1] != kinds_of(command("sh", "-c", "two"))[1]
+
+
+def test_the_kinds_that_ended_longest_ago_are_forgotten() -> None:
+    found = RunTimesSeen()
+    for number in range(6000):
+        found.add(("often", f"once {number}"), 7.0)
+    assert len(found._by_kind) == 5000
+    assert found.expected(("often",)) == (7.0,) * 50
