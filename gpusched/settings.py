@@ -12,7 +12,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
     strict = false          # true: a job passes another only where that is proved not to delay it
-    most_delay = "1d"       # later than this after its first expected start a job is passed only by such
+    most_delay = "1d"       # so long after a job was expected to start, others pass it only with that proof
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
 """
