@@ -55,6 +55,17 @@ def test_headroom_may_be_nothing(tmp_path: Path, zero: str) -> None:
     assert load_settings(written(tmp_path, f"headroom = {zero}")).headroom == 0
 
 
+def test_how_the_queue_may_delay_a_head_is_set(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, 'strict = true\nmost_delay = "90m"'))
+    assert (settings.strict, settings.most_delay_s) == (True, 5400)
+
+
+@pytest.mark.parametrize("text", ["strict = 1", 'strict = "yes"', "most_delay = 5", 'most_delay = "soon"'])
+def test_a_wrong_bound_of_the_queue_is_told_with_its_key(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=text.partition(" ")[0]):
+        load_settings(written(tmp_path, text))
+
+
 def test_a_relative_state_directory_is_seen_from_the_file_not_from_where_the_command_runs(tmp_path: Path) -> None:
     assert load_settings(written(tmp_path, 'state_dir = "jobs"')).state_dir == tmp_path / "jobs"
 

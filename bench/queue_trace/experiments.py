@@ -56,8 +56,8 @@ def _peer(mode: str, rule: str = "best fit", *, shortest_first: bool = False) ->
     return make
 
 
-def _ours(*, strict: bool = False, most_delay_s: float = 86_400.0) -> Callable[[Sequence[Task], int], Queue]:
-    return lambda _, devices: Gpusched(host(devices), strict=strict, most_delay_s=most_delay_s)
+def _ours(*, strict: bool = False) -> Callable[[Sequence[Task], int], Queue]:
+    return lambda _, devices: Gpusched(host(devices), strict=strict)
 
 
 QUEUES: Final = (

@@ -85,9 +85,9 @@ class Gpusched:
     Jobs of one shape run the same command, unless earlier runs of a job's own command are known.
     """
 
-    def __init__(self, inventory: Inventory, *, strict: bool = False, most_delay_s: float = 86_400.0) -> None:
+    def __init__(self, inventory: Inventory, *, strict: bool = False) -> None:
         self._inventory = inventory
-        self._settings = replace(_SETTINGS, strict=strict, most_delay_s=most_delay_s)
+        self._settings = replace(_SETTINGS, strict=strict)
         self._seen = RunTimesSeen()
         self._began: dict[int, tuple[Job, float]] = {}
         self._kinds: dict[str, tuple[str, ...]] = {}

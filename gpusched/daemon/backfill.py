@@ -105,7 +105,7 @@ class HeadReservation:
         except UsageError:
             return True
 
-    def admit(self, leases: Sequence[Lease], ends: "Ends") -> None:
+    def admit(self, leases: Sequence[Lease], ends: Ends) -> None:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
         amounts = amounts_of(leases, self._grounds)
         if amounts:
@@ -113,8 +113,12 @@ class HeadReservation:
             self._harmless.clear()
             self._read_devices()
 
-    def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[str, DeviceWait]:
-        """Return what the head waits for on each device. `lacking`: MiB that must become free; None: all of it."""
+    def amounts(self, leases: Sequence[Lease]) -> dict[int, int]:
+        """Return what `leases` take of the devices that the head could be on, by their places in `waits`, in MiB."""
+        return dict(amounts_of(leases, self._grounds))
+
+    def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[int, DeviceWait]:
+        """Return what the head waits for on each device, by place. `lacking`: MiB that must get free; None: all."""
         found = {}
         for place, budget in enumerate(self._now):
             # What others use may leave room enough: a desktop, or what the driver takes for itself.
@@ -127,7 +131,7 @@ class HeadReservation:
             )
             lacks = lacking(budget) if stays else None
             whole = sum(tenant.mib for tenant in tenants)
-            found[budget.device.uuid] = DeviceWait(whole if lacks is None else lacks, tenants)
+            found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found
 
     def _is_harmless(self, candidate: Release) -> bool:

@@ -36,9 +36,9 @@ class DeviceWait(NamedTuple):
 
 
 class HeadForecast:
-    """The starts of a head that needs room on `number` of the devices, each by itself."""
+    """The starts of a head that needs room on `number` of the devices, each by itself. Devices go by their places."""
 
-    def __init__(self, devices: Mapping[str, DeviceWait], number: int, now: float) -> None:
+    def __init__(self, devices: Mapping[int, DeviceWait], number: int, now: float) -> None:
         self._devices, self._number, self._now = dict(devices), number, now
         self._room = {uuid: _rooms(device) for uuid, device in devices.items()}
         self._starts = self._starts_with(self._room)
@@ -57,25 +57,23 @@ class HeadForecast:
         """Return how probably a job of such run times ends before the head starts."""
         return sum(_part_over(run_times, start - self._now) for start in self._starts) / FUTURES
 
-    def delays(self, amounts: Mapping[str, int], ends: tuple[float, ...]) -> bool:
-        """Return whether the head is expected later for a job with these MiB of devices, that ends so."""
-        mine = {uuid: mib for uuid, mib in amounts.items() if uuid in self._devices}
-        if not mine:
+    def delays(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> bool:
+        """Return whether the head is expected later for a job with these MiB of its devices, that ends so."""
+        if not amounts:
             return False
         if self.expected == math.inf:  # nothing is known of when the job would be in the way
             return True
-        room = self._room | {uuid: _rooms(_with(self._devices[uuid], mib, ends)) for uuid, mib in mine.items()}
+        room = self._room | {place: _rooms(_with(self._devices[place], mib, ends)) for place, mib in amounts.items()}
         return median(self._starts_with(room)) > self.expected
 
-    def admit(self, amounts: Mapping[str, int], ends: tuple[float, ...]) -> None:
-        """Note that a job was started that has so much of the devices, and ends so."""
-        for uuid, mib in amounts.items():
-            if uuid in self._devices:
-                self._devices[uuid] = _with(self._devices[uuid], mib, ends)
-                self._room[uuid] = _rooms(self._devices[uuid])
+    def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
+        """Note that a job was started that has so much of the head's devices, and ends so."""
+        for place, mib in amounts.items():
+            self._devices[place] = _with(self._devices[place], mib, ends)
+            self._room[place] = _rooms(self._devices[place])
         self._starts = self._starts_with(self._room)
 
-    def _starts_with(self, room: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
+    def _starts_with(self, room: Mapping[int, Sequence[float]]) -> tuple[float, ...]:
         if len(room) < self._number:
             return (math.inf,) * FUTURES
         rooms = list(room.values())

@@ -31,12 +31,10 @@ from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
 from gpusched.planner.holders import Began
 from gpusched.settings import Settings
 
-__all__ = ["Fit", "Machine", "MachineSnapshot", "amounts_by_uuid"]
+__all__ = ["Fit", "Machine", "MachineSnapshot"]
 
 _MOST_CHECKS: Final = 1000
 """Sets of ends that are checked for one head in one pass, where replicas have one size; fewer for more sizes."""
-
-_WHOLE_MIB: Final = 1 << 40
 
 _MOST_LEFT_OUT: Final = 3
 """Devices out of order that the reason of a waiting job names."""
@@ -152,11 +150,3 @@ class Machine:
         excluded = excluded_devices(self.inventory, chosen_devices(submission, self.inventory))
         line = never_line(submission, grounds, excluded, self._settings.context_mib)
         return NeverFits(line, "mend or undrain the device, or stop the job and ask for less")
-
-
-def amounts_by_uuid(leases: Sequence[Lease]) -> dict[str, int]:
-    """Return what leases take of each device, in MiB; more than any has of a whole one."""
-    found: dict[str, int] = {}
-    for lease in leases:
-        found[lease.device_uuid] = found.get(lease.device_uuid, 0) + (_WHOLE_MIB if lease.whole else lease.share_mib)
-    return found

@@ -17,20 +17,11 @@ import msgspec
 from gpusched.daemon.backfill import Ends, HeadReservation
 from gpusched.daemon.forecast import drawn_ends
 from gpusched.daemon.job import Job
-from gpusched.daemon.machine import Fit, Machine, MachineSnapshot, amounts_by_uuid
+from gpusched.daemon.machine import Fit, Machine, MachineSnapshot
 from gpusched.daemon.run_times import PRIOR, RunTimes
-from gpusched.daemon.wait_reasons import (
-    no_place_left,
-    place_kept,
-    when_expected,
-    would_delay,
-)
+from gpusched.daemon.wait_reasons import no_place_left, place_kept, when_expected, would_delay
 from gpusched.errors import GpuschedError, NeverFits
-from gpusched.execution.plans import (
-    need_of,
-    needs_devices,
-    plan_for,
-)
+from gpusched.execution.plans import need_of, needs_devices, plan_for
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import Submission
 from gpusched.model.plan import Plan
@@ -160,19 +151,18 @@ class _Pass:
     def backfill(self) -> None:
         """Decide on the jobs of one priority behind each head: first on those that are expected to take least time."""
         for _, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
-            fitting: list[tuple[Job, Submission]] = []
+            fitting: list[tuple[float, Job, Submission]] = []
             for job, submission in machine.behind:
                 self._contain(job.id, self._note_fit, job, submission, machine, fitting)
             machine.behind = []
-            fitting.sort(key=lambda one: (median(self._expected(one[0])), *queue_order(one[0])))
-            for job, submission in fitting:
+            for _, job, submission in sorted(fitting, key=lambda one: (one[0], queue_order(one[1]))):
                 self._contain(job.id, self._decide, job, submission, machine)
 
     def _note_fit(
-        self, job: Job, submission: Submission, machine: Machine, fitting: list[tuple[Job, Submission]]
+        self, job: Job, submission: Submission, machine: Machine, fitting: list[tuple[float, Job, Submission]]
     ) -> None:
         if self._fit(submission, machine) is Fit.NOW:
-            fitting.append((job, submission))
+            fitting.append((median(self._expected(job)), job, submission))
         else:
             self._decide(job, submission, machine)
 
@@ -251,12 +241,9 @@ class _Pass:
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
-                leases = leases_of_plan(plan, job.id)
-                if in_time or probably or prospect.never_delays_head(leases):
-                    self._start(job, machine, plan)
-                    return
-                ends = drawn_ends(job.id, run_times, self._now)
-                if forecast is not None and not forecast.delays(amounts_by_uuid(leases), ends):
+                leases, ends = leases_of_plan(plan, job.id), drawn_ends(job.id, run_times, self._now)
+                proved = in_time or prospect.never_delays_head(leases)
+                if proved or probably or (forecast and not forecast.delays(prospect.amounts(leases), ends)):
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1
@@ -276,8 +263,8 @@ class _Pass:
         machine.take(leases)
         if machine.prospect is not None:
             machine.prospect.admit(leases, ends)
-        if machine.forecast is not None:
-            machine.forecast.admit(amounts_by_uuid(leases), ends.ends)
+            if machine.forecast is not None:
+                machine.forecast.admit(machine.prospect.amounts(leases), ends.ends)
         self._ends[job.id, ""] = ends
         self._starts.append(Start(id=job.id, plan=plan))
         self._live += 1
