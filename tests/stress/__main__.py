@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from tests.stress.plugin import ENDS, FAILURES
 
 ROOT: Final = Path(__file__).parent.parent.parent
-SIDE: Final = str((os.cpu_count() or 1) + 4)  # more than `make test` has: the loops take their part
+SIDE: Final = str((os.cpu_count() or 1) + 8)  # more than `make test` has: the loops take their part
 SIDE_BY_SIDE: Final = ("-n", SIDE, "--dist", "worksteal")
 LOOPS: Final = 2
 BUSY: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(10**6): pass"
