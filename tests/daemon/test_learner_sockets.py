@@ -50,7 +50,7 @@ def victims(status: JobStatus, *names: str) -> list[int]:
 
 
 def kill(pids: list[int]) -> None:
-    for pid in pids:
+    for pid in reversed(pids):  # a child before its parent, whose death is its own
         os.kill(pid, signal.SIGKILL)
 
 
@@ -109,9 +109,9 @@ def test_a_launch_removes_it_when_guard_and_supervisor_were_killed(daemon: Daemo
         status = daemon.command.job("run-1")
         supervisor = status["supervisor_pid"]
         pids = [parent(supervisor) or 0, supervisor, status["replicas"][0]["pid"]]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                os.kill(pid, number)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        kill(pids)
         launch.communicate(timeout=PATIENCE_S)
 
     assert files(daemon) == []
