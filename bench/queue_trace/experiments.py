@@ -16,7 +16,6 @@ __all__ = ["QUEUES", "Contender", "pass_times", "saturation", "waits"]
 _ASKED_FOR: Final = 1.3
 _STATES: Final = {8: 30_000}
 _FEWER_STATES: Final = 150
-_POLICIES: Final = ("balanced", "pack", "spread")
 
 
 class _Placement(Protocol):
@@ -32,7 +31,9 @@ def saturation(tasks: Sequence[Task], devices: int, seed: int) -> dict[str, floa
     while sum(task.size for task in coming) < _ASKED_FOR * devices:
         coming.append(random.choice(tasks))
     hosts: dict[str, _Placement] = {"gpusched run": RunPlacement(host(devices))}
-    hosts |= {f"gpusched launch, {policy}": LaunchPlacement(host(devices), policy) for policy in _POLICIES}
+    hosts["gpusched launch -d"] = LaunchPlacement(host(devices), None, grow=False)
+    hosts["gpusched launch -d --policy spread"] = LaunchPlacement(host(devices), "spread", grow=False)
+    hosts["gpusched launch, which grows"] = LaunchPlacement(host(devices), None, grow=True)
     hosts |= {name: Counted(devices, rule) for name, rule in share_rules(tasks, random).items()}
     found = {name: sum(one.size for one in coming if place.place(one)) for name, place in hosts.items()}
     most, _ = clairvoyant(coming, devices, _STATES.get(devices, _FEWER_STATES), Fragmentation(tasks).fragment)

@@ -20,6 +20,7 @@ from gpusched.model.plan import Request, RoleRequest
 from gpusched.model.workload import Memory, Role, Workload
 from gpusched.planner import Rules, plan
 from gpusched.planner.command import plan_command
+from gpusched.planner.policies import policy_and_growth
 from gpusched.settings import Settings
 
 __all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host"]
@@ -59,10 +60,12 @@ class RunPlacement:
 
 
 class LaunchPlacement:
-    """A host on which `launch --policy POLICY` places workloads of one process; the task's share is its minimum."""
+    """A host on which `launch` places workloads of one process; the task's share is its minimum."""
 
-    def __init__(self, inventory: Inventory, policy: str) -> None:
-        self._inventory, self._policy = inventory, policy
+    def __init__(self, inventory: Inventory, policy: str | None, *, grow: bool) -> None:
+        self._inventory = inventory
+        policy, grow = policy_and_growth(policy, grow)
+        self._rules = replace(_RULES, policy=policy, grow=grow)
         self._leases: list[Lease] = []
 
     def place(self, task: Task) -> bool:
@@ -72,7 +75,7 @@ class LaunchPlacement:
         role = RoleRequest(name="trainer", count=1, memory=memory, devices=task.gpus or None)
         request = Request(workload="one", roles=(role,))
         try:
-            found = plan(request, self._inventory, self._leases, replace(_RULES, policy=self._policy))
+            found = plan(request, self._inventory, self._leases, self._rules)
         except DoesNotFit:
             return False
         self._leases += leases_of_plan(found, "job")

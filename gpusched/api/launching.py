@@ -151,7 +151,7 @@ class Reserved:
         directory = reservation.directory.path
         self.plan: Final = reservation.plan
         lines = _how_to_join(launched, settings, directory.name, self.plan)
-        self.warnings: Final = launch_warnings(self.plan, launched.workload)
+        self.warnings: Final = launch_warnings(self.plan, launched.workload, settings)
         """What a person should know of this plan."""
         warnings = (*known, *self.warnings)
         self.job: Final = Job(directory.name, directory, launched=True, how_to_join=lines, warnings=warnings)

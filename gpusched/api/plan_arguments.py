@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
+from gpusched.api.validation import require_type
 from gpusched.execution.plan_options import PlanOptions
 
 __all__ = [
@@ -36,17 +37,21 @@ class PlanArguments(TypedDict, total=False):
     """The least memory of the learner."""
     actor_memory: int | str | None
     """The least memory of an actor."""
-    policy: str
-    """"balanced", "pack", "spread" or "exclusive"."""
+    policy: str | None
+    """"balanced", "pack", "spread" or "exclusive"; by default "balanced" where it grows, else "pack"."""
+    grow: bool | None
+    """Whether replicas get what is left over, else the least that they need; by default where it begins at once."""
 
 
 def plan_options(given: Mapping[str, Any]) -> PlanOptions:
     """Return what is given of PlanArguments as it is typed on the command line."""
     texts = chosen_of(given, PlanArguments)
+    grow = texts.pop("grow", None)
+    require_type(grow, bool | None, "grow")
     for name in ("learner_memory", "actor_memory"):
         if name in texts:
             texts[name] = amount(texts[name])
-    return PlanOptions()._replace(**as_text(texts))
+    return PlanOptions(grow=grow)._replace(**as_text(texts))
 
 
 def require_known(given: Mapping[str, Any], table: type) -> None:

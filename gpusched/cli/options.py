@@ -7,7 +7,7 @@ in one word, telling what is wrong. What it would make of a plain line is what i
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar, get_args
 
-__all__ = ["Context", "Option", "Options", "argument", "flag", "read_plainly", "typed", "with_options"]
+__all__ = ["Context", "Option", "Options", "argument", "flag", "read_plainly", "switch", "typed", "with_options"]
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Completion = Callable[[str], list[str]]
@@ -43,6 +43,11 @@ Options = Mapping[str, Option]
 def flag(text: str, *names: str) -> Option:
     """Return an option without a value."""
     return Option(text, names, kind=bool, default=False)
+
+
+def switch(text: str, names: str) -> Option:
+    """Return an option with two names, "--yes/--no", which mean True and False; it is None if neither is typed."""
+    return Option(text, (names,), kind=bool | None)
 
 
 def argument(text: str, metavar: str | None = None, complete: Completion | None = None, kind: Any = str) -> Option:
@@ -87,7 +92,12 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
     if None in described.values():
         return None
     options = {name: option for name, option in described.items() if option is not None}
-    named = {name: parameter for parameter, (_, option) in options.items() for name in _names(parameter, option)}
+    named = {
+        name: parameter
+        for parameter, (_, option) in options.items()
+        for names in _names(parameter, option)
+        for name in names.split("/")
+    }
     rest = next((parameter for parameter, (_, option) in options.items() if option.argument), None)
     values = _defaults(command)
     if ... in values.values():
@@ -102,7 +112,11 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
         if parameter is None:
             return None
         kind, option = options[parameter]
-        read = True if kind is bool and not equals else _value(kind, option, value if equals else next(coming, "-"))
+        read: object
+        if bool in (get_args(kind) or (kind,)) and not equals:
+            read = not any(names.endswith(f"/{name}") for names in option.names)
+        else:
+            read = _value(kind, option, value if equals else next(coming, "-"))
         if read is None:
             return None
         values[parameter] = read

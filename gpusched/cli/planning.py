@@ -3,7 +3,7 @@
 from typing import Final
 
 from gpusched.api.catalog import workload_names
-from gpusched.cli.options import Option, Options, argument, flag
+from gpusched.cli.options import Option, Options, argument, flag, switch
 
 __all__ = ["LISTEN", "PLAN", "WORKLOAD"]
 
@@ -31,12 +31,16 @@ PLAN: Final[Options] = {
     ),
     "actor_memory": Option("The least memory of an actor, instead of the workload's.", metavar="AMOUNT"),
     "policy": Option(
-        "balanced: the most memory for the actor that gets least. pack: that, on as few devices as possible. "
-        "spread: that, with as few replicas on the fullest device as possible. exclusive: one replica a device.",
+        "balanced: the most memory for the actor that gets least. pack: the fewest devices, the fullest with room. "
+        "spread: as few replicas on the fullest device as possible. exclusive: one replica a device. "
+        "[default: balanced, in the queue pack]",
         metavar="POLICY",
         complete=_complete_policy,
-        kind=str,
-        default="balanced",
+    ),
+    "grow": switch(
+        "Take what is left over on the devices, or only the least that the workload needs. "
+        "[default: grow, but not in the queue or with --policy pack]",
+        "--grow/--no-grow",
     ),
 }
 LISTEN: Final[Options] = {

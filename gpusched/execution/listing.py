@@ -16,7 +16,7 @@ from gpusched.settings import Settings
 if TYPE_CHECKING:  # completion needs the names alone
     from gpusched.model.status import JobStatus
 
-__all__ = ["NOT_STARTED", "has_jobs", "has_queue", "job_names", "jobs_on_disk", "waiting_on_disk"]
+__all__ = ["NOT_STARTED", "has_jobs", "has_queue", "has_waiting", "job_names", "jobs_on_disk", "waiting_on_disk"]
 
 NOT_STARTED: Final = "it has not started, and no daemon answers: gpusched daemon start"
 _DATABASE: Final = "gpusched.db"
@@ -33,6 +33,14 @@ def has_queue(settings: Settings) -> bool:
 def has_jobs(settings: Settings) -> bool:
     """Return whether this state directory can have a job: one that waits, runs or ended."""
     return has_queue(settings) or bool(job_names(settings))
+
+
+def has_waiting(settings: Settings) -> bool:
+    """Return whether a job waits that has never started. No job is read, and no daemon asked."""
+    if not has_queue(settings):
+        return False
+    paths = (settings.state_dir / _JOBS / name for name in job_names(settings))
+    return any(not _is_prepared(path) and not _exists(path / _STATUS) for path in paths)
 
 
 def job_names(settings: Settings) -> list[str]:

@@ -40,7 +40,8 @@ class PlanOptions(NamedTuple):
     exclude_gpus: str | None = None
     learner_memory: str | None = None
     actor_memory: str | None = None
-    policy: str = "balanced"
+    policy: str | None = None
+    grow: bool | None = None
     least_procs: int = 1
     visible: VisibleDevices | None = None
     fixed: bool = False
@@ -78,6 +79,7 @@ class PlanOptions(NamedTuple):
             request=self.request(workload),
             maximise=counted_role(workload) if self.procs == "max" else None,
             policy=self.policy,
+            grow=self.grow,
             gpus=self.gpus,
             exclude_gpus=self.exclude_gpus,
             visible=self.visible,

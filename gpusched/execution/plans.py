@@ -17,6 +17,7 @@ from gpusched.planner import Rules, plan, restriction, select_devices
 from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.command import command_fits, could_use, lacking_mib, plan_command
 from gpusched.planner.feasibility import request_fits, with_count
+from gpusched.planner.policies import policy_and_growth
 from gpusched.probe.base import require_usable
 from gpusched.settings import Settings
 
@@ -56,8 +57,14 @@ def plan_for(
     if avoid:
         every = frozenset(device.uuid for device in inventory.devices) if only is None else only
         only = every - avoid
+    policy, grow = policy_and_growth(submission.policy, submission.grow)
     rules = Rules(
-        policy=submission.policy, context_mib=settings.context_mib, headroom=settings.headroom, only=only, notes=notes
+        policy=policy,
+        grow=grow,
+        context_mib=settings.context_mib,
+        headroom=settings.headroom,
+        only=only,
+        notes=notes,
     )
     if submission.command is not None:
         return plan_command(submission.command, inventory, leases, rules, submission.workload.name)
@@ -71,7 +78,8 @@ def is_feasible(submission: Submission, grounds: Sequence[DeviceCapacity], setti
     """
     if submission.command is not None:
         return command_fits(submission.command, grounds, settings.context_mib)
-    return request_fits(request_of(submission), grounds, settings.context_mib, submission.policy)
+    policy, _ = policy_and_growth(submission.policy, submission.grow)
+    return request_fits(request_of(submission), grounds, settings.context_mib, policy)
 
 
 def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
@@ -163,6 +171,7 @@ def need_of(submission: Submission) -> Hashable:
         submission.command,
         submission.maximise,
         submission.policy,
+        submission.grow,
         submission.gpus,
         submission.exclude_gpus,
         submission.visible,

@@ -10,16 +10,19 @@ from pathlib import Path
 from gpusched.environment import modules_to_preload, skips_hook
 from gpusched.errors import HostFault, NoProgram, NotExecutable
 from gpusched.execution.active_python import active_python
+from gpusched.execution.listing import has_waiting
 from gpusched.frameworks.registry import frameworks
 from gpusched.model.plan import Plan
 from gpusched.model.workload import Workload
+from gpusched.planner.plan_format import gpus
+from gpusched.settings import Settings
 
 __all__ = ["launch_warnings", "require_modules", "require_program", "require_programs"]
 
 
-def launch_warnings(plan: Plan, workload: Workload) -> list[str]:
+def launch_warnings(plan: Plan, workload: Workload, settings: Settings) -> list[str]:
     """Return what a person should know of a launch of this plan."""
-    return [*plan.warnings, *_crowded(plan), *_without_hook(plan, workload)]
+    return [*plan.warnings, *_crowded(plan), *_without_hook(plan, workload), *_grown(plan, settings)]
 
 
 def require_modules(workload: Workload) -> None:
@@ -82,6 +85,21 @@ def _without_hook(plan: Plan, workload: Workload) -> list[str]:
         for role in workload.roles
         if plan.devices and role.count and (role.memory or role.devices) and skips_hook(role.command)
     ]
+
+
+def _grown(plan: Plan, settings: Settings) -> list[str]:
+    """Return what growth takes where others live on the same devices, or wait."""
+    least = {role.name: role.memory.min_mib for role in plan.request.roles if role.memory is not None}
+    mine = [one for one in plan.replicas if one.device_uuid is not None and one.role in least]
+    taken, needed = sum(one.share_mib for one in mine), sum(least[one.role] + one.context_mib for one in mine)
+    if taken <= needed:
+        return []
+    devices = [device for device in plan.devices if device.uuid in {one.device_uuid for one in mine}]
+    run = "run there" if any(device.leased_mib for device in devices) else ""
+    others = " and ".join(filter(None, (run, "wait" if has_waiting(settings) else "")))
+    where = gpus([device.label for device in devices])
+    enough = f"{needed} MiB are enough: --no-grow"
+    return [f"it takes {taken} MiB of {where} while other jobs {others}; {enough}"] if others else []
 
 
 def _crowded(plan: Plan) -> list[str]:

@@ -79,13 +79,15 @@ def command_submission(
 def queued(submission: Submission, queue: Mapping[str, Any]) -> Submission:
     """Return what the daemon's queue gets of it, with the fields of `queue`.
 
-    A launcher starts it in its own environment; without one it has that of this process.
+    A launcher starts it in its own environment; without one it has that of this process. No job waits for what it could
+    have beyond its need while others wait for that: it grows only where that was asked for.
     """
     outlives = submission.launcher is None
     return replace(
         submission,
         workload=replace(submission.workload, path=None),
         machine=_from_anywhere(submission.machine),
+        grow=bool(submission.grow),
         environ=_environment() if outlives else {},
         attributes=current_attributes() if outlives else None,
         **{"requeue": submission.workload.requeue, **queue},

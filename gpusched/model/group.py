@@ -37,8 +37,8 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     """A workload under its `options` (JSON), spread over `nodes`; the first of them has the learner.
 
     Each node takes `gpus` whole devices, 0 for none, and `cpus` CPUs, None for what the cluster gives by itself.
-    `learner_memory`, `actor_memory` and `policy` are what was typed, for the plan that each node makes of its share.
-    `own`: the engine's own options.
+    `learner_memory`, `actor_memory`, `policy` and `grow` are what was typed, for the plan that each node makes of its
+    share. `own`: the engine's own options.
     `patience_s`: a node ends its actors when the learner is silent to them for that long, before the cluster gives the
     node up. `python` and `cwd` are those of the submitting process, and must be found on each node.
     """
@@ -51,7 +51,8 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     cpus: Whole | None = None
     learner_memory: Text | None = None
     actor_memory: Text | None = None
-    policy: Text = "balanced"
+    policy: Text | None = None
+    grow: bool | None = None
     own: Own = {}
     patience_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = NODE_PATIENCE_S
     python: Text

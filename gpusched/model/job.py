@@ -153,12 +153,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """One job as it was asked for. Either `request` (a workload's roles) or `command` is what it needs.
 
     `maximise` names a role of the request whose number is to be the largest that fits. `options` are the workload's, as
-    JSON. `visible` restricts it as `gpus` does. `only`: the uuids of the devices it may use, None for all; where
-    it is empty, a workload has no device. `machine`: a described machine instead of this host. `environ` is the whole
-    environment of the submitter, `python` and `xla_variable` what was true there. `after`: ids of jobs that must have
-    succeeded before, `after_any`: of those that must have ended. `at` in Unix seconds. `time_limit_s` counts from the
-    start. `launcher`: the process that starts the job when its turn has come, and that the job must not outlive; None:
-    the daemon starts it. `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn at random by the
+    JSON. `policy` and `grow`: None for what is usual, see planner/policies.py. `visible` restricts it as `gpus`
+    does. `only`: the uuids of the devices it may use, None for all; where it is empty, a workload has no device.
+    `machine`: a described machine instead of this host. `environ` is the whole environment of the submitter,
+    `python` and `xla_variable` what was true there. `after`: ids of jobs that must have succeeded before,
+    `after_any`: of those that must have ended. `at` in Unix seconds. `time_limit_s` counts from the start.
+    `launcher`: the process that starts the job when its turn has come, and that the job must not outlive; None: the
+    daemon starts it. `requeue`: a job that was lost (a reboot) is queued again. `token`: drawn at random by the
     submitter, the same for each submission of the same job, whose answer may be lost; empty where it submits once.
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
     `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
@@ -169,7 +170,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     command: CommandRequest | None = None
     maximise: Text | None = None
     options: bytes = b"{}"
-    policy: Text = "balanced"
+    policy: Text | None = None
+    grow: bool | None = None
     gpus: Text | None = None
     exclude_gpus: Text | None = None
     visible: VisibleDevices | None = None

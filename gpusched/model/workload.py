@@ -20,11 +20,14 @@ Devices = int | Literal["all"]
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What one replica of a role needs: at least `min_mib`; `share` (1/10 000 of one device) when it can be had.
 
+    `max_mib`: where the job grows, it gets no more than this; None: whatever is left over.
+
     `unless` are settings of the workload's own, each with a value: while all of them have it, no device is needed.
     """
 
     min_mib: int
     share: int | None = None
+    max_mib: int | None = None
     unless: tuple[tuple[str, Setting], ...] = ()
 
     def under(self, settings: Mapping[str, object]) -> "Memory | None":

@@ -130,15 +130,19 @@ def _command(table: "_Table") -> tuple[str, ...]:
 
 
 def _memory(table: "_Table") -> Memory:
-    table.only("min", "share", "unless")
+    table.only("min", "share", "max", "unless")
     if "min" not in table.values:
         raise table.error("min", "is missing", 'add the least that one replica needs, such as min = "512MiB"')
     try:
         least = parse_mib(table.values["min"], table.where("min"))
         share = parse_fraction(table.values["share"], table.where("share")) if "share" in table.values else None
+        most = parse_mib(table.values["max"], table.where("max")) if "max" in table.values else None
     except UsageError as error:
         raise WorkloadError(error.message, error.hint) from None
-    return Memory(min_mib=least, share=share, unless=_conditions(table, "unless") if "unless" in table.values else ())
+    if most is not None and most < least:
+        raise table.error("max", f"is {most} MiB, less than min, {least} MiB", "give a larger max, or leave it out")
+    unless = _conditions(table, "unless") if "unless" in table.values else ()
+    return Memory(min_mib=least, share=share, max_mib=most, unless=unless)
 
 
 def _devices(table: "_Table") -> Devices:

@@ -50,8 +50,15 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def now(self) -> Bin:
         """The device as a room of the solver, as it is."""
-        room = Bin(self.plannable_mib, self.total_mib)
+        room = Bin(self.plannable_mib, self.total_mib, whole=self.is_whole)
         return msgspec.structs.replace(room, most=0 if self.taken else 1) if self.alone else room
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing computes on the device, and enough of it is left."""
+        computing = any("C" in process.kind for process in self.foreign)
+        left = 2 * self.plannable_mib >= self.idle_mib
+        return not self.leased_mib and not computing and not self.taken and left
 
     @property
     def unseen_mib(self) -> int:

@@ -21,7 +21,7 @@ from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
 from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
 from gpusched.planner.plan_format import alone_lines, gpus, whole_line
-from gpusched.planner.whole_devices import DeviceSlice, is_whole, most_whole, whole_devices
+from gpusched.planner.whole_devices import DeviceSlice, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, number, portion
 
 __all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "plan_command"]
@@ -103,7 +103,7 @@ def _pieces(
     fitting = list(_fitting(need, grounds, context_mib))
     if not fitting:
         return None
-    return (min(fitting, key=lambda piece: (is_whole(piece.budget), piece.budget.plannable_mib - piece.share_mib)),)
+    return (min(fitting, key=lambda piece: (piece.budget.is_whole, piece.budget.plannable_mib - piece.share_mib)),)
 
 
 def _fitting(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> Iterator[DeviceSlice]:

@@ -6,7 +6,9 @@ import msgspec
 
 from gpusched.model.device import Inventory
 from gpusched.model.plan import DevicePlan, Replica, Request, RoleRequest
+from gpusched.model.workload import Memory
 from gpusched.planner.capacity import DeviceCapacity
+from gpusched.planner.feasibility import Rules
 from gpusched.planner.plan_format import alone_lines, foreign_lines, gpus, listed, percent, whole_line
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import most_counted
@@ -20,17 +22,19 @@ _MOST_LINES = 8
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided: the narrowed problem, the least limit (MiB), and where that put everything.
 
-    `everything`: the roles that asked for all devices.
+    `everything`: the roles that asked for all devices. `enough`: how many devices policy pack would use; None: that is
+    of no interest.
     """
 
     request: Request
-    policy: str
+    rules: Rules
     problem: PackingProblem
     limit_mib: int
     devices: tuple[DevicePlan, ...]
     replicas: tuple[Replica, ...]
     maximised: str | None
     everything: frozenset[str]
+    enough: int | None
 
 
 def why(decision: Decision) -> tuple[str, ...]:
@@ -129,20 +133,23 @@ def _policy(decision: Decision) -> Iterator[str]:
     used = sum(bool(device.replicas) for device in decision.devices)
     if not used:
         return
-    fullest = max(len(device.replicas) for device in decision.devices)
-    if decision.policy == "pack":
-        yield f"policy pack: {used} of {number(len(decision.devices), 'device')} {'is' if used == 1 else 'are'} enough"
-    if decision.policy == "spread":
+    policy, fullest = decision.rules.policy, max(len(device.replicas) for device in decision.devices)
+    of, are = f"{used} of {number(len(decision.devices), 'device')}", "is" if used == 1 else "are"
+    if policy == "pack":
+        chosen = ", the fullest with room" if used < len(decision.devices) else ""
+        yield f"policy pack: {of} {are} enough{chosen}"
+    if policy == "spread":
         because = ", because with fewer they do not all fit" if fullest > 1 else ""
-        yield f"policy spread: at most {fullest} on a device{because}"
-    if decision.policy == "exclusive":
-        of = f"{used} of {number(len(decision.devices), 'device')}"
-        yield f"policy exclusive: one replica on a device, {of} {'is' if used == 1 else 'are'} used"
+        cost = f"; {of} {are} used, and policy pack would use {decision.enough}" if used != decision.enough else ""
+        yield f"policy spread: at most {fullest} on a device{because}{cost}"
+    if policy == "exclusive":
+        yield f"policy exclusive: one replica on a device, {of} {are} used"
 
 
 def _shares(decision: Decision) -> Iterator[str]:
     """One line for each device with a replica that asked for a share."""
-    asked = {role.name for role in decision.request.roles if role.memory is not None and role.memory.share is not None}
+    asked = {role.name for role in decision.request.roles if _takes_rest(decision, role)}
+    maximum = {role.name: role.memory.max_mib for role in decision.request.roles if role.memory is not None}
     homes: dict[str, list[Replica]] = {}
     for replica in decision.replicas:
         if replica.role in asked and replica.device_uuid is not None:
@@ -150,7 +157,7 @@ def _shares(decision: Decision) -> Iterator[str]:
     devices = [device for device in decision.devices if device.uuid in homes]
     for device in devices[:_MOST_LINES]:
         here = homes[device.uuid]
-        takes = ", ".join(_taking(replica, device) for replica in here[:_MOST_LINES])
+        takes = ", ".join(_taking(replica, device, maximum[replica.role]) for replica in here[:_MOST_LINES])
         others = len(device.replicas) - len(here)
         fit = (
             f"{number(others, _other_role(decision, asked))} fit{'s' if others == 1 else ''}"
@@ -162,9 +169,10 @@ def _shares(decision: Decision) -> Iterator[str]:
         yield f"{len(devices) - _MOST_LINES} more devices are shared in this way"
 
 
-def _taking(replica: Replica, device: DevicePlan) -> str:
+def _taking(replica: Replica, device: DevicePlan, maximum: int | None) -> str:
     part = percent(fraction_of(replica.limit_mib, device.total_mib))
-    return f"{replica.name} takes {replica.limit_mib} MiB ({part} of {device.total_mib})"
+    most = ", its maximum" if replica.limit_mib == maximum else ""
+    return f"{replica.name} takes {replica.limit_mib} MiB ({part} of {device.total_mib}{most})"
 
 
 def _other_role(decision: Decision, shares: set[str]) -> str:
@@ -181,16 +189,25 @@ def _elastic(decision: Decision) -> Iterator[str]:
     for role in decision.request.roles:
         if role.count and not role.on_device:
             yield f"{number(role.count, role.name)}: no memory is asked for, so no device is given"
-        elif role.count and role.memory is not None and role.memory.share is None:
-            yield _limit_line(decision, role)
+        elif role.count and role.memory is not None and not _takes_rest(decision, role):
+            yield _limit_line(decision, role, role.memory)
 
 
-def _limit_line(decision: Decision, role: RoleRequest) -> str:
+def _takes_rest(decision: Decision, role: RoleRequest) -> bool:
+    """Return whether the role gets what is left over on its device."""
+    return decision.rules.grow and role.memory is not None and role.memory.share is not None
+
+
+def _limit_line(decision: Decision, role: RoleRequest, memory: Memory) -> str:
     context = decision.problem.context_mib
     limit = next(replica.limit_mib for replica in decision.replicas if replica.role == role.name)
     share = limit + context
     parts = f"{limit} MiB limit + {context} MiB context"
     name, each = (role.name, "") if role.count == 1 else (plural(role.name), " each")
+    if not decision.rules.grow:
+        return f"{name}: {share} MiB{each}, {parts}: the minimum, as this job does not grow"
+    if limit == memory.max_mib:
+        return f"{name}: {share} MiB{each}, {parts}: the maximum"
     if limit > decision.limit_mib:
         return f"{name}: {share} MiB{each}, {parts}: more than the others get, because that is the minimum"
     tight = [
@@ -210,9 +227,11 @@ def _limit_line(decision: Decision, role: RoleRequest) -> str:
 def _proof(decision: Decision) -> Iterator[str]:
     """Return what one MiB more would do; several elastic roles of different sizes would make it no plain sentence."""
     roles = decision.request.roles
-    elastic = [role for role in roles if role.count and role.memory is not None and role.memory.share is None]
-    if len(elastic) == 1:
+    elastic = [role for role in roles if role.count and role.memory and role.memory.share is None]
+    if len(elastic) == 1 and decision.rules.grow:
         role, more = elastic[0], decision.limit_mib + 1
+        if role.memory and role.memory.max_mib is not None and more > role.memory.max_mib:
+            return
         try:
             fitting = most_counted(decision.problem, more)
         except SearchLimitExceeded:  # the plan stands without it

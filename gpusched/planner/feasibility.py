@@ -7,17 +7,30 @@ import msgspec
 from msgspec.structs import replace
 
 from gpusched.model.plan import Request
+from gpusched.model.workload import Memory
 from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.policies import Policy, policy_named
-from gpusched.planner.problem import Bin, Demand, PackingProblem
+from gpusched.planner.problem import UNBOUNDED, Bin, Demand, PackingProblem
 from gpusched.planner.solve import is_feasible
 from gpusched.planner.whole_devices import WholeDeviceAssignment, allotments, with_all
 
-__all__ = ["Rules", "WholeDeviceSplit", "any_fits", "division", "needs", "relax_shares", "request_fits", "with_count"]
+__all__ = [
+    "Rules",
+    "WholeDeviceSplit",
+    "any_fits",
+    "division",
+    "needs",
+    "relax_shares",
+    "request_fits",
+    "with_count",
+    "without_growth",
+]
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan keeps to. `headroom` in 1/10 000 of a device; `only` are the uuids to use, None for all.
+
+    `grow`: replicas get what is left over, up to their maximum; else each gets its minimum.
 
     `notes`: lines on where `only` is from, for the plan's warnings and for whom it refuses.
 
@@ -25,6 +38,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     policy: str = "balanced"
+    grow: bool = True
     context_mib: int = 450
     headroom: int = 200
     only: frozenset[str] | None = None
@@ -79,15 +93,24 @@ def request_fits(request: Request, grounds: Sequence[DeviceCapacity], context_mi
 
 def any_fits(problem: PackingProblem, policy: Policy) -> bool:
     """Return whether everything has a place at its minimum."""
-    return is_feasible(policy(relax_shares(problem)))
+    return is_feasible(policy.allows(relax_shares(problem)))
 
 
 def needs(request: Request) -> tuple[Demand, ...]:
     """Return one need per role, in the roles' order; a role without memory, or with whole devices, needs no room."""
-    return tuple(
-        Demand(0, 0) if role.memory is None else Demand(role.count, role.memory.min_mib, role.memory.share)
-        for role in request.roles
-    )
+    return tuple(_need(role.count, role.memory) for role in request.roles)
+
+
+def _need(count: int, memory: Memory | None) -> Demand:
+    if memory is None:
+        return Demand(0, 0)
+    return Demand(count, memory.min_mib, memory.share, UNBOUNDED if memory.max_mib is None else memory.max_mib)
+
+
+def without_growth(problem: PackingProblem) -> PackingProblem:
+    """Return the problem in which each replica gets its minimum."""
+    content = (Demand(need.count, need.min_mib, max_mib=need.min_mib) for need in problem.needs)
+    return replace(problem, needs=tuple(content))
 
 
 def relax_shares(problem: PackingProblem) -> PackingProblem:

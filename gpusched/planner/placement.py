@@ -27,7 +27,8 @@ class Placement(NamedTuple):
     """For each device of `grounds`, how many replicas of each role it takes. `cpus` are those this process may use.
 
     `whole` has the devices of those that have some to themselves; nothing else is on these.
-    No elastic replica gets less than `limit_mib`; what is left over on a device goes to its share replicas.
+    No elastic replica gets less than `limit_mib` that may have as much; what is left over on a device goes to its share
+    replicas.
     """
 
     request: Request
@@ -70,18 +71,22 @@ class Placement(NamedTuple):
             yield replace(replica, cpus=mine.cpus, threads=_threads(role, mine), whole=True)
 
     def _limits(self, budget: DeviceCapacity, numbers: Sequence[int]) -> list[list[int]]:
-        """Return the limits on one device, role by role: what is left over goes to the first role with a share here."""
+        """Return the limits on one device, role by role: what is left over goes to the first role with a share here.
+
+        What that may not have goes to the next one.
+        """
         needs = self.problem.needs
         limits = [
-            [max(need.min_mib, self.limit_mib) if need.share is None else need.floor_mib(budget.total_mib)] * number
+            [need.limit_mib(self.limit_mib) if need.share is None else need.floor_mib(budget.total_mib)] * number
             for need, number in zip(needs, numbers, strict=True)
         ]
-        taken = sum(sum(mine) + len(mine) * self.problem.context_mib for mine in limits)
+        left = budget.plannable_mib - sum(sum(mine) + len(mine) * self.problem.context_mib for mine in limits)
         for i, need in enumerate(needs):
             if need.share is not None and limits[i]:
-                each, rest = divmod(budget.plannable_mib - taken, len(limits[i]))
-                limits[i] = [mib + each + (rank < rest) for rank, mib in enumerate(limits[i])]
-                break
+                each, rest = divmod(left, len(limits[i]))
+                before = sum(limits[i])
+                limits[i] = [min(need.max_mib, mib + each + (rank < rest)) for rank, mib in enumerate(limits[i])]
+                left -= sum(limits[i]) - before
         return limits
 
     def _on_device(

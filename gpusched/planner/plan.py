@@ -11,13 +11,20 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
 from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
 from gpusched.planner.explain import Decision, fewer_than_usual, warnings, why, why_without_devices
-from gpusched.planner.feasibility import Rules, WholeDeviceSplit, division, relax_shares, with_count
+from gpusched.planner.feasibility import (
+    Rules,
+    WholeDeviceSplit,
+    division,
+    relax_shares,
+    with_count,
+    without_growth,
+)
 from gpusched.planner.placement import Placement, replicas_without_devices
-from gpusched.planner.policies import Policy, policy_named
+from gpusched.planner.policies import Policy, fewest_rooms, policy_named
 from gpusched.planner.problem import PackingProblem
 from gpusched.planner.rejection import refusal
 from gpusched.planner.request import MOST_REPLICAS
-from gpusched.planner.solve import largest, max_min_limit, place
+from gpusched.planner.solve import is_feasible, largest, max_min_limit, place
 from gpusched.planner.whole_devices import with_all
 
 __all__ = ["Rules", "plan"]
@@ -30,7 +37,7 @@ def plan(
     rules: Rules | None = None,
     maximise: str | None = None,
 ) -> Plan:
-    """Return the plan that gives the least-served elastic replica the most memory (docs/reference.md).
+    """Return the plan that gives the least-served elastic replica the most memory that it may have (docs/reference.md).
 
     `maximise` names a role whose number is to be the largest that fits. Raises NeverFits, NotNow, or UsageError for an
     unknown policy, a request that asks for nothing, or one of too many sizes to try every way.
@@ -54,14 +61,15 @@ def plan(
     if search.request is not request:
         whole, problem = _divided(search, rules, leases, excluded)
     request, grounds = search.request, search.grounds
-    narrowed, limit = next(_solutions(problem, policy))
+    narrowed, limit = next(_solutions(problem, policy, rules))
     placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus, whole)
     replicas, devices = placement.replicas_and_devices()
     decision = Decision(
         request=request,
-        policy=rules.policy,
+        rules=rules,
         problem=narrowed,
         limit_mib=limit,
+        enough=fewest_rooms(relax_shares(problem)) if rules.policy == "spread" else None,
         devices=devices,
         replicas=replicas,
         maximised=maximise,
@@ -124,13 +132,13 @@ def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: t
     raise refusal(search.request, search.grounds, leases, rules, excluded)
 
 
-def _solutions(problem: PackingProblem, policy: Policy) -> Iterator[tuple[PackingProblem, int]]:
+def _solutions(problem: PackingProblem, policy: Policy, rules: Rules) -> Iterator[tuple[PackingProblem, int]]:
     """Yield the narrowed problem and its largest least limit: with the shares, then without, where they fit."""
-    for candidate in (problem, relax_shares(problem)):
-        narrowed = policy(candidate)
-        limit = max_min_limit(narrowed)
-        if limit is not None:
-            yield narrowed, limit
+    for candidate in (problem, relax_shares(problem)) if rules.grow else (without_growth(problem),):
+        allowed = policy.allows(candidate)
+        if is_feasible(allowed):
+            narrowed = policy.prefers(allowed)
+            yield narrowed, max_min_limit(narrowed) or 0
 
 
 def _most_for_cpus(request: Request, role: str, cpus: int) -> int:

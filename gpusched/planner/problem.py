@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.units import FRACTION_ONE
@@ -26,23 +27,35 @@ class SearchLimitExceeded(UsageError):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """What one device has to give: plannable and total memory in MiB, and how many replicas it may take at most."""
+    """What one device has to give: plannable and total memory in MiB, and how many replicas it may take at most.
+
+    `whole`: it is not in use.
+    """
 
     plannable_mib: int
     total_mib: int
     most: int = UNBOUNDED
+    whole: bool = False
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """`count` replicas of at least `min_mib`. `share` (1/10 000 of the room's total) is None for an elastic need."""
+    """`count` replicas of `min_mib` to `max_mib` each.
+
+    `share` is in 1/10 000 of the room's total, and None for an elastic need.
+    """
 
     count: int
     min_mib: int
     share: int | None = None
+    max_mib: int = UNBOUNDED
 
     def floor_mib(self, total_mib: int) -> int:
         """Return the least limit in a room of `total_mib`: the share rounds up, so that the fraction is reached."""
-        return max(self.min_mib, -(-total_mib * (self.share or 0) // FRACTION_ONE))
+        return min(self.max_mib, max(self.min_mib, -(-total_mib * (self.share or 0) // FRACTION_ONE)))
+
+    def limit_mib(self, x: int) -> int:
+        """Return the limit of an elastic replica where none gets less than `x` MiB that may have as much."""
+        return min(self.max_mib, max(self.min_mib, x))
 
 
 class PackingProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +76,13 @@ class DemandGroup(NamedTuple):
 
 def kinds_at(needs: Sequence[Demand], x: int) -> list[DemandGroup]:
     """Merge the needs that have one size when no elastic replica gets less than `x` MiB; share kinds come first."""
-    merged: dict[tuple[int, int | None], list[int]] = {}
+    merged: dict[Demand, list[int]] = {}
     for i, need in enumerate(needs):
         if need.count:
-            least = max(need.min_mib, x) if need.share is None else need.min_mib
-            merged.setdefault((least, need.share), []).append(i)
+            one = Demand(1, need.limit_mib(x)) if need.share is None else replace(need, count=1)
+            merged.setdefault(one, []).append(i)
     kinds = [
-        DemandGroup(Demand(sum(needs[i].count for i in members), least, share), tuple(members))
-        for (least, share), members in merged.items()
+        DemandGroup(replace(one, count=sum(needs[i].count for i in members)), tuple(members))
+        for one, members in merged.items()
     ]
     return sorted(kinds, key=lambda kind: kind.need.share is None)

@@ -15,7 +15,7 @@ from gpusched.planner.plan_format import alone_lines, asked, foreign_lines, gpus
 from gpusched.planner.policies import Policy, policy_named
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import is_feasible, largest
-from gpusched.planner.whole_devices import allotments, is_whole, with_all
+from gpusched.planner.whole_devices import allotments, with_all
 from gpusched.units import number
 
 __all__ = ["refusal"]
@@ -48,7 +48,7 @@ def _whole_refusal(
     idle = [budget.emptied for budget in grounds]
     needed = f"needs {needed_by(request.roles, rules.context_mib)}"
     if division(request, idle, rules.context_mib, policy_named(rules.policy)) is not None:
-        free = sum(is_whole(budget) for budget in grounds)
+        free = sum(budget.is_whole for budget in grounds)
         hint = f"wait: {free} of {len(grounds)} GPUs {'is' if free == 1 else 'are'} whole now"
         return NotNow("; ".join([needed, *held_lines(grounds, leases)]), "; ".join([hint, *extra]))
     where = gpus([budget.device.label for budget in grounds])
@@ -82,7 +82,7 @@ def _shared_refusal(
     short = _too_large(seen, request, grounds) or _missing(seen, role, fitting)
     ways = [f"at most {number(fitting, role.name)}"] if fitting else []
     ways += [f"at most {memory} MiB for each {role.name}"] if memory else []
-    ways += ["policy balanced"] if rules.policy != "balanced" and is_feasible(seen) else []
+    ways += ["policy balanced"] if policy.refuses and is_feasible(seen) else []
     if never:
         hint = f"ask for {', or for '.join(ways)}" if ways else "take a machine with more or larger devices"
         return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *extra]))
@@ -94,7 +94,7 @@ def _shared_refusal(
 
 
 def _under(policy: str) -> str:
-    return "" if policy == "balanced" else f" with policy {policy}"
+    return f" with policy {policy}" if policy_named(policy).refuses else ""
 
 
 def _largest_role(request: Request) -> RoleRequest:

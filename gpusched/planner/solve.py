@@ -1,8 +1,8 @@
 """The exact solver: rooms and needs in, the largest least limit and a placement out.
 
 The question. Every *room* (device) has plannable memory and a most number of replicas. Every *need* (role) asks for a
-number of replicas; one that asks for a share has a floor per room, an elastic one gets max(its minimum, x), the same
-everywhere. What is the largest x for which all have a place?
+number of replicas; one that asks for a share has a floor per room, an elastic one gets x, but at least its minimum and
+at most its maximum, the same everywhere. What is the largest x for which all have a place?
 
 The answer is a binary search on x, because a placement for x is one for every smaller x too; `search` answers for one
 x. One share replica and one elastic role, the usual workload, cost a few sums over the rooms. In general it is rooms x
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from gpusched.planner.problem import Demand, DemandGroup, PackingProblem
 from gpusched.planner.search import PackingSearch
 
-__all__ = ["apportion", "is_feasible", "largest", "max_min_limit", "most_counted", "place", "rooms_taken", "smallest"]
+__all__ = ["apportion", "is_feasible", "largest", "max_min_limit", "most_counted", "place", "smallest"]
 
 
 def is_feasible(problem: PackingProblem, x: int = 0) -> bool:
@@ -28,25 +28,24 @@ def is_feasible(problem: PackingProblem, x: int = 0) -> bool:
 
 
 def max_min_limit(problem: PackingProblem) -> int | None:
-    """Return the largest x (MiB) for which `is_feasible`, or None if there is none; 0 if no need is elastic."""
+    """Return the largest x (MiB) for which `is_feasible`, or None if there is none; 0 if no need is elastic.
+
+    It is no more than the largest maximum, nor than what a room has for one replica.
+    """
     if not is_feasible(problem):
         return None
-    minima = [need.min_mib for need in problem.needs if need.share is None]
-    if not minima:
+    elastic = [need for need in problem.needs if need.share is None]
+    if not elastic:
         return 0
-    top = max((room.plannable_mib for room in problem.rooms), default=0) - problem.context_mib
+    minima = [need.min_mib for need in elastic]
+    room = max((room.plannable_mib for room in problem.rooms), default=0) - problem.context_mib
+    top = min(room, max(need.max_mib for need in elastic))
     return largest(lambda x: is_feasible(problem, x), min(minima), max(top, min(minima)))
 
 
 def most_counted(problem: PackingProblem, x: int) -> int:
     """Return how many replicas of the largest elastic kind have a place at `x` MiB beside all others; 0 if none."""
     return PackingSearch(problem, x).most_counted()
-
-
-def rooms_taken(problem: PackingProblem, x: int) -> frozenset[int]:
-    """Return the indices of at most `problem.most_rooms` rooms that take every replica at `x` MiB. It must fit."""
-    patterns = PackingSearch(problem, x).walk()
-    return frozenset(i for i, pattern in enumerate(patterns) if pattern.state or pattern.counted)
 
 
 def place(problem: PackingProblem, x: int) -> list[list[int]]:

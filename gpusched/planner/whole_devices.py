@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gpusched.model.plan import Request
 from gpusched.planner.capacity import DeviceCapacity
 
-__all__ = ["DeviceSlice", "WholeDeviceAssignment", "allotments", "is_whole", "most_whole", "whole_devices", "with_all"]
+__all__ = ["DeviceSlice", "WholeDeviceAssignment", "allotments", "most_whole", "whole_devices", "with_all"]
 
 
 class DeviceSlice(NamedTuple):
@@ -25,13 +25,6 @@ class DeviceSlice(NamedTuple):
 
 WholeDeviceAssignment = Mapping[str, tuple[DeviceSlice, ...]]
 """The whole devices of replicas, by their names. That with the least memory is first: one limit holds for each."""
-
-
-def is_whole(budget: DeviceCapacity) -> bool:
-    """Return whether nothing computes on the device, and enough of it is left."""
-    computing = any("C" in process.kind for process in budget.foreign)
-    left = 2 * budget.plannable_mib >= budget.idle_mib
-    return not budget.leased_mib and not computing and not budget.taken and left
 
 
 def whole_devices(number: int, grounds: Sequence[DeviceCapacity], context_mib: int) -> tuple[DeviceSlice, ...] | None:
@@ -87,7 +80,7 @@ def _whole(grounds: Sequence[DeviceCapacity], context_mib: int) -> list[DeviceSl
     return [
         DeviceSlice(budget, budget.plannable_mib)
         for budget in grounds
-        if is_whole(budget) and budget.plannable_mib > context_mib
+        if budget.is_whole and budget.plannable_mib > context_mib
     ]
 
 

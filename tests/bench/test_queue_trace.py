@@ -6,7 +6,7 @@ import pytest
 
 from bench.queue_trace.bounds import clairvoyant
 from bench.queue_trace.experiments import QUEUES, saturation, waits
-from bench.queue_trace.ours import Gpusched, RunPlacement, host
+from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
 from bench.queue_trace.trace import Arrival, Task, arrivals, read_trace
@@ -99,14 +99,16 @@ def test_a_strict_daemon_never_delays_the_head_of_the_case(jobs: Sequence[Arriva
     assert found[2] == 2
 
 
-def test_run_places_as_best_fit_does_and_the_trace_is_whole() -> None:
+def test_run_and_launches_of_the_queue_place_as_best_fit_does_and_the_trace_is_whole() -> None:
     tasks = read_trace()
     assert len(tasks) == 7064
     assert len({task.shape for task in tasks}) == 126
     random = dice(3)
     coming = [random.choice(tasks) for _ in range(30)]
-    ours, best = RunPlacement(host(8)), Counted(8, BEST)
-    assert [ours.place(task) for task in coming] == [best.place(task) for task in coming]
+    best = Counted(8, BEST)
+    placed = [best.place(task) for task in coming]
+    for ours in (RunPlacement(host(8)), LaunchPlacement(host(8), None, grow=False)):
+        assert [ours.place(task) for task in coming] == placed
 
 
 def test_a_stream_is_the_same_whatever_is_typed_or_known_and_has_the_load() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.cli.command import TOYS, Command, until
 from tests.cli.queue import jobs, state, until_state
+from tests.patience import PATIENCE_S
 
 P3 = ("--machine", "p3.8xlarge")
 SMALL = ("--machine", "1x8GiB")
@@ -14,7 +15,7 @@ def test_a_detached_launch_goes_on_without_its_terminal_as_it_was_planned(comman
     command.env["TOY_EXPECTS"] = "33"
     workload = command.toy("until_all_told.py", actors=32)
 
-    told = command.run("launch", "-d", workload, *P3, "--name", "home case")
+    told = command.run("launch", "-d", workload, *P3, "--grow", "--name", "home case")
 
     assert (told.returncode, told.stdout) == (0, "toy-1\n"), told.stderr
     assert "gpusched logs -f toy-1" in told.stderr
@@ -25,6 +26,41 @@ def test_a_detached_launch_goes_on_without_its_terminal_as_it_was_planned(comman
     for replica in planned["replicas"]:
         env = json.loads((Path(job["run_dir"]) / f"{replica['name']}.told").read_text())["env"]
         assert replica["env"].items() <= env.items()
+
+
+def test_what_waits_in_the_queue_takes_its_minimum_and_leaves_the_rest_to_the_next(command: Command) -> None:
+    workload = command.toy("for_ever.py")
+    planned = json.loads(
+        command.run("plan", "--workload", workload, "--machine", "2x16GiB", "--no-grow", "--json").stdout
+    )
+
+    for _ in range(4):
+        assert command.run("launch", "-d", workload, "--machine", "2x16GiB").returncode == 0
+
+    for job in ("toy-1", "toy-2", "toy-3", "toy-4"):
+        until_state(command, job, "running")
+    found = jobs(command)
+    assert [found[f"toy-{number}"]["counts"] for number in (1, 2, 3, 4)] == [[3, 0], [3, 0], [3, 0], [0, 3]]
+    limits = [replica["limit_mib"] for replica in planned["replicas"]]
+    assert limits == [2048, 512, 512]
+    assert [replica["limit_mib"] for replica in found["toy-4"]["replicas"]] == limits
+
+
+def test_a_launch_that_grows_beside_others_is_warned_of(command: Command) -> None:
+    workload, machine = command.toy("for_ever.py"), ("--machine", "1x16GiB")
+    alone = command.run("launch", "--dry-run", workload, *machine)
+    assert command.run("launch", "-d", workload, *machine).returncode == 0
+    until_state(command, "toy-1", "running")
+    assert command.run("launch", "-d", workload, *machine, "--hold").returncode == 0
+
+    beside = command.start("launch", workload, *machine)
+    until(lambda: state(command, "toy-3") == "running", "the launch in the foreground")
+    command.run("stop", "toy-3")
+    lines = beside.communicate(timeout=PATIENCE_S)[0]
+
+    assert "--no-grow" not in alone.stdout
+    assert "it takes 11635 MiB of GPU 0 while other jobs run there and wait; 4422 MiB are enough: --no-grow" in lines
+    assert command.run("plan", "--workload", workload, *machine).stdout == alone.stdout.partition("\nwould start")[0]
 
 
 def test_what_a_role_needs_under_its_options_holds_until_its_turn_has_come(command: Command) -> None:

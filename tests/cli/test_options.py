@@ -215,6 +215,8 @@ OPTIONS = {
         "--exclude-gpus",
         "--actor-memory",
         "--policy",
+        "--grow",
+        "--no-grow",
         "--json",
         "--network",
     ],

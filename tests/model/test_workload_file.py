@@ -83,9 +83,19 @@ MISTAKES = {
     "unknown key at the top": ('colour = "red"\n' + ROLE, "colour is not a known key", "name, roles, job"),
     "unknown key of a role": (ROLE + "gpus = 1", "roles.actor.gpus is not a known key", "command, count"),
     "unknown key of memory": (
+        ROLE + 'memory = { min = "1GiB", most = 2 }',
+        "roles.actor.memory.most",
+        "min, share, max, unless",
+    ),
+    "a maximum without a unit": (
         ROLE + 'memory = { min = "1GiB", max = 2 }',
         "roles.actor.memory.max",
-        "min, share, unless",
+        "512MiB, 2GiB",
+    ),
+    "a maximum below the minimum": (
+        ROLE + 'memory = { min = "1GiB", max = "1000MiB" }',
+        "roles.actor.memory.max is 1000 MiB, less than min, 1024 MiB",
+        "give a larger max",
     ),
     "unknown key of restart": (ROLE + "restart = { times = 2 }", "roles.actor.restart.times", "policy, max"),
     "unknown key of job": (ROLE + "[job]\nboss = 1", "job.boss is not a known key", "leader, preload"),

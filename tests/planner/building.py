@@ -30,11 +30,15 @@ def host(*totals: int, used: Sequence[int] = (), cpus: int = 64, mode: ComputeMo
     return Inventory(host="here", source="nvml", devices=devices, cpus=tuple(range(cpus)))
 
 
-def ask(**roles: tuple[int, int] | tuple[int, int, float]) -> Request:
-    """Return a request: role=(count, min MiB) or role=(count, min MiB, share)."""
+Asked = tuple[int, int] | tuple[int, int, float] | tuple[int, int, float | None, int | None]
+
+
+def ask(**roles: Asked) -> Request:
+    """Return a request: role=(count, min MiB), and after these perhaps the share, and the max MiB."""
     wanted = []
-    for name, (count, least, *share) in roles.items():
-        memory = Memory(min_mib=least, share=round(share[0] * 10_000) if share else None)
+    for name, (count, least, *more) in roles.items():
+        share, most = (*more, None, None)[:2]
+        memory = Memory(min_mib=least, share=None if share is None else round(share * 10_000), max_mib=most)
         wanted.append(RoleRequest(name=name, count=count, memory=memory))
     return Request(workload="test", roles=tuple(wanted))
 
@@ -52,11 +56,9 @@ def home(found: Plan, replica: str) -> int:
     return next(i for i, device in enumerate(found.devices) if replica in device.replicas)
 
 
-def simple(
-    *totals: int, policy: str = "balanced", context: int = 1, **roles: tuple[int, int] | tuple[int, int, float]
-) -> Plan:
+def simple(*totals: int, policy: str = "balanced", grow: bool = True, context: int = 1, **roles: Asked) -> Plan:
     """Plan roles on devices of these MiB without headroom, so that the sums can be done in one's head."""
-    return plan(ask(**roles), host(*totals), (), Rules(policy=policy, context_mib=context, headroom=0))
+    return plan(ask(**roles), host(*totals), (), Rules(policy=policy, grow=grow, context_mib=context, headroom=0))
 
 
 _NO_BOUND = 1_000_000
@@ -113,33 +115,37 @@ def _shares(role: RoleRequest) -> bool:
     return role.memory is not None and role.memory.share is not None
 
 
-def _needs(request: Request, ground: Ground, shares: bool) -> tuple[tuple[int, bool], ...]:
+def _needs(request: Request, ground: Ground, shares: bool) -> tuple[tuple[int, int, bool], ...]:
     needs = []
     for role in request.roles:
         assert role.memory is not None
-        least = role.memory.min_mib
+        least, most = role.memory.min_mib, role.memory.max_mib or _NO_BOUND
         if shares and role.memory.share is not None:
-            while least * 10_000 < role.memory.share * ground.total:
+            while least * 10_000 < role.memory.share * ground.total and least < most:
                 least += 1
-        needs.append((least, role.memory.share is None))
+        needs.append((least, most, role.memory.share is None))
     return tuple(needs)
 
 
 @cache
-def _device_limit(ground: Ground, numbers: tuple[int, ...], needs: tuple[tuple[int, bool], ...], context: int) -> int:
-    """Return the largest limit for every elastic replica here (a large number without any), -1 if they do not fit."""
+def _device_limit(
+    ground: Ground, numbers: tuple[int, ...], needs: tuple[tuple[int, int, bool], ...], context: int
+) -> int:
+    """Return the largest limit for every elastic replica here that may have it, -1 if they do not fit.
+
+    A large number where it is bounded by nothing here.
+    """
     if sum(numbers) > ground.most:
         return -1
     limit = -1
-    free = not any(number and elastic for number, (_, elastic) in zip(numbers, needs, strict=True))
     for x in range(ground.plannable + 2):
         taken = 0
-        for number, (least, elastic) in zip(numbers, needs, strict=True):
-            taken += number * ((max(least, x) if elastic else least) + context)
+        for number, (least, most, elastic) in zip(numbers, needs, strict=True):
+            taken += number * ((min(most, max(least, x)) if elastic else least) + context)
         if taken > ground.plannable:
             break
         limit = x
-    return _NO_BOUND if free and limit >= 0 else limit
+    return _NO_BOUND if limit > ground.plannable else limit
 
 
 def _splits(number: int, places: int) -> Iterator[tuple[int, ...]]:
@@ -169,11 +175,13 @@ def assert_sound(found: Plan) -> None:
         assert [replica.rank for replica in mine] == list(range(role.count))
         assert role.memory is not None
         assert all(replica.limit_mib >= role.memory.min_mib for replica in mine)
+        assert all(replica.limit_mib <= (role.memory.max_mib or _NO_BOUND) for replica in mine)
         if role.memory.share is None:
             assert len({replica.limit_mib for replica in mine}) <= 1
 
 
 __all__ = [
+    "Asked",
     "Best",
     "Ground",
     "ask",

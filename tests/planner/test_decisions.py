@@ -10,6 +10,7 @@ from gpusched.execution.workloads import load_workload
 from gpusched.model.device import Inventory
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner import Rules, plan, request_for
+from gpusched.planner.policies import policy_and_growth
 from gpusched.probe.base import read_inventory
 from tests.planner.building import ask, assert_sound, home, host, limits, simple
 
@@ -165,9 +166,64 @@ def test_balanced_uses_all_devices_pack_as_few_as_possible() -> None:
     assert list(simple(50, 50, 50, 50, policy="pack", learner=(1, 10, 0.3), actor=actors).counts) == [3, 2, 0, 0]
 
 
-def test_pack_prefers_the_set_of_devices_that_serves_the_worst_actor_best() -> None:
-    found = simple(40, 100, 60, policy="pack", learner=(1, 10, 0.5), actor=(4, 10))
-    assert list(found.counts) == [0, 5, 0]
+def test_pack_leaves_the_emptiest_devices_free() -> None:
+    found = simple(40, 100, 70, policy="pack", learner=(1, 10, 0.5), actor=(3, 10))
+    assert list(found.counts) == [0, 0, 4]
+    assert list(simple(40, 100, 70, policy="pack", actor=(1, 10)).counts) == [1, 0, 0]
+    assert list(simple(40, 100, 70, policy="pack", actor=(1, 50)).counts) == [0, 0, 1]
+
+
+def test_pack_takes_a_device_in_use_before_one_that_is_whole() -> None:
+    found = plan(ask(actor=(1, 10)), host(80, 200, used=[0, 110]), (), Rules(policy="pack", headroom=0, context_mib=1))
+    assert list(found.counts) == [0, 1]
+
+
+def test_spread_names_what_it_costs() -> None:
+    assert simple(100, 100, 100, policy="spread", actor=(2, 10)).why[0] == (
+        "policy spread: at most 1 on a device; 2 of 3 devices are used, and policy pack would use 1"
+    )
+    assert simple(20, 20, policy="spread", actor=(2, 15)).why[0] == "policy spread: at most 1 on a device"
+
+
+def test_who_does_not_grow_gets_the_minimum_and_the_reason_names_it() -> None:
+    found = simple(100, 100, grow=False, policy="pack", learner=(1, 10, 0.5), actor=(3, 5))
+    assert (limits(found, "learner"), limits(found, "actor"), list(found.counts)) == ([10], [5, 5, 5], [4, 0])
+    assert found.why == (
+        "policy pack: 1 of 2 devices is enough, the fullest with room",
+        "learner: 11 MiB, 10 MiB limit + 1 MiB context: the minimum, as this job does not grow",
+        "actors: 6 MiB each, 5 MiB limit + 1 MiB context: the minimum, as this job does not grow",
+    )
+
+
+def test_nobody_gets_more_than_the_maximum_and_the_reason_names_it() -> None:
+    found = simple(100, 100, learner=(1, 10, 0.5, 60), actor=(2, 5, None, 20))
+    assert (limits(found, "learner"), limits(found, "actor")) == ([60], [20, 20])
+    assert found.why == (
+        "GPU 0: learner.0 takes 60 MiB (60 % of 100, its maximum), nothing is beside it",
+        "actors: 21 MiB each, 20 MiB limit + 1 MiB context: the maximum",
+    )
+
+
+def test_what_one_role_may_not_have_goes_to_the_next_with_a_share() -> None:
+    found = simple(100, trainer=(1, 10, 0.2, 30), judge=(1, 10, 0.2))
+    assert (limits(found, "trainer"), limits(found, "judge")) == ([30], [68])
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ((None, None), ("balanced", True)),
+        ((None, False), ("pack", False)),
+        (("pack", None), ("pack", False)),
+        (("pack", True), ("pack", True)),
+        (("balanced", False), ("balanced", False)),
+        (("spread", None), ("spread", True)),
+    ],
+)
+def test_what_is_packed_does_not_grow_and_what_does_not_grow_is_packed(
+    typed: tuple[str | None, bool | None], meant: tuple[str, bool]
+) -> None:
+    assert policy_and_growth(*typed) == meant
 
 
 def test_spread_lowers_the_fullest_device_even_if_actors_get_less() -> None:

@@ -25,6 +25,7 @@ class Case:
         self.leases: list[Lease] = []
         self.now: list[Ground] = []
         self.idle: list[Ground] = []
+        self.whole: list[bool] = []
         self.inventory = host(*(chance.choice([20, 33, 40, 40, 64]) for _ in range(devices)))
         rows = [self._device(chance, i) for i in range(devices)]
         self.inventory = replace(self.inventory, devices=tuple(rows))
@@ -49,6 +50,7 @@ class Case:
         most = 1 if alone else 1000
         self.now.append(Ground(max(0, idle - leased - foreign), total, 0 if taken else most))
         self.idle.append(Ground(idle, total, most))
+        self.whole.append(not leased and not foreign and 2 * self.now[-1].plannable >= idle)
         return replace(
             device,
             memory_used_mib=foreign + own,
@@ -60,8 +62,8 @@ class Case:
     def rules(self, policy: str = "balanced") -> Rules:
         return Rules(policy=policy, context_mib=self.context, headroom=self.headroom)
 
-    def plan(self, request: Request, policy: str = "balanced") -> Plan:
-        return plan(request, self.inventory, self.leases, self.rules(policy))
+    def plan(self, request: Request, policy: str = "balanced", *, grow: bool = True) -> Plan:
+        return plan(request, self.inventory, self.leases, replace(self.rules(policy), grow=grow))
 
 
 def check(case: Case, request: Request) -> str:
@@ -79,7 +81,7 @@ def check(case: Case, request: Request) -> str:
         assert device.plannable_mib == ground.plannable
         assert len(device.replicas) <= ground.most
     if any(role.count and role.memory and role.memory.share is None for role in request.roles):
-        assert worst_limit(found) == max(best.limit, least_minimum(request))
+        assert worst_limit(found) == worst_at(best.limit, request)
     learners = [i for i, device in enumerate(found.devices) for name in device.replicas if name.startswith("learner")]
     assert max((len(found.devices[i].replicas) for i in learners), default=0) == best.crowd
     if len(learners) == 1:
@@ -87,9 +89,12 @@ def check(case: Case, request: Request) -> str:
     return "fits"
 
 
-def least_minimum(request: Request) -> int:
+def worst_at(x: int, request: Request) -> int:
+    """Return the least limit of a role without a share, where each gets `x` MiB that may have as much."""
     return min(
-        role.memory.min_mib for role in request.roles if role.memory and role.memory.share is None and role.count
+        max(role.memory.min_mib, min(role.memory.max_mib or x, x))
+        for role in request.roles
+        if role.memory and role.memory.share is None and role.count
     )
 
 
@@ -125,39 +130,88 @@ def test_workloads_without_a_learner_equal_exhaustive_search() -> None:
         check(case, ask(actor=(chance.randint(1, 8), chance.randint(1, 9)), critic=(chance.randint(0, 2), 7)))
 
 
-@pytest.mark.parametrize("roles", ["one of each", "several"])
-def test_pack_takes_the_fewest_devices_and_the_best_set_of_them(roles: str) -> None:
+def test_maxima_equal_exhaustive_search() -> None:
+    chance = dice(26)
+    outcomes = []
+    for _ in range(300):
+        case = Case(chance, chance.randint(1, 3))
+        least = [chance.randint(1, 9) for _ in range(3)]
+        most = [mib + chance.randint(0, 12) for mib in least]
+        request = ask(
+            learner=(chance.randint(0, 2), least[0], chance.choice([0.2, 0.5, 0.75]), most[0]),
+            actor=(chance.randint(1, 6), least[1], None, most[1]),
+            evaluator=(chance.randint(0, 2), least[2], None, chance.choice([None, most[2]])),
+        )
+        outcomes.append(check(case, request))
+    assert outcomes.count("fits") > 100
+
+
+def test_who_does_not_grow_fits_where_it_would_and_gets_its_minimum() -> None:
+    chance = dice(27)
+    fitted = 0
+    for _ in range(200):
+        case = Case(chance, chance.randint(1, 4))
+        request = ask(
+            learner=(1, chance.randint(1, 12), 0.5), actor=(chance.randint(0, 8), chance.randint(1, 9), None, 12)
+        )
+        policy = chance.choice(["balanced", "pack", "spread"])
+        if exhaustive(case.now, request, case.context) is None:
+            with pytest.raises(DoesNotFit):
+                case.plan(request, policy, grow=False)
+            continue
+        found = case.plan(request, policy, grow=False)
+        assert_sound(found)
+        least = {role.name: role.memory.min_mib for role in request.roles if role.memory}
+        assert all(replica.limit_mib == least[replica.role] for replica in found.replicas)
+        fitted += 1
+    assert fitted > 50
+
+
+@pytest.mark.parametrize("grow", [True, False])
+@pytest.mark.parametrize("roles", ["one process", "one of each", "several"])
+def test_pack_takes_the_fewest_devices_and_the_fullest_set_of_them(roles: str, grow: bool) -> None:
     chance = dice(23)
     compared = 0
     for _ in range(120):
         case = Case(chance, chance.randint(1, 4))
         if roles == "several":
             wanted = ask(learner=(2, 4, 0.3), actor=(chance.randint(1, 4), 3), evaluator=(1, chance.randint(3, 12)))
-        else:
+        elif roles == "one of each":
             wanted = ask(learner=(1, 4, 0.5), actor=(chance.randint(1, 8), chance.randint(1, 6)))
-        best = packed(case, wanted)
+        else:
+            wanted = ask(actor=(1, chance.randint(1, 20)))
+        best = packed(case, wanted, grow=grow)
         if best is None:
             continue
-        found = case.plan(wanted, "pack")
+        found = case.plan(wanted, "pack", grow=grow)
         assert_sound(found)
-        assert sum(bool(device.replicas) for device in found.devices) == best[0]
-        assert worst_limit(found) == best[1]
+        used, limit = best
+        assert {i for i, device in enumerate(found.devices) if device.replicas} == used
+        assert worst_limit(found) == (limit if grow else worst_at(0, wanted))
         compared += 1
     assert compared > 30
 
 
-def packed(case: Case, request: Request) -> tuple[int, int] | None:
-    """Return the fewest devices and the best worst limit on so many: all sets, shares first, then without."""
-    for wanted in (request, without_shares(request)):
+def packed(case: Case, request: Request, *, grow: bool) -> tuple[set[int], int] | None:
+    """Return the fullest of the smallest sets of devices that are enough, and the worst limit there.
+
+    All sets are tried: shares first, if it grows, then without.
+    """
+    emptiest_first = sorted(
+        range(len(case.now)),
+        key=lambda i: (not case.whole[i], -case.now[i].plannable, -case.now[i].total, -case.now[i].most, -i),
+    )
+    for wanted in (request, without_shares(request)) if grow else (without_shares(request),):
         for few in range(1, len(case.now) + 1):
             found = [
-                best.limit
-                for chosen in combinations(case.now, few)
-                if (best := exhaustive(chosen, wanted, case.context)) is not None
-                if wanted is not request or shares_hold(chosen, request, case.context)
+                ([i not in chosen for i in emptiest_first], set(chosen), worst_at(best.limit, request))
+                for chosen in combinations(range(len(case.now)), few)
+                if (best := exhaustive([case.now[i] for i in chosen], wanted, case.context)) is not None
+                if wanted is not request or shares_hold(tuple(case.now[i] for i in chosen), request, case.context)
             ]
             if found:
-                return few, max(*found, least_minimum(request))
+                *_, used, limit = max(found, key=lambda one: one[0])
+                return used, limit
     return None
 
 

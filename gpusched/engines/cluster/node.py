@@ -101,6 +101,7 @@ def submission_of(order: NodeOrder, directory: Path, handed: str | None) -> Subm
         learner_memory=group.learner_memory,
         actor_memory=group.actor_memory,
         policy=group.policy,
+        grow=group.grow,
         fixed=True,
     )
     return workload_submission(workload_of(order), group.options.encode(), wish, network)

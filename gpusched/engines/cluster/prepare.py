@@ -24,6 +24,7 @@ from gpusched.model.group import ClusterJob, Own
 from gpusched.model.job import ClusterJobRef, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.planner import Rules
+from gpusched.planner.policies import policy_and_growth
 from gpusched.settings import Settings
 from gpusched.times import parse_seconds
 from gpusched.units import parse_mib
@@ -44,7 +45,8 @@ def cluster_job(
     own = cluster_engine(engine).checked(dict(cluster.own), os.environ)
     gpus = _gpus(engine, own, cluster, workload)
     memory = parse_mib(cluster.device_memory or "16GiB", "--device-memory")
-    rules = Rules(policy=wish.policy, context_mib=settings.context_mib, headroom=settings.headroom)
+    policy, grow = policy_and_growth(wish.policy, wish.grow)
+    rules = Rules(policy=policy, grow=grow, context_mib=settings.context_mib, headroom=settings.headroom)
     nodes = lay_out(wish.request(workload), learner_role(workload), cluster.nodes or 1, gpus, memory, rules)
     return ClusterJob(
         engine=engine,
@@ -56,6 +58,7 @@ def cluster_job(
         learner_memory=wish.learner_memory,
         actor_memory=wish.actor_memory,
         policy=wish.policy,
+        grow=wish.grow,
         own=own,
         patience_s=_patience_s(cluster.patience or "45s"),
         python=sys.executable,
