@@ -256,6 +256,7 @@ def test_a_disk_that_fails_costs_no_replica(host: Host) -> None:
     assert one.wait_running("part.1", restarts=1)
     assert one.replica("part.0").pid == before
     assert "the output of part.1 is lost" in str(one.status.message), "the latest trouble stands in the status"
+    wait_until(one.directory.events.is_file, "the events are saved after all")  # a status may be first
     assert one.events("part.1") == ["backoff", "starting", "running"]
     (one.directory.path / "logs-moved").rename(one.directory.logs)
 
