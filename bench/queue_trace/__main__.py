@@ -1,7 +1,8 @@
-"""Measure placement and queue on the openb trace: `python -m bench.queue_trace saturation|queue|pass`.
+"""Measure placement and queue on the openb trace: `python -m bench.queue_trace saturation|queue|frontier|pass`.
 
-saturation: tasks come and never end. queue: jobs come by chance, with the run times of the trace, and end. pass: the
-CPU time of one pass over the queue. Simulated time, so that a busy host changes nothing but the last.
+saturation: tasks come and never end. queue: jobs come by chance, with the run times of the trace, and end. frontier:
+that, for several bounds on the delay of a head. pass: the CPU time of one pass over the queue. Simulated time, so that
+a busy host changes nothing but the last.
 """
 
 import argparse
@@ -11,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from bench.queue_trace.experiments import pass_times, saturation, waits
+from bench.queue_trace.experiments import FRONTIER, QUEUES, pass_times, saturation, waits
 from bench.queue_trace.trace import TRACE, read_trace
 
 Row = tuple[dict[str, Any], dict[str, float]]
+
+_QUEUES: Final = {"queue": QUEUES, "frontier": FRONTIER}
 
 
 def rows_of(typed: argparse.Namespace, seed: int) -> list[Row]:
@@ -31,9 +34,10 @@ def _rows(typed: argparse.Namespace, seed: int) -> Iterator[Row]:
     for devices in typed.devices:
         if typed.what == "saturation":
             yield {"devices": devices}, saturation(tasks, devices, seed)
-        elif typed.what == "queue":
+        elif typed.what in _QUEUES:
+            chosen = [one for one in _QUEUES[typed.what] if not typed.only or one.name.startswith(tuple(typed.only))]
             for load in typed.load:
-                for name, found in waits(tasks, devices, load, typed.jobs, seed, typed.only):
+                for name, found in waits(chosen, tasks, devices, load, typed.jobs, seed):
                     yield {"devices": devices, "load": load, "queue": name}, found
         else:
             for waiting in typed.waiting:
@@ -63,7 +67,7 @@ def table(rows: Sequence[Row]) -> str:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser("bench.queue_trace", description=__doc__)
-    parser.add_argument("what", choices=("saturation", "queue", "pass"))
+    parser.add_argument("what", choices=("saturation", "queue", "frontier", "pass"))
     parser.add_argument("--trace", type=Path, default=TRACE, help="an openb pod list, .csv or .csv.gz")
     parser.add_argument("--devices", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--seeds", type=int, default=30)

@@ -5,17 +5,21 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
 from bench.queue_trace.bounds import clairvoyant
 from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
 from bench.queue_trace.trace import Arrival, Limits, Task, arrivals
 
-__all__ = ["QUEUES", "Contender", "pass_times", "saturation", "waits"]
+__all__ = ["FRONTIER", "QUEUES", "Contender", "pass_times", "saturation", "waits"]
 
 _ASKED_FOR: Final = 1.3
 _STATES: Final = {8: 30_000}
 _FEWER_STATES: Final = 150
+_DAY_S: Final = 86_400.0
+_LATE_S: Final = 60.0
 
 
 class _Placement(Protocol):
@@ -57,8 +61,8 @@ def _peer(mode: str, rule: str = "best fit", *, shortest_first: bool = False) ->
     return make
 
 
-def _ours(*, strict: bool = False) -> Callable[[Sequence[Task], int], Queue]:
-    return lambda _, devices: Gpusched(host(devices), strict=strict)
+def _ours(*, strict: bool = False, most_delay_s: float | None = None) -> Callable[[Sequence[Task], int], Queue]:
+    return lambda _, devices: Gpusched(host(devices), strict=strict, most_delay_s=most_delay_s)
 
 
 QUEUES: Final = (
@@ -80,14 +84,30 @@ QUEUES: Final = (
 )
 
 
+FRONTIER: Final = tuple(
+    Contender(f"{name}, most_delay {days:g}d", _ours(most_delay_s=days * _DAY_S), spread=spread)
+    for name, spread in (("spread 0.5", 0.5), ("spread 1", 1.0), ("spread 1.5", 1.5), ("shapes", None))
+    for days in (0.5, 1, 2, 3, 5, 1000)
+)
+"""What the bound on a head's delay costs."""
+
+
 def waits(
-    tasks: Sequence[Task], devices: int, load: float, jobs: int, seed: int, only: Sequence[str]
+    contenders: Sequence[Contender], tasks: Sequence[Task], devices: int, load: float, jobs: int, seed: int
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the waits (see `simulate`) of each queue whose name begins with one of `only`; all for none."""
-    for one in QUEUES:
-        if not only or one.name.startswith(tuple(only)):
-            coming = arrivals(tasks, devices, load, jobs, seed, one.limits, one.spread)
-            yield one.name, simulate(coming, one.make(tasks, devices), devices)
+    """Yield the waits of each queue, see `simulate`; of gpusched also how much later than expected heads started.
+
+    That is in hours after the earliest moment for which a head was ever expected, for one in a hundred and at most.
+    """
+    for one in contenders:
+        coming = arrivals(tasks, devices, load, jobs, seed, one.limits, one.spread)
+        queue = one.make(tasks, devices)
+        found = simulate(coming, queue, devices)
+        if isinstance(queue, Gpusched) and queue.late_s:
+            late = np.array(queue.late_s)
+            found["heads late %"] = float(100 * (late > _LATE_S).mean())
+            found["late p99 h"], found["latest h"] = float(np.quantile(late, 0.99)) / 3600, float(late.max()) / 3600
+        yield one.name, found
 
 
 def pass_times(tasks: Sequence[Task], devices: int, waiting: int, seed: int, limits: Limits) -> dict[str, float]:

@@ -85,12 +85,16 @@ class LaunchPlacement:
 class Gpusched:
     """The daemon's decision at every arrival and every end. `spent_s`: the CPU time of each.
 
-    Jobs of one shape run the same command, unless earlier runs of a job's own command are known.
+    Jobs of one shape run the same command, unless earlier runs of a job's own command are known. `late_s`: how much
+    later each job started that was once a head than it was expected then, first and at the earliest.
     """
 
-    def __init__(self, inventory: Inventory, *, strict: bool = False) -> None:
+    def __init__(self, inventory: Inventory, *, strict: bool = False, most_delay_s: float | None = None) -> None:
         self._inventory = inventory
         self._settings = replace(_SETTINGS, strict=strict)
+        if most_delay_s is not None:
+            self._settings = replace(self._settings, most_delay_s=most_delay_s)
+        self.late_s: list[float] = []
         self._seen = RunTimesSeen()
         self._began: dict[int, tuple[Job, float]] = {}
         self._kinds: dict[str, tuple[str, ...]] = {}
@@ -157,6 +161,8 @@ class Gpusched:
 
     def _start(self, start: Start, now: float) -> None:
         job = self.waiting.pop(_number(start.id))
+        if job.promised is not None:
+            self.late_s.append(now - job.promised)
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None else now + limit
         mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, start.id))

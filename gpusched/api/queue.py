@@ -16,6 +16,7 @@ from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
+from gpusched.model import why as model
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
@@ -26,6 +27,7 @@ __all__ = [
     "Change",
     "FoundJobs",
     "Submitted",
+    "Why",
     "as_completed",
     "find_jobs",
     "hold",
@@ -33,6 +35,7 @@ __all__ = [
     "release",
     "stop",
     "submit",
+    "why",
 ]
 
 _COMPLETION_S: Final = 0.4
@@ -64,6 +67,15 @@ class Submitted(NamedTuple):
     def warnings(self) -> tuple[str, ...]:
         """What a person should know of it."""
         return tuple(f"the variable {name!a} is no UTF-8 and is left out" for name in self.left_out)
+
+
+class Why(model.Why, frozen=True, kw_only=True):
+    """Why a job waits, and until when, as a value that prints; see gpusched.model.why."""
+
+    def __repr__(self) -> str:
+        from gpusched.render.why import why_text
+
+        return why_text(self)
 
 
 def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
@@ -131,6 +143,19 @@ def as_completed(
     require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
     deadline = None if timeout is None else time.monotonic() + timeout
     return _ends(list(dict.fromkeys(require_ids(ids, "ids"))), deadline, settings or load_settings(os.environ))
+
+
+def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
+    """Return why a job waits, when it is expected to start, and what would let it start now.
+
+    The daemon plays the queue on for that, for up to 2 seconds. Raises UsageError for several jobs.
+    """
+    names = require_ids(job, "job")
+    if len(names) != 1:
+        raise UsageError(f"job: {len(names)} jobs are named", "name one")
+    with _link(settings or load_settings(os.environ), names) as link:
+        found = link.explained(names[0])
+    return Why(**msgspec.structs.asdict(found))
 
 
 def job_ids(begin: str = "") -> list[str]:

@@ -164,7 +164,7 @@ class LearnerThread(LearnerProtocol):
         The thread that publishes copies, without the lock.
         """
         size = extent(specs)
-        if size < SMALLEST or not self._limits.share_memory or not can_share_weights():
+        if size < SMALLEST or not self._limits.share_memory:
             return None
         with self._lock:
             segment = self._shelf.take(size)
@@ -172,7 +172,7 @@ class LearnerThread(LearnerProtocol):
             segment.write(specs, arrays)
             return segment
         try:
-            return WeightsSegment(specs, arrays)
+            return WeightsSegment(specs, arrays) if can_share_weights() else None
         except OSError:  # no memory, no descriptor: the sockets are left
             return None
 

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "run": "Run a command on GPUs that are free, as if it stood there alone.",
     "status": "Show devices, jobs and processes.",
     "ps": "List the jobs that run, wait or ended lately.",
+    "why": "Show why a job waits, when it starts, and what would let it start now.",
     "logs": "Print what a job has written, and follow it.",
     "wait": "Wait until jobs have ended.",
     "stop": "Stop jobs.",

@@ -12,6 +12,7 @@ import msgspec
 from gpusched.errors import ProtocolError
 from gpusched.model.job import Submission
 from gpusched.model.status import JobStatus
+from gpusched.model.why import Why
 
 __all__ = [
     "MAX_MESSAGE",
@@ -22,6 +23,8 @@ __all__ = [
     "Done",
     "Drain",
     "Drained",
+    "Explain",
+    "Explained",
     "Hold",
     "Jobs",
     "ListJobs",
@@ -40,7 +43,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -86,6 +89,13 @@ class Await(msgspec.Struct, frozen=True, kw_only=True, tag="await"):
 
     ids: JobIds
     wait_s: Seconds = 2.0
+
+
+class Explain(msgspec.Struct, frozen=True, kw_only=True, tag="explain"):
+    """Why does this job wait, and until when? Answered with what has been found out after `wait_s` at the latest."""
+
+    id: JobId
+    wait_s: Seconds = 10.0
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
@@ -160,6 +170,12 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True, tag="drained"):
     names: dict[str, str] = {}
 
 
+class Explained(msgspec.Struct, frozen=True, kw_only=True, tag="explained"):
+    """What is known of a job's start."""
+
+    why: Why
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """It was not done: an error's `code` (errors.py), message and hint. `version` and `protocol` are the daemon's."""
 
@@ -170,8 +186,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     protocol: int = PROTOCOL
 
 
-Request = Ping | Submit | ListJobs | Turn | Await | Stop | Hold | Drain | Shutdown
-Answer = Pong | Submitted | Jobs | TurnIs | Done | Drained | Refused
+Request = Ping | Submit | ListJobs | Turn | Await | Explain | Stop | Hold | Drain | Shutdown
+Answer = Pong | Submitted | Jobs | TurnIs | Explained | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

@@ -14,6 +14,8 @@ from gpusched.control.messages import (
     Done,
     Drain,
     Drained,
+    Explain,
+    Explained,
     Hold,
     Jobs,
     ListJobs,
@@ -28,6 +30,7 @@ from gpusched.control.messages import (
 )
 from gpusched.daemon.admission import Admission
 from gpusched.daemon.drain import drain
+from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
@@ -36,9 +39,11 @@ from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
+from gpusched.model.why import Why
 
 __all__ = ["Handlers"]
 
+_MOST_OUTLOOKS: Final = 20
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -59,7 +64,7 @@ class Handlers:
             _LOG.exception("a request could not be handled: %s", type(asked.request).__name__)
             return refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
 
-    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: PLR0911 (one line for each request)
+    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911 (one line for each request)
         match asked.request:
             case Ping():
                 return self._pong()
@@ -71,6 +76,8 @@ class Handlers:
                 self._turn(asked, asked.request, now)
             case Await():
                 self._await(asked, asked.request, now)
+            case Explain():
+                return self._explain(asked, asked.request, now)
             case Stop():
                 return self._stop(asked.request, now)
             case Hold():
@@ -165,6 +172,15 @@ class Handlers:
         if job_id in self._state.jobs.live and status.state in JOB_TERMINAL:
             return msgspec.structs.replace(status, state=JobState.STOPPING)
         return status
+
+    def _explain(self, asked: Asked, request: Explain, now: float) -> Explained | None:
+        job = self._known(request.id)
+        if job.state is not JobState.QUEUED:
+            return Explained(why=Why(job=status_of(job)))
+        if len(self._state.outlooks) >= _MOST_OUTLOOKS:
+            raise UsageError(f"{_MOST_OUTLOOKS} others are just asking why their jobs wait", "ask again")
+        self._state.waiting.add(asked, now + request.wait_s, Explanation(self._state, job.id).answer)
+        return None
 
     def _stop(self, request: Stop, now: float) -> Done:
         self._adoption.scan()

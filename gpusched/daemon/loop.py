@@ -17,6 +17,7 @@ from typing import Any, Final
 import zmq
 
 from gpusched.control.messages import Answer, Submitted
+from gpusched.daemon.explanation import work_on_outlooks
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.lifecycle import (
     check_running,
@@ -105,6 +106,7 @@ class Loop:
             self._devices,
             self._schedule,
             self._save_and_act,
+            self._explain,
             self._answer_waiting,
             self._maintain,
         )
@@ -176,6 +178,9 @@ class Loop:
             if job is not None:
                 self._state.contain(job_id, "the stop", partial(order_stop, self._state, job, kill=kill))
 
+    def _explain(self) -> None:
+        work_on_outlooks(self._state)
+
     def _answer_waiting(self) -> None:
         for asked, answer in self._state.waiting.ready(time.monotonic()):
             self._server.answer(asked, answer)
@@ -206,6 +211,7 @@ class Loop:
         now = time.monotonic()
         moments = (
             now if self._state.prepared and not self._state.jobs.unsaved else None,
+            now if self._state.outlooks else None,
             self._state.starts.due(),
             self._state.watch.due(),
             self._state.waiting.due(),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
+from gpusched.daemon.outlook import QueueSnapshot
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.errors import GpuschedError, HostFault
@@ -118,6 +119,8 @@ class Queue:
                 expected=self._state.expectations.expected,
             )
             self._state.why = dict(decision.why)
+            live = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
+            self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), grounds, blocked, time.time())
             self._note_faults(decision.faults, waiting)
             for head, expected in decision.promised.items():
                 self._state.jobs.change(replace(self._state.jobs.live[head], promised=expected))

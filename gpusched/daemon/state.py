@@ -12,6 +12,7 @@ from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.expectations import Expectations
 from gpusched.daemon.job_table import JobTable
+from gpusched.daemon.outlook import Outlook, QueueSnapshot
 from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.execution.learner_socket import remove_socket
@@ -38,6 +39,7 @@ class DaemonState:
     `faults`: internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a
     supervisor may take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the
     guard. `left_sockets`: of learners that were killed with guard and supervisor, and all others of jobs that are over.
+    `queue_seen`: what the latest pass has decided on. `outlooks`: what is being found out of jobs that wait.
     """
 
     settings: Settings
@@ -63,6 +65,8 @@ class DaemonState:
     kill_by: dict[str, float] = field(default_factory=dict)
     forced: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     left_sockets: set[Path] = field(default_factory=set)
+    queue_seen: QueueSnapshot | None = None
+    outlooks: deque[Outlook] = field(default_factory=deque)
     over: bool = False
     queue_changed: bool = True
 

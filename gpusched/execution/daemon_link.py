@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.control.messages import Answer, Request, TurnIs
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
+    from gpusched.model.why import Why
 
 __all__ = ["Link"]
 
@@ -113,6 +114,12 @@ class Link:
 
         return self._ask(Await(ids=tuple(ids), wait_s=wait_s), Jobs).jobs
 
+    def explained(self, job: str) -> "Why":
+        """Return why a job waits, and when it starts."""
+        from gpusched.control.messages import Explain, Explained
+
+        return self._ask(Explain(id=job), Explained).why
+
     def done(self, request: "Request") -> tuple[str, ...]:
         """Have something done, and return the lines to print about it."""
         from gpusched.control.messages import Done
@@ -120,7 +127,7 @@ class Link:
         return self._ask(request, Done).report
 
     def _ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
-        for name in getattr(request, "ids", ()):
+        for name in getattr(request, "ids", (getattr(request, "id", "-"),)):
             if not 0 < len(name) <= _LONGEST_ID:
                 raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
         deadline = None

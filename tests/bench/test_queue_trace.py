@@ -129,7 +129,7 @@ def test_a_stream_is_the_same_whatever_is_typed_or_known_and_has_the_load() -> N
 
 def test_every_queue_starts_every_job_of_a_short_stream() -> None:
     tasks = read_trace()
-    found = dict(waits(tasks, 8, 0.9, 60, 0, []))
+    found = dict(waits(QUEUES, tasks, 8, 0.9, 60, 0))
     assert list(found) == [one.name for one in QUEUES]
     assert all(0 <= row["mean wait h"] < 1000 and 0 < row["use %"] <= 100 for row in found.values())
 

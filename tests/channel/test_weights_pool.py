@@ -1,5 +1,6 @@
 """Memory for weights is filled again, and never while anybody may look at what is in it."""
 
+import errno
 import gc
 import os
 import random
@@ -252,6 +253,25 @@ def test_where_memory_cannot_be_sealed_for_others_weights_go_as_frames(
             assert learner.dropped == actor._loop.dropped == {}
     finally:
         segment.can_share_weights.cache_clear()
+
+
+def test_a_want_of_descriptors_is_no_reason_to_share_no_memory_later(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment.can_share_weights.cache_clear()
+    with Learner(endpoint) as learner, Actor(endpoint) as actor:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "memfd_create", no_descriptor)
+            learner.publish(big(1))
+        assert whole(actor.weights(), 1)
+        before = memories()
+        learner.publish(big(2))
+        assert whole(actor.weights(newer_than=1), 2)
+        assert memories() > before
+
+
+def no_descriptor(*_: object) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 def test_a_version_that_came_twice_is_let_go_with_the_last_look_at_it() -> None:

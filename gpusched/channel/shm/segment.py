@@ -98,9 +98,13 @@ class WeightsSegment(Memory):
 
 @functools.cache
 def can_share_weights() -> bool:
-    """Return whether this kernel, and what may stand between, let a process seal its memory for others only."""
+    """Return whether this kernel, and what may stand between, let a process seal its memory for others only.
+
+    Raises OSError where there is no memory or no descriptor to find that out with.
+    """
+    memory = Memory(mmap.PAGESIZE)
     try:
-        Memory(mmap.PAGESIZE).seal(_SEALED_FOR_OTHERS)
+        memory.seal(_SEALED_FOR_OTHERS)
     except OSError:
         return False
     return True

@@ -1,0 +1,31 @@
+"""`gpusched why`: why a job waits, when it is expected to start, and what would let it start now."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gpusched.api import queue
+
+__all__ = ["why"]
+
+
+def why(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job by id.", autocompletion=queue.job_ids)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show a waiting job's place, who is before it, when it is expected to start, and what would let it start now.
+
+    The daemon plays the queue on for that: how long jobs run is known by earlier ones of the same kind.
+
+    Example: gpusched why run-7
+    """
+    found = queue.why(job)
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.encode(found).decode())
+        return
+    from gpusched.render.why import print_why
+
+    print_why(found, sys.stdout)

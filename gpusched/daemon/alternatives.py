@@ -1,0 +1,90 @@
+"""What a waiting job could have asked for to start now: less, other devices, or a time limit short enough to pass."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.model.job import CommandRequest, Submission
+from gpusched.planner import counted_role
+from gpusched.planner.feasibility import with_count
+from gpusched.planner.solve import largest
+from gpusched.units import FRACTION_ONE
+
+__all__ = ["alternatives"]
+
+_STEP_MIB: Final = 64
+_STEP_FRACTION: Final = FRACTION_ONE // 100
+_MINUTE_S: Final = 60
+_LONGEST_MIN: Final = 24 * 60
+
+Starts = Callable[[Submission], bool]
+
+
+def alternatives(asked: Submission, starts: Starts) -> Iterator[str | None]:
+    """Yield, after each question, the option that would let the job start now, nearest to what it asks; None for none.
+
+    `starts` returns whether it would. Options are as they are typed; each is for itself.
+    """
+    if asked.command is not None:
+        yield _smaller_command(asked, asked.command, starts)
+    elif asked.maximise is None:
+        yield _fewer(asked, starts)
+    yield _elsewhere(asked, starts)
+    yield _sooner(asked, starts)
+
+
+def _smaller_command(asked: Submission, command: CommandRequest, starts: Starts) -> str | None:
+    """Return the largest smaller need that has a place."""
+
+    def as_need(field: str, step: int) -> Callable[[int], bool]:
+        return lambda number: starts(replace(asked, command=replace(command, **{field: number * step})))
+
+    if command.devices is not None:
+        number = _most(as_need("devices", 1), command.devices - 1)
+        return f"--num-gpus {number}" if number else None
+    if command.memory_mib is not None:
+        number = _most(as_need("memory_mib", _STEP_MIB), (command.memory_mib - 1) // _STEP_MIB)
+        return f"--memory {number * _STEP_MIB}MiB" if number else None
+    number = _most(as_need("fraction", _STEP_FRACTION), ((command.fraction or 0) - 1) // _STEP_FRACTION)
+    return f"--fraction {number / 100:g}" if number else None
+
+
+def _fewer(asked: Submission, starts: Starts) -> str | None:
+    """Return the largest number of actors that have a place."""
+    request = asked.request
+    if request is None:
+        return None
+    try:
+        name = counted_role(asked.workload)
+    except UsageError:
+        return None
+    count = next((role.count for role in request.roles if role.name == name), 0)
+    number = _most(lambda few: starts(replace(asked, request=with_count(request, name, few))), count - 1)
+    return f"--procs {number}" if number else None
+
+
+def _elsewhere(asked: Submission, starts: Starts) -> str | None:
+    """Return the restriction without which the job has a place."""
+    typed = {"--gpus": asked.gpus, "--exclude-gpus": asked.exclude_gpus}
+    options = [f"{option} {devices}" for option, devices in typed.items() if devices]
+    restrictions = " and ".join([*options, *([asked.visible.variable] if asked.visible else [])])
+    free = replace(asked, gpus=None, exclude_gpus=None, visible=None, only=None)
+    return f"without {restrictions}" if restrictions and asked.only != () and starts(free) else None
+
+
+def _sooner(asked: Submission, starts: Starts) -> str | None:
+    """Return the longest time limit with which the job may pass those before it."""
+    most = _LONGEST_MIN if asked.time_limit_s is None else min(_LONGEST_MIN, int(asked.time_limit_s - 1) // _MINUTE_S)
+    number = _most(lambda minutes: starts(replace(asked, time_limit_s=float(minutes * _MINUTE_S))), most)
+    if not number:
+        return None
+    hours, minutes = divmod(number, 60)
+    return f"--time-limit {f'{hours}h' * bool(hours)}{f'{minutes}m' * bool(minutes)}"
+
+
+def _most(holds: Callable[[int], bool], top: int) -> int:
+    """Return the largest number from 1 to `top` that holds, 0 if there is none; the least may be too little."""
+    low = next((1 << power for power in range(top.bit_length()) if holds(1 << power)), 0)
+    return largest(holds, low, top) if low else 0

@@ -1,0 +1,157 @@
+"""When a waiting job starts, and what would let it start now: found out by playing the queue on, piece by piece.
+
+In each of some futures every job ends at a time that is drawn of those that it may end at, and the scheduler decides at
+each end, as it would then. Only jobs that stand before the one in question are played, and none that comes later.
+"""
+
+import heapq
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from gpusched.daemon.alternatives import alternatives
+from gpusched.daemon.forecast import FUTURES, drawn_ends
+from gpusched.daemon.job import Job
+from gpusched.daemon.run_times import RunTimes
+from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, queue_order, schedule
+from gpusched.leases.directory import leases_of_plan
+from gpusched.model.job import Submission
+from gpusched.model.status import JobState
+from gpusched.planner.capacity import budgets
+from gpusched.settings import Settings
+
+__all__ = ["Outlook", "Predictions", "QueueSnapshot"]
+
+_MOST_AHEAD: Final = 200
+"""With more jobs before it, a job's start is not predicted."""
+
+_MOST_PASSES: Final = 300
+_LONGEST_S: Final = 2.0
+"""CPU seconds; then the futures that there are have to do."""
+
+
+class Predictions(Protocol):
+    """How long jobs run; see daemon.expectations."""
+
+    def expected(self, job: Job) -> RunTimes:
+        """Return how long a job may run, from its start on."""
+
+    def running(self, job: Job, now: float) -> Running:
+        """Return a job that has been started as the scheduler sees it at `now` (Unix seconds)."""
+
+
+class QueueSnapshot(NamedTuple):
+    """What the scheduler has seen at `now` (Unix seconds): jobs that wait and that live, machines, who is blocked."""
+
+    waiting: tuple[Job, ...]
+    live: tuple[Job, ...]
+    grounds: Mapping[str | None, MachineSnapshot]
+    blocked: Mapping[str, str]
+    now: float
+
+
+class Outlook:
+    """What is found out of a job that waits. `starts` in Unix seconds, one for each future, math.inf for never.
+
+    `place` counts from 1 among the jobs of its machine that may start; None: it may not. `ways` are options that would
+    let it start now.
+    """
+
+    def __init__(self, job: Job, seen: QueueSnapshot, predictions: Predictions, settings: Settings) -> None:
+        self.starts: list[float] = []
+        self.ways: list[str] = []
+        grounds = {name: _by_leases_alone(ground, settings.headroom) for name, ground in seen.grounds.items()}
+        self._job, self._seen = job, seen._replace(grounds=grounds)
+        self._predictions, self._settings = predictions, settings
+        machine = job.submission.machine if job.submission else None
+        rivals = [one for one in seen.waiting if one.id not in seen.blocked and one.submission]
+        rivals = [one for one in rivals if one.submission and one.submission.machine == machine]
+        self._ahead = sorted((one for one in rivals if queue_order(one) < queue_order(job)), key=queue_order)
+        self.ahead = tuple(one.id for one in self._ahead)
+        self.waiting = len(rivals)
+        self.place = None if job.id in seen.blocked else len(self.ahead) + 1
+        self._pieces = self._play() if self.place is not None else iter(())
+        self._spent_s = 0.0
+
+    def step(self) -> bool:
+        """Find out one piece more, which takes some milliseconds; return whether that was all."""
+        began = time.process_time()
+        over = self._spent_s > _LONGEST_S or next(self._pieces, "over") == "over"
+        self._spent_s += time.process_time() - began
+        return over
+
+    def _play(self) -> Iterator[None]:
+        if self._job.submission is not None:
+            for way in alternatives(self._job.submission, self._starts_as):
+                if way is not None:
+                    self.ways.append(way)
+                yield
+        for future in range(FUTURES if len(self._ahead) <= _MOST_AHEAD else 0):
+            self.starts.append(self._start_in(future))
+            yield
+
+    def _starts_as(self, asked: Submission) -> bool:
+        """Return whether the job would start now if it asked for this."""
+        waiting = (*self._ahead[:_MOST_AHEAD], replace(self._job, submission=asked))
+        decision = self._decide(waiting, self._seen.live, self._seen.grounds, self._seen.now)
+        return any(start.id == self._job.id for start in decision.starts)
+
+    def _decide(
+        self,
+        waiting: tuple[Job, ...],
+        live: tuple[Job, ...],
+        grounds: Mapping[str | None, MachineSnapshot],
+        now: float,
+    ) -> Decision:
+        running = [self._predictions.running(job, now) for job in live]
+        expected = self._predictions.expected
+        return schedule(waiting, running, grounds, self._seen.blocked, self._settings, now, expected=expected)
+
+    def _start_in(self, future: int) -> float:
+        """Return when the job starts in one of the futures; math.inf where nothing of ours ends for it."""
+        now, grounds = self._seen.now, dict(self._seen.grounds)
+        waiting = {one.id: one for one in (*self._ahead, self._job)}
+        live = {job.id: job for job in self._seen.live}
+        ends = [(self._predictions.running(job, now).ends[future], job.id) for job in live.values()]
+        heapq.heapify(ends)
+        for _ in range(_MOST_PASSES):
+            decision = self._decide(tuple(waiting.values()), tuple(live.values()), grounds, now)
+            for start in decision.starts:
+                if start.id == self._job.id:
+                    return now
+                job = replace(waiting.pop(start.id), state=JobState.RUNNING, started=now)
+                live[job.id] = job
+                mine = (replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, job.id))
+                machine = job.submission.machine if job.submission else None
+                grounds[machine] = replace(grounds[machine], leases=(*grounds[machine].leases, *mine))
+                heapq.heappush(ends, (drawn_ends(job.id, self._predictions.expected(job), now)[future], job.id))
+            for head, expected in decision.promised.items():
+                waiting[head] = replace(waiting[head], promised=expected)
+            if not ends:
+                break
+            now = max(now, ends[0][0])
+            while ends and ends[0][0] <= now:
+                grounds = _without(grounds, live.pop(heapq.heappop(ends)[1]))
+        return float("inf")
+
+
+def _without(grounds: Mapping[str | None, MachineSnapshot], ended: Job) -> dict[str | None, MachineSnapshot]:
+    """Return the machines without what a job had that has ended."""
+    return {
+        name: replace(ground, leases=tuple(lease for lease in ground.leases if lease.run_dir != ended.run_dir))
+        for name, ground in grounds.items()
+    }
+
+
+def _by_leases_alone(ground: MachineSnapshot, headroom: int) -> MachineSnapshot:
+    """Return a machine on which jobs use nothing beside their leases: without these, what they had is free."""
+    foreign = {budget.device.uuid: budget for budget in budgets(ground.inventory, ground.leases, headroom, None)}
+    devices = tuple(
+        replace(device, memory_used_mib=budget.foreign_mib, processes=budget.foreign)
+        if (budget := foreign.get(device.uuid))
+        else device
+        for device in ground.inventory.devices
+    )
+    return replace(ground, inventory=replace(ground.inventory, devices=devices))

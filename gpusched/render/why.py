@@ -1,0 +1,78 @@
+"""Draws why a job waits: its place, when it starts, and what would let it start now."""
+
+import time
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from gpusched.model.status import JobState
+from gpusched.model.why import Why
+from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.job_format import state_text, what
+from gpusched.render.table import wrapped
+from gpusched.render.text import cut, printable
+from gpusched.units import format_seconds, number
+
+__all__ = ["draw_why", "print_why", "why_text"]
+
+_INDENT: Final = 13
+_MOST_AHEAD: Final = 8
+
+
+def print_why(why: Why, stream: TextIO) -> None:
+    """Write it to `stream`: in colour and in lines as wide as the terminal, plain where there is none."""
+    width = width_of(stream, 80) if stream.isatty() else None
+    for line in draw_why(why, time.time(), width):
+        print(painted(line.pieces, colours_of(stream)), file=stream)
+
+
+def why_text(why: Why) -> str:
+    """Return it as plain text."""
+    return "\n".join(line.plain for line in draw_why(why, time.time(), None))
+
+
+def draw_why(why: Why, now: float, width: int | None) -> Iterator[Text]:
+    """Yield its lines, of at most `width` columns if that is given; `now` in Unix seconds."""
+    job = why.job
+    title = f" {state_text(job)}: {what(job)}"
+    yield Text.assemble((job.id, "bold"), title if width is None else cut(title, width - len(job.id)))
+    if job.state is not JobState.QUEUED:
+        return
+    for title, text in _parts(why, now):
+        first, *rest = wrapped(text, None if width is None else width - _INDENT - 2)
+        yield Text.assemble((f"  {title:<{_INDENT - 2}}", "dim"), first)
+        for line in rest:
+            yield Text.assemble(" " * _INDENT, line)
+
+
+def _parts(why: Why, now: float) -> Iterator[tuple[str, str]]:
+    yield "why", printable(why.job.why or "it waits for its turn")
+    if why.place is None:
+        return
+    yield (
+        "place",
+        f"{why.place} of {number(why.waiting, 'job')} that wait{'s' if why.waiting == 1 else ''} for this machine",
+    )
+    if why.ahead:
+        more = len(why.ahead) - _MOST_AHEAD
+        yield "before it", ", ".join(why.ahead[:_MOST_AHEAD]) + (f" and {more} others" if more > 0 else "")
+    yield "starts", _expected(why, now)
+    if why.ways:
+        yield "now with", " or ".join(why.ways)
+
+
+def _expected(why: Why, now: float) -> str:
+    """Return `in 40m00s; 80 % between 10m00s and 2h00m`."""
+    if not why.starts:
+        return "not predicted: too many jobs are before it" if why.ahead else "not predicted"
+    middle = why.start()
+    if middle is None:
+        return "not known: it waits for what is no job of this queue"
+    early, late = why.start(0.1), why.start(0.9)
+    until = "never" if late is None else _span(late, now)
+    if early is None or _span(early, now) == until:
+        return f"in {until}"
+    return f"in {_span(middle, now)}; 80 % between {_span(early, now)} and {until}"
+
+
+def _span(moment: float, now: float) -> str:
+    return format_seconds(max(1.0, round(moment - now)))
