@@ -56,11 +56,15 @@ def _install(machine: Machine, stand_in: StandIn) -> None:
     machine.run("systemd-tmpfiles", "--create", "gpusched.conf")
     for unit, place in {"gpusched@.service": "system", "gpusched.service": "user"}.items():
         machine.write(f"/etc/systemd/{place}/{unit}", (UNITS / unit).read_text())
+        # A daemon that hangs is to be noticed soon; one that this busy host keeps waiting does not hang.
         settings = "".join(f"Environment={name}={value}\n" for name, value in Person.DEVICES.items())
-        machine.write(f"/etc/systemd/{place}/{unit}.d/test.conf", f"[Service]\nWatchdogSec=2\nRestartSec=0\n{settings}")
+        machine.write(
+            f"/etc/systemd/{place}/{unit}.d/test.conf", f"[Service]\nWatchdogSec=10\nRestartSec=0\n{settings}"
+        )
     machine.run("systemctl", "daemon-reload")
     for user in ("alice", "bob"):
         machine.run("useradd", "--create-home", user)
         machine.run("loginctl", "enable-linger", user)
+        machine.run("systemctl", "start", f"user@{machine.uid(user)}")  # lingering starts it, at some later moment
         command = f"mkdir -p ~/.local/bin && ln -s {sys.prefix}/bin/gpusched ~/.local/bin/gpusched"
         machine.run("sh", "-c", command, user=user)

@@ -76,7 +76,10 @@ class Person:
         return told.split()[0] if told.strip() else ""
 
     def start(self) -> None:
-        self.systemctl("start", self.unit)
+        try:
+            self.systemctl("start", self.unit)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.journal()}") from None
 
     def end(self) -> None:
         """Stop all that is left of jobs, and the daemon."""
