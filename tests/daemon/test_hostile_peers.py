@@ -72,7 +72,8 @@ def test_thousands_of_connections_that_say_nothing_end_nothing_and_are_let_go(da
         assert_answers_at_once(daemon)
         until(lambda: len(list(descriptors.iterdir())) <= before + 1, "those that say nothing are let go")
     (job,) = daemon.ended(daemon.shell(f"ulimit -S -n; [ $(ulimit -S -n) = {LIMIT} ]"))
-    assert job.state == "succeeded", "a job has the limit that the daemon was started with"
+    told = f"{job.message}: {(Path(job.run_dir) / 'logs' / 'command.0.log').read_text()}"
+    assert job.state == "succeeded", f"a job has the limit that the daemon was started with: {told}"
 
 
 def test_who_asks_without_end_and_takes_no_answer_holds_up_nobody(daemon: Daemon) -> None:
