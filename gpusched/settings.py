@@ -12,7 +12,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
     strict = false          # true: a job passes another only where that is proved not to delay it
-    most_delay = "1d"       # so long after a job was expected to start, others pass it only with that proof
+    most_delay = "2d"       # so long after a job was expected to start, others pass it only with that proof
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
 """
@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
     strict: bool = False
-    most_delay_s: float = 86_400.0
+    most_delay_s: float = 172_800.0
     engine: str = LOCAL
     default_machine: str | None = None
     driver_patience_s: float = _DRIVER_PATIENCE_S
@@ -154,7 +154,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "1d", '
+                'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "2d", '
                 f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
             )
     settings = msgspec.convert(values, Settings)

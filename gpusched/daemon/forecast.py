@@ -57,15 +57,6 @@ class HeadForecast:
         """Return how probably a job of such run times ends before the head starts."""
         return sum(_part_over(run_times, start - self._now) for start in self._starts) / FUTURES
 
-    def delays(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> bool:
-        """Return whether the head is expected later for a job with these MiB of its devices, that ends so."""
-        if not amounts:
-            return False
-        if self.expected == math.inf:  # nothing is known of when the job would be in the way
-            return True
-        room = self._room | {place: _rooms(_with(self._devices[place], mib, ends)) for place, mib in amounts.items()}
-        return median(self._starts_with(room)) > self.expected
-
     def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
         """Note that a job was started that has so much of the head's devices, and ends so."""
         for place, mib in amounts.items():

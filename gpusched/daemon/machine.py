@@ -1,5 +1,6 @@
 """One machine during a pass over the queue: what is free there, which job is its head, and what that waits for."""
 
+import math
 from collections.abc import Hashable, Sequence
 from enum import Enum
 from functools import partial
@@ -65,6 +66,7 @@ class Machine:
         self.forecast: HeadForecast | None = None
         self.behind: list[tuple[Job, Submission]] = []
         self.in_vain = 0
+        self.surety = math.inf
         self._ends = ends
         self._settings = settings
         self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
@@ -106,8 +108,8 @@ class Machine:
         self.leases += leases
         self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
 
-    def wait_at_head(self, job: str, submission: Submission, now: float, *, may_be_passed: bool) -> None:
-        """Let a job that fits later be the head. `may_be_passed`: by what probably does not delay it."""
+    def wait_at_head(self, job: str, submission: Submission, now: float, surety: float) -> None:
+        """Let a job that fits later be the head. `surety`: how probably a job ends before its start that passes it."""
         grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
         single, number = on_single_devices(submission)
         self.head = job
@@ -118,7 +120,8 @@ class Machine:
             _MOST_CHECKS // ways(submission),
             number,
         )
-        if may_be_passed and number is not None:
+        self.surety = surety
+        if surety <= 1 and number is not None:
             lacking = partial(mib_lacking, submission, settings=self._settings)
             self.forecast = HeadForecast(self.prospect.waits(lacking), number, now)
 

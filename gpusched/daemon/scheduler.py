@@ -38,8 +38,8 @@ _MOST_PLANNED: Final = 32
 _EARLIER_S: Final = 60.0
 """By how much earlier a head has to be expected than before, for that to be written down."""
 
-_PROBABLY: Final = 0.9
-"""How probable it has to be that a head does not start later, for a job to pass it by an expectation."""
+_SURETY: Final = 0.4
+"""How probably a job has to end before a head starts that is not late yet, to pass it. It rises to 1 in most_delay."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,8 +210,7 @@ class _Pass:
             self.why[job.id] = answer.message
         elif answer is Fit.LATER:
             if machine.head is None:
-                late = job.promised is not None and self._now > job.promised + self._settings.most_delay_s
-                machine.wait_at_head(job.id, submission, self._now, may_be_passed=not (late or self._settings.strict))
+                machine.wait_at_head(job.id, submission, self._now, self._surety(job))
                 if machine.forecast is not None:
                     self._promise(job, machine.forecast.expected)
             self._later.append((job.id, submission))
@@ -224,6 +223,13 @@ class _Pass:
         else:
             self._pass_by(job, submission, machine, machine.prospect)
 
+    def _surety(self, job: Job) -> float:
+        """Return how probably a job has to end before this head starts, to pass it; over 1: only a proof counts."""
+        if self._settings.strict:
+            return math.inf
+        late_s = 0.0 if job.promised is None else max(0.0, self._now - job.promised)
+        return _SURETY + (1 - _SURETY) * late_s / max(1.0, self._settings.most_delay_s)
+
     def _promise(self, job: Job, expected: float) -> None:
         """Note when a head is expected, if it never was before or was so later: the bound counts from the earliest."""
         if expected < (math.inf if job.promised is None else job.promised - _EARLIER_S):
@@ -234,16 +240,14 @@ class _Pass:
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
-        probably = forecast is not None and forecast.in_time(run_times) >= _PROBABLY
+        probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
         need = need_of(submission)
         if in_time or probably or (need not in self._in_vain and machine.in_vain < _MOST_PLANNED):
             for avoid in (frozenset[str](), prospect.devices):
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
-                leases, ends = leases_of_plan(plan, job.id), drawn_ends(job.id, run_times, self._now)
-                proved = in_time or prospect.never_delays_head(leases)
-                if proved or probably or (forecast and not forecast.delays(prospect.amounts(leases), ends)):
+                if in_time or probably or prospect.never_delays_head(leases_of_plan(plan, job.id)):
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1

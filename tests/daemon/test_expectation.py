@@ -49,9 +49,17 @@ def test_a_job_that_probably_ends_before_the_head_starts_passes() -> None:
     assert started(behind((*[10.0] * 19, 5000.0))) == ["behind"]
 
 
-def test_a_job_for_which_the_head_is_expected_later_waits() -> None:
+def test_a_job_that_probably_runs_when_the_head_could_start_waits() -> None:
     assert started(behind((5000.0,))) == []
-    assert started(behind((150.0, 5000.0))) == []
+    assert started(behind((150.0, 5000.0))) == []  # over before the head's start in a quarter of the cases
+
+
+def test_the_later_the_head_is_the_surer_it_has_to_be_that_a_job_is_over_before_it() -> None:
+    late = EXPECTING.most_delay_s / 6  # by then 0.5 is asked for instead of 0.4, which rises to 1
+    assert started(behind((150.0,))) == ["behind"]
+    assert started(behind((150.0,), promised=-late + 1)) == ["behind"]
+    assert started(behind((150.0,), promised=-late - 1)) == []
+    assert started(behind((50.0,), promised=-late - 1)) == ["behind"]
 
 
 def test_a_new_head_is_noted_with_when_it_is_expected() -> None:
@@ -70,9 +78,9 @@ def test_the_head_says_when_it_is_expected() -> None:
     assert behind((5000.0,)).why["head"].endswith("expected to start in 3m20s, between 1m40s and 3m20s")
 
 
-def test_a_day_after_it_was_first_expected_nobody_passes_a_head_without_a_proof() -> None:
-    assert started(behind((10.0,), promised=-DAY_S)) == ["behind"]
-    assert started(behind((10.0,), promised=-DAY_S - 1)) == []
+def test_two_days_after_it_was_first_expected_nobody_passes_a_head_without_a_proof() -> None:
+    assert started(behind((10.0,), promised=-2 * DAY_S)) == ["behind"]
+    assert started(behind((10.0,), promised=-2 * DAY_S - 1)) == []
 
 
 def test_of_those_behind_the_head_the_shortest_comes_first_within_a_priority() -> None:

@@ -30,8 +30,6 @@ def test_what_never_ends_or_is_not_there_is_never_a_start() -> None:
     assert set(HeadForecast({0: wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW).starts) == {math.inf}
     assert set(HeadForecast({0: wait(0)}, 2, NOW).starts) == {math.inf}
     nothing = HeadForecast({0: wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW)
-    assert nothing.delays({0: 5}, at(1))  # nobody knows when it would be in the way
-    assert not nothing.delays({}, at(1))
     assert nothing.in_time((1.0,)) == 0
 
 
@@ -43,23 +41,30 @@ def test_a_job_is_in_time_in_the_part_of_the_futures_in_which_it_ends_before_the
     assert forecast.in_time((50.0, 5000.0)) == 0.5
 
 
-def test_a_job_delays_the_head_where_it_outlasts_its_start_on_its_device() -> None:
-    forecast = HeadForecast({0: wait(40, (at(100), 40))}, 1, NOW)
-    assert not forecast.delays({0: 10}, at(50))
-    assert forecast.delays({0: 10}, at(150))
-    assert not forecast.delays({}, at(5000))
+def started_with(devices: dict[int, DeviceWait], amounts: dict[int, int], job: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the starts of a head of one device beside a job that was admitted."""
+    forecast = HeadForecast(devices, 1, NOW)
+    forecast.admit(amounts, job)
+    return forecast.starts
+
+
+def test_a_job_that_was_admitted_delays_the_head_where_it_outlasts_its_start_on_its_device() -> None:
+    devices = {0: wait(40, (at(100), 40))}
+    assert started_with(devices, {0: 10}, at(50)) == at(100)
+    assert started_with(devices, {0: 10}, at(150)) == at(150)
+    assert started_with(devices, {}, at(5000)) == at(100)
 
 
 def test_beside_room_that_is_left_over_a_job_may_stay() -> None:
-    forecast = HeadForecast({0: wait(30, (at(100), 40))}, 1, NOW)
-    assert not forecast.delays({0: 10}, at(math.inf))
-    assert forecast.delays({0: 11}, at(math.inf))
+    devices = {0: wait(30, (at(100), 40))}
+    assert started_with(devices, {0: 10}, at(math.inf)) == at(100)
+    assert started_with(devices, {0: 11}, at(math.inf)) == at(math.inf)
 
 
 def test_a_job_on_a_device_that_the_head_will_not_be_on_does_not_delay_it() -> None:
-    forecast = HeadForecast({0: wait(40, (at(100), 40)), 1: wait(40, (at(900), 40))}, 1, NOW)
-    assert not forecast.delays({1: 10}, at(5000))
-    assert forecast.delays({0: 10}, at(5000))
+    devices = {0: wait(40, (at(100), 40)), 1: wait(40, (at(900), 40))}
+    assert started_with(devices, {1: 10}, at(5000)) == at(100)
+    assert started_with(devices, {0: 10}, at(5000)) == at(900)
 
 
 ends = st.lists(st.floats(0, 1000), min_size=FUTURES, max_size=FUTURES).map(
@@ -70,15 +75,13 @@ device = st.builds(DeviceWait, st.integers(0, 80), tenants)
 
 
 @given(st.dictionaries(st.integers(0, 2), device, min_size=1), st.integers(1, 3), st.integers(1, 60), ends)
-def test_what_delays_is_seen_before_it_is_admitted_and_nothing_makes_a_start_earlier(
+def test_no_job_that_is_admitted_makes_a_start_earlier(
     devices: dict[int, DeviceWait], number: int, mib: int, later: tuple[float, ...]
 ) -> None:
     forecast, mine = HeadForecast(devices, number, NOW), {0: mib} if 0 in devices else {}
-    before, expected, delays = forecast.starts, forecast.expected, forecast.delays(mine, later)
+    before = forecast.starts
     forecast.admit(mine, later)
     assert all(new >= old for new, old in zip(forecast.starts, before, strict=True))
-    if expected < math.inf:
-        assert delays is (forecast.expected > expected)
 
 
 def test_the_ends_of_a_job_are_its_quantiles_in_an_order_that_its_id_decides() -> None:

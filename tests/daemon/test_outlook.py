@@ -138,7 +138,7 @@ def test_a_time_limit_that_is_short_enough_to_pass_is_an_option() -> None:
     waiting = [job("head", whole(1), created=1.0), job("mine", part(0.3), created=2.0)]
     known = Limited(old=(3 * 3600.0, 5 * 3600.0), head=(10.0,), mine=(2e5, 3e5))
     found = outlook(waiting, host(100), [lease("old", 60)], known)
-    assert found.ways == ["--time-limit 3h"]
+    assert found.ways == ["--time-limit 5h"]  # over before the head starts in half of the cases
 
 
 class Limited(Known):
