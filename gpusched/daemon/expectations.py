@@ -35,7 +35,9 @@ class Expectations:
             return self._seen.expected(())
         kinds = self._kinds.get(job.id)
         if kinds is None:
-            kinds = self._kinds[job.id] = kinds_of(job.submission)
+            kinds = kinds_of(job.submission)
+            if job.id in self._jobs.live:
+                self._kinds[job.id] = kinds
         return self._seen.expected(kinds, job.submission.time_limit_s)
 
     def running(self, job: Job, now: float) -> Running:

@@ -27,12 +27,14 @@ class Explanation:
         found = Why(job=status_of(job, self._state.why.get(job.id)))
         if job.state is not JobState.QUEUED:
             return Explained(why=found)
-        if self._outlook is None:
+        if self._outlook is None and not late:
             self._begin()
         outlook = self._outlook
         if not late and (outlook is None or outlook in self._state.outlooks):
             return None
         if outlook is not None:
+            if outlook in self._state.outlooks:
+                self._state.outlooks.remove(outlook)
             starts = tuple(None if start == math.inf else start for start in outlook.starts)
             place = {"place": outlook.place, "waiting": outlook.waiting, "ahead": outlook.ahead}
             found = msgspec.structs.replace(found, starts=starts, ways=tuple(outlook.ways), **place)

@@ -4,6 +4,7 @@ import logging
 import os
 from functools import partial
 from typing import Final
+from weakref import WeakSet
 
 import msgspec
 
@@ -43,7 +44,7 @@ from gpusched.model.why import Why
 
 __all__ = ["Handlers"]
 
-_MOST_OUTLOOKS: Final = 20
+_MOST_EXPLANATIONS: Final = 20
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -53,6 +54,7 @@ class Handlers:
     def __init__(self, state: DaemonState, server: Server, adoption: Adoption) -> None:
         self._state, self._server, self._adoption = state, server, adoption
         self._acceptance = Admission(state)
+        self._explanations = WeakSet[Explanation]()
 
     def handle(self, asked: Asked, now: float) -> Answer | None:
         """Return the answer to a request, None if it comes later. It raises nothing."""
@@ -177,9 +179,11 @@ class Handlers:
         job = self._known(request.id)
         if job.state is not JobState.QUEUED:
             return Explained(why=Why(job=status_of(job)))
-        if len(self._state.outlooks) >= _MOST_OUTLOOKS:
-            raise UsageError(f"{_MOST_OUTLOOKS} others are just asking why their jobs wait", "ask again")
-        self._state.waiting.add(asked, now + request.wait_s, Explanation(self._state, job.id).answer)
+        if len(self._explanations) >= _MOST_EXPLANATIONS:
+            raise UsageError(f"{_MOST_EXPLANATIONS} others are just asking why their jobs wait", "ask again")
+        explanation = Explanation(self._state, job.id)
+        self._explanations.add(explanation)  # until it is answered
+        self._state.waiting.add(asked, now + request.wait_s, explanation.answer)
         return None
 
     def _stop(self, request: Stop, now: float) -> Done:

@@ -6,7 +6,7 @@ each end, as it would then. Only jobs that stand before the one in question are 
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -83,14 +83,15 @@ class Outlook:
         return over
 
     def _play(self) -> Iterator[None]:
-        if self._job.submission is not None:
-            for way in alternatives(self._job.submission, self._starts_as):
+        asked = self._job.submission
+        if asked is not None and not self._starts_as(asked):
+            yield
+            for way in alternatives(asked, self._starts_as):
                 if way is not None:
                     self.ways.append(way)
                 yield
         for future in range(FUTURES if len(self._ahead) <= _MOST_AHEAD else 0):
-            self.starts.append(self._start_in(future))
-            yield
+            self.starts.append((yield from self._start_in(future)))
 
     def _starts_as(self, asked: Submission) -> bool:
         """Return whether the job would start now if it asked for this."""
@@ -109,8 +110,11 @@ class Outlook:
         expected = self._predictions.expected
         return schedule(waiting, running, grounds, self._seen.blocked, self._settings, now, expected=expected)
 
-    def _start_in(self, future: int) -> float:
-        """Return when the job starts in one of the futures; math.inf where nothing of ours ends for it."""
+    def _start_in(self, future: int) -> Generator[None, None, float]:
+        """Return when the job starts in one of the futures; math.inf where nothing of ours ends for it.
+
+        It yields after each decision.
+        """
         now, grounds = self._seen.now, dict(self._seen.grounds)
         waiting = {one.id: one for one in (*self._ahead, self._job)}
         live = {job.id: job for job in self._seen.live}
@@ -118,6 +122,7 @@ class Outlook:
         heapq.heapify(ends)
         for _ in range(_MOST_PASSES):
             decision = self._decide(tuple(waiting.values()), tuple(live.values()), grounds, now)
+            yield
             for start in decision.starts:
                 if start.id == self._job.id:
                     return now

@@ -61,7 +61,10 @@ class Queue:
     def run_pass(self, now: float) -> None:
         """Prepare the jobs whose turn has come; they are spawned once that is saved."""
         due = self.due()
-        if not self._awaits_reading and (due is None or now < due):
+        if not self._awaits_reading and due is None:  # no job waits
+            self._state.queue_seen = None
+            return
+        if due is not None and now < due:
             return
         queued = self._queued()
         if not queued or self._is_stalled(now) or self._is_flooded(now):

@@ -96,7 +96,7 @@ def _grown(plan: Plan, settings: Settings) -> list[str]:
         return []
     devices = [device for device in plan.devices if device.uuid in {one.device_uuid for one in mine}]
     run = "run there" if any(device.leased_mib for device in devices) else ""
-    others = " and ".join(filter(None, (run, "wait" if has_waiting(settings) else "")))
+    others = " and ".join(filter(None, (run, "are in the queue" if has_waiting(settings) else "")))
     where = gpus([device.label for device in devices])
     enough = f"{needed} MiB are enough: --no-grow"
     return [f"it takes {taken} MiB of {where} while other jobs {others}; {enough}"] if others else []

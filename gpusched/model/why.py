@@ -30,7 +30,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises UsageError for a probability that is not between 0 and 1.
         """
-        if not 0 <= probability <= 1:
+        if not isinstance(probability, int | float) or not 0 <= probability <= 1:
             raise UsageError(f"probability: {probability!r} is no probability", "give a number from 0 to 1")
         rising = sorted(math.inf if start is None else start for start in self.starts)
         found = rising[min(int(probability * len(rising)), len(rising) - 1)] if rising else math.inf

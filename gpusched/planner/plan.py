@@ -21,10 +21,10 @@ from gpusched.planner.feasibility import (
 )
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policies import Policy, fewest_rooms, policy_named
-from gpusched.planner.problem import PackingProblem
+from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.rejection import refusal
 from gpusched.planner.request import MOST_REPLICAS
-from gpusched.planner.solve import is_feasible, largest, max_min_limit, place
+from gpusched.planner.solve import is_feasible, largest, max_min_limit, place, without_maxima
 from gpusched.planner.whole_devices import with_all
 
 __all__ = ["Rules", "plan"]
@@ -62,7 +62,7 @@ def plan(
         whole, problem = _divided(search, rules, leases, excluded)
     request, grounds = search.request, search.grounds
     narrowed, limit = next(_solutions(problem, policy, rules))
-    placement = Placement(request, narrowed, limit, grounds, place(narrowed, limit), inventory.cpus, whole)
+    placement = Placement(request, narrowed, limit, grounds, _placed(narrowed, limit), inventory.cpus, whole)
     replicas, devices = placement.replicas_and_devices()
     decision = Decision(
         request=request,
@@ -137,8 +137,20 @@ def _solutions(problem: PackingProblem, policy: Policy, rules: Rules) -> Iterato
     for candidate in (problem, relax_shares(problem)) if rules.grow else (without_growth(problem),):
         allowed = policy.allows(candidate)
         if is_feasible(allowed):
-            narrowed = policy.prefers(allowed)
-            yield narrowed, max_min_limit(narrowed) or 0
+            try:
+                narrowed = policy.prefers(allowed)
+                yield narrowed, max_min_limit(narrowed) or 0
+            except SearchLimitExceeded:
+                yield allowed, max_min_limit(allowed) or 0
+
+
+def _placed(problem: PackingProblem, limit_mib: int) -> list[list[int]]:
+    """Return how many replicas of each need go where, as `place`; of too many sizes, as if they grew to fewer."""
+    try:
+        return place(problem, limit_mib)
+    except SearchLimitExceeded:
+        lifted = without_maxima(problem)
+        return place(lifted, max_min_limit(lifted) or 0)
 
 
 def _most_for_cpus(request: Request, role: str, cpus: int) -> int:

@@ -11,10 +11,13 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from gpusched.errors import UsageError
-from gpusched.planner.problem import Bin, PackingProblem
+from gpusched.planner.problem import Bin, PackingProblem, SearchLimitExceeded
 from gpusched.planner.solve import is_feasible, largest, smallest
 
 __all__ = ["POLICIES", "Policy", "fewest_rooms", "policy_and_growth", "policy_named"]
+
+_SHORT_SEARCH: Final = 60_000
+"""Steps, about 5 ms: packing asks many times, and a queue waits for it."""
 
 Narrowing = Callable[[PackingProblem], PackingProblem]
 
@@ -50,7 +53,7 @@ def pack(problem: PackingProblem) -> PackingProblem:
     """As few devices as possible, of all such sets the fullest: the emptiest stays free where it can, then the next.
 
     A device that is not in use counts as emptier than any other, so that whole devices stay whole. Of equal ones the
-    first are taken.
+    first are taken. Roles of many sizes are packed only as far as a short search finds out.
     """
     packed = replace(problem, most_rooms=fewest_rooms(problem))
     by_emptiness = sorted(range(len(problem.rooms)), key=lambda i: (_emptiness(problem.rooms[i]), -i))
@@ -67,12 +70,20 @@ def _most_closed(problem: PackingProblem, places: Sequence[int]) -> PackingProbl
         rooms = (replace(room, most=0) if i in closed else room for i, room in enumerate(problem.rooms))
         return replace(problem, rooms=tuple(rooms))
 
-    return without(largest(lambda number: is_feasible(without(number)), 0, len(places)))
+    return without(largest(lambda number: _surely_fits(without(number)), 0, len(places)))
 
 
 def fewest_rooms(problem: PackingProblem) -> int:
-    """Return how many rooms are enough at the minima. It must fit."""
-    return smallest(lambda most: is_feasible(replace(problem, most_rooms=most)), 0, len(problem.rooms))
+    """Return how many rooms are enough at the minima, as far as a short search finds out. It must fit."""
+    return smallest(lambda most: _surely_fits(replace(problem, most_rooms=most)), 0, len(problem.rooms))
+
+
+def _surely_fits(problem: PackingProblem) -> bool:
+    """Return whether everything has a place, as far as a short search finds out."""
+    try:
+        return is_feasible(problem, most_steps=_SHORT_SEARCH)
+    except SearchLimitExceeded:
+        return False
 
 
 def _emptiness(room: Bin) -> tuple[bool, int, int, int]:

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from gpusched.planner.problem import UNBOUNDED, Bin, Demand, DemandGroup, PackingProblem, SearchLimitExceeded, kinds_at
 
-__all__ = ["BinPattern", "PackingSearch"]
+__all__ = ["MOST_STEPS", "BinPattern", "PackingSearch"]
 
-_MOST_STEPS: Final = 6_000_000
+MOST_STEPS: Final = 6_000_000
 """One search takes no more than this many steps, about half a second; a plan is some twenty searches."""
 
 _STEPS_PER_FILLING: Final = 10
@@ -39,7 +39,7 @@ class BinPattern(NamedTuple):
 class PackingSearch:
     """One value of x: the kinds it makes, what every room can take, and the ways to use all rooms."""
 
-    def __init__(self, problem: PackingProblem, x: int, crowd: int = UNBOUNDED) -> None:
+    def __init__(self, problem: PackingProblem, x: int, crowd: int = UNBOUNDED, most_steps: int = MOST_STEPS) -> None:
         """`crowd` bounds the replicas in every room that holds a share replica, that one included."""
         self.problem, self.crowd = problem, crowd
         kinds = kinds_at(problem.needs, x)
@@ -64,7 +64,7 @@ class PackingSearch:
         self._goals = [everything + special * self._special for special in range(counts[-1] + 1)]
         self._guards = sum(1 << (shift + width - 1) for shift, width in zip(self._shifts, widths, strict=True))
         self._fillings: dict[Bin, list[BinPattern]] = {}
-        self._steps = 0
+        self._steps, self._most_steps = 0, most_steps
 
     def is_feasible(self) -> bool:
         """Return whether all have a place. Rooms before those of a table need no search if all of them may be used."""
@@ -110,7 +110,7 @@ class PackingSearch:
     def _spend(self, steps: int) -> None:
         """Count `steps` of the search. Raises SearchLimitExceeded when it takes too many."""
         self._steps += steps
-        if self._steps > _MOST_STEPS:
+        if self._steps > self._most_steps:
             raise SearchLimitExceeded
 
     def _plain(self, position: int, state: int) -> BinPattern:

@@ -11,20 +11,45 @@ states x ways to fill one room, where states = product of (count + 1) over the k
 
 from collections.abc import Callable, Sequence
 
-from gpusched.planner.problem import Demand, DemandGroup, PackingProblem
-from gpusched.planner.search import PackingSearch
+from msgspec.structs import replace
 
-__all__ = ["apportion", "is_feasible", "largest", "max_min_limit", "most_counted", "place", "smallest"]
+from gpusched.planner.problem import UNBOUNDED, Demand, DemandGroup, PackingProblem
+from gpusched.planner.search import MOST_STEPS, PackingSearch
+
+__all__ = [
+    "apportion",
+    "is_feasible",
+    "largest",
+    "max_min_limit",
+    "most_counted",
+    "place",
+    "smallest",
+    "without_maxima",
+]
 
 
-def is_feasible(problem: PackingProblem, x: int = 0) -> bool:
-    """Return whether every replica has a place when no elastic one gets less than `x` MiB. Raises SearchLimitExceeded.
+def is_feasible(problem: PackingProblem, x: int = 0, most_steps: int = MOST_STEPS) -> bool:
+    """Return whether every replica has a place when no elastic one gets less than `x` MiB that may have as much.
 
     A placement for more is one for `x`, and the more needs are lifted to one size, the fewer sizes there are to search:
-    so the larger minima are tried first.
+    so the larger minima are tried first, beyond maxima too. Raises SearchLimitExceeded after `most_steps`.
     """
-    minima = {need.min_mib for need in problem.needs if need.count and need.share is None and need.min_mib > x}
-    return any(PackingSearch(problem, least).is_feasible() for least in (*sorted(minima, reverse=True), x))
+    elastic = [need for need in problem.needs if need.count and need.share is None]
+    sizes, minima = {need.limit_mib(x) for need in elastic}, {need.min_mib for need in elastic if need.min_mib > x}
+    if len(sizes) > 1:
+        minima.add(max(sizes))
+    lifted = without_maxima(problem)
+    searches = (PackingSearch(lifted, least, most_steps=most_steps) for least in sorted(minima, reverse=True))
+    return (
+        any(search.is_feasible() for search in searches)
+        or PackingSearch(problem, x, most_steps=most_steps).is_feasible()
+    )
+
+
+def without_maxima(problem: PackingProblem) -> PackingProblem:
+    """Return the problem in which elastic replicas have no maximum: where that fits, so does the problem itself."""
+    unbounded = (need if need.share is not None else replace(need, max_mib=UNBOUNDED) for need in problem.needs)
+    return replace(problem, needs=tuple(unbounded))
 
 
 def max_min_limit(problem: PackingProblem) -> int | None:

@@ -63,7 +63,7 @@ def _parts(why: Why, now: float) -> Iterator[tuple[str, str]]:
 def _expected(why: Why, now: float) -> str:
     """Return `in 40m00s; 80 % between 10m00s and 2h00m`."""
     if not why.starts:
-        return "not predicted: too many jobs are before it" if why.ahead else "not predicted"
+        return "not predicted: too many jobs are before it, or the host is too busy to play them on"
     middle = why.start()
     if middle is None:
         return "not known: it waits for what is no job of this queue"

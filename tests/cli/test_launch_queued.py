@@ -59,7 +59,10 @@ def test_a_launch_that_grows_beside_others_is_warned_of(command: Command) -> Non
     lines = beside.communicate(timeout=PATIENCE_S)[0]
 
     assert "--no-grow" not in alone.stdout
-    assert "it takes 11635 MiB of GPU 0 while other jobs run there and wait; 4422 MiB are enough: --no-grow" in lines
+    assert (
+        "it takes 11635 MiB of GPU 0 while other jobs run there and are in the queue; 4422 MiB are enough: --no-grow"
+        in lines
+    )
     assert command.run("plan", "--workload", workload, *machine).stdout == alone.stdout.partition("\nwould start")[0]
 
 

@@ -179,5 +179,11 @@ def test_each_option_would_let_it_start_now_and_none_is_named_for_nothing(
 
     assert mine.submission is not None
     named = [way for way in alternatives(mine.submission, starts) if way is not None]
-    assert named == outlook(waiting, inventory, leases, known).ways
+    as_asked = starts(mine.submission)
+    assert outlook(waiting, inventory, leases, known).ways == ([] if as_asked else named)
     assert bool(named) == any(answer for _, answer in questions)
+
+
+def test_a_job_that_would_start_as_it_is_is_told_no_other_way() -> None:
+    found = outlook([job("mine", whole(0))], host(100), [lease("old", 60)], Known(old=(50.0,), mine=(10.0,)))
+    assert (found.ways, found.starts) == ([], [0.0] * FUTURES)

@@ -262,3 +262,12 @@ def test_many_sizes_are_quickly_planned_where_there_is_room_for_all() -> None:
     found = plan(ask(learner=(1, 2048, 0.75), **sizes), host(*[81_920] * 8))
     assert_sound(found)
     assert sum(found.counts) == 121
+
+
+@pytest.mark.parametrize("sizes", [(700, 900), (700, 900, 1100), (700, 900, 1100, 1300)])
+def test_many_sizes_that_do_not_grow_are_packed_as_far_as_a_short_search_goes(sizes: tuple[int, ...]) -> None:
+    roles = {f"role{mib}": (8, mib) for mib in sizes}
+    for grow in (True, False):
+        found = plan(ask(actor=(60, 500), **roles), host(*[24_000] * 8), (), Rules(policy="pack", grow=grow))
+        assert_sound(found)
+        assert sum(found.counts) == 60 + 8 * len(sizes)
