@@ -5,6 +5,7 @@ each end, as it would then. Only jobs that stand before the one in question are 
 """
 
 import heapq
+import math
 import time
 from collections.abc import Generator, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
@@ -66,8 +67,8 @@ class Outlook:
         self._job, self._seen = job, seen._replace(grounds=grounds)
         self._predictions, self._settings = predictions, settings
         machine = job.submission.machine if job.submission else None
-        rivals = [one for one in seen.waiting if one.id not in seen.blocked and one.submission]
-        rivals = [one for one in rivals if one.submission and one.submission.machine == machine]
+        possible = (one for one in seen.waiting if one.id not in seen.blocked)
+        rivals = [one for one in possible if one.submission and one.submission.machine == machine]
         self._ahead = sorted((one for one in rivals if queue_order(one) < queue_order(job)), key=queue_order)
         self.ahead = tuple(one.id for one in self._ahead)
         self.waiting = len(rivals)
@@ -139,7 +140,7 @@ class Outlook:
             now = max(now, ends[0][0])
             while ends and ends[0][0] <= now:
                 grounds = _without(grounds, live.pop(heapq.heappop(ends)[1]))
-        return float("inf")
+        return math.inf
 
 
 def _without(grounds: Mapping[str | None, MachineSnapshot], ended: Job) -> dict[str | None, MachineSnapshot]:

@@ -2,8 +2,8 @@
 
 Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
 that live at a time is one bound for all. The first job of a machine that does not fit now is its head: those behind it
-start only if it does not start later for it (see `backfill`). A job that could not start however long it waited holds
-up no other.
+start only if they are expected to be over in time (see `_SURETY`), or proved not to delay it (see `backfill`). A job
+that could not start however long it waited holds up no other.
 """
 
 import math
@@ -236,7 +236,7 @@ class _Pass:
             self._promised[job.id] = expected
 
     def _pass_by(self, job: Job, submission: Submission, machine: Machine, prospect: HeadReservation) -> None:
-        """Start a job that fits behind the head if the head does not start later for it, or probably does not."""
+        """Start a job that fits behind the head if it is expected to be over in time, or proved not to delay it."""
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)

@@ -127,7 +127,7 @@ class Link:
         return self._ask(request, Done).report
 
     def _ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
-        for name in getattr(request, "ids", (getattr(request, "id", "-"),)):
+        for name in (request.id,) if hasattr(request, "id") else getattr(request, "ids", ()):
             if not 0 < len(name) <= _LONGEST_ID:
                 raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
         deadline = None
