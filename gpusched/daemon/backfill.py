@@ -71,7 +71,7 @@ class HeadReservation:
         self._number = number
         self._things = list(things)
         self._checks = checks
-        self._smallest: list[tuple[Release, ...]] | None = None
+        self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
         self._harmless: dict[_Amounts, bool] = {}
         self._read_devices()
 
@@ -120,15 +120,14 @@ class HeadReservation:
     def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[int, DeviceWait]:
         """Return what the head waits for on each device, by place. `lacking`: MiB that must get free; None: all."""
         found = {}
+        there: list[list[tuple[bool, Tenant]]] = [[] for _ in self._now]
+        for thing in self._things:
+            for place, mib in thing.amounts:
+                there[place].append((thing.foreign, Tenant(thing.ends or (math.inf,) * FUTURES, max(1, mib))))
         for place, budget in enumerate(self._now):
             # What others use may leave room enough: a desktop, or what the driver takes for itself.
             stays = self._fits([_with(self._grounds[place], 0, 0, self._held[place][2])])
-            tenants = tuple(
-                Tenant(thing.ends or (math.inf,) * FUTURES, max(1, mib))
-                for thing in self._things
-                for where, mib in thing.amounts
-                if where == place and not (thing.foreign and stays)
-            )
+            tenants = tuple(tenant for foreign, tenant in there[place] if not (foreign and stays))
             lacks = lacking(budget) if stays else None
             whole = sum(tenant.mib for tenant in tenants)
             found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
@@ -137,9 +136,11 @@ class HeadReservation:
     def _is_harmless(self, candidate: Release) -> bool:
         if not self._fits_after(self._things, candidate):
             return False
-        if self._smallest is None:
-            self._smallest = list(self._smallest_ends())
-        for ended in self._smallest:
+        # A head that needs one device finds it wherever the candidate is not: only ends beside that matter.
+        beside = tuple(place for place, _ in candidate.amounts) if self._number == 1 else None
+        if beside not in self._smallest:
+            self._smallest[beside] = list(self._smallest_ends(beside))
+        for ended in self._smallest[beside]:
             if not self._may_check() or not self._fits_after(ended, candidate):
                 return False
         return bool(self._checks)
@@ -149,9 +150,10 @@ class HeadReservation:
         self._checks = max(0, self._checks - 1)
         return self._checks > 0
 
-    def _smallest_ends(self) -> Iterator[tuple[Release, ...]]:
-        """Yield the smallest sets of ends after which the head fits, until the bound is met."""
-        kinds = [list(same) for _, same in groupby(sorted(self._things, key=_kind), key=_kind)]
+    def _smallest_ends(self, places: tuple[int, ...] | None) -> Iterator[tuple[Release, ...]]:
+        """Yield the smallest sets of ends on these devices (None: all) with which the head fits, to the bound."""
+        things = [one for one in self._things if places is None or any(place in places for place, _ in one.amounts)]
+        kinds = [list(same) for _, same in groupby(sorted(things, key=_kind), key=_kind)]
         if self._are_too_many(len(kinds)):
             self._checks = 0
             return

@@ -83,13 +83,18 @@ def _part_over(run_times: RunTimes, seconds: float) -> float:
 
 def _rooms(device: DeviceWait) -> tuple[float, ...]:
     """Return when the head has room on a device in each future."""
+    if device.lacks_mib <= 0:
+        return (-math.inf,) * FUTURES
+    spare = sum(tenant.mib for tenant in device.tenants) - device.lacks_mib
+    if spare < 0:
+        return (math.inf,) * FUTURES
+    if all(tenant.mib > spare for tenant in device.tenants):  # all of them must be gone
+        return tuple(map(max, zip(*(tenant.ends for tenant in device.tenants), strict=True)))
     return tuple(_room_at(device, i) for i in range(FUTURES))
 
 
 def _room_at(device: DeviceWait, future: int) -> float:
     lacks = device.lacks_mib
-    if lacks <= 0:
-        return -math.inf
     for end, mib in sorted((tenant.ends[future], tenant.mib) for tenant in device.tenants):
         lacks -= mib
         if lacks <= 0:

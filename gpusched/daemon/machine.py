@@ -72,7 +72,6 @@ class Machine:
         self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
         self._holders: dict[frozenset[str] | None, str] = {}
         self._needs: dict[Hashable, str] = {}
-        self._later: dict[Hashable, str] = {}
 
     def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
@@ -127,12 +126,7 @@ class Machine:
 
     def why_later(self, submission: Submission, began: Began, now: float) -> str:
         """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
-        need = need_of(submission)
-        if need not in self._later:
-            self._later[need] = "; ".join(
-                filter(None, (self.what_it_needs(submission), self._held(submission, began, now)))
-            )
-        return self._later[need]
+        return "; ".join(filter(None, (self.what_it_needs(submission), self._held(submission, began, now))))
 
     def _held(self, submission: Submission, began: Began, now: float) -> str:
         only = chosen_devices(submission, self.inventory)

@@ -94,7 +94,7 @@ def schedule(
     How long it takes: `python -m bench.queue_trace pass`.
     """
     one_pass = _Pass(running, grounds, settings, now, began, expected)
-    for _, level in groupby(sorted(waiting, key=queue_order), key=lambda job: queue_order(job)[0]):
+    for _, level in groupby(sorted(waiting, key=queue_order), key=_priority):
         for job in level:
             if job.id in blocked:
                 one_pass.why[job.id] = blocked[job.id]
@@ -105,7 +105,26 @@ def schedule(
 
 
 def queue_order(job: Job) -> tuple[int, float, str]:
-    return -(job.submission.priority if job.submission else 0), job.created, job.id
+    return -_priority(job), job.created, job.id
+
+
+def _priority(job: Job) -> int:
+    return job.submission.priority if job.submission else 0
+
+
+class _Need:
+    """What is found of all jobs that need the same. `later`: that it does not fit now, which holds for a pass.
+
+    `fits_beside`: the number of leases beside which it fits.
+    """
+
+    __slots__ = ("fits_beside", "in_vain", "later", "why")
+
+    def __init__(self) -> None:
+        self.later: Fit | NeverFits | None = None
+        self.fits_beside = -1
+        self.in_vain = False
+        self.why = ""
 
 
 class _Pass:
@@ -131,10 +150,9 @@ class _Pass:
         self._live = len(running)
         self._starts: list[Start] = []
         self._never: dict[str, NeverFits] = {}
-        self._later: list[tuple[str, Submission]] = []
+        self._later: list[tuple[str, Submission, _Need]] = []
         self._faults: dict[str, Exception] = {}
-        self._answers: dict[Hashable, Fit | NeverFits] = {}
-        self._in_vain: set[Hashable] = set()
+        self._needs: dict[Hashable, _Need] = {}
 
     def consider(self, job: Job, submission: Submission) -> None:
         """Start the job, or note why it waits."""
@@ -146,39 +164,50 @@ class _Pass:
         elif machine.head is not None and not self._settings.strict and needs_devices(submission):
             machine.behind.append((job, submission))
         else:
-            self._contain(job.id, self._decide, job, submission, machine)
+            self._contain(job.id, self._decide, job, submission, self._need(submission), machine)
 
     def backfill(self) -> None:
         """Decide on the jobs of one priority behind each head: first on those that are expected to take least time."""
         for _, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
-            fitting: list[tuple[float, Job, Submission]] = []
+            fitting: list[tuple[float, Job, Submission, _Need]] = []
             for job, submission in machine.behind:
                 self._contain(job.id, self._note_fit, job, submission, machine, fitting)
             machine.behind = []
-            for _, job, submission in sorted(fitting, key=lambda one: (one[0], queue_order(one[1]))):
-                self._contain(job.id, self._decide, job, submission, machine)
+            for _, job, submission, need in sorted(fitting, key=lambda one: (one[0], queue_order(one[1]))):
+                self._contain(job.id, self._decide, job, submission, need, machine)
 
     def _note_fit(
-        self, job: Job, submission: Submission, machine: Machine, fitting: list[tuple[float, Job, Submission]]
+        self, job: Job, submission: Submission, machine: Machine, fitting: list[tuple[float, Job, Submission, _Need]]
     ) -> None:
-        if self._fit(submission, machine) is Fit.NOW:
-            fitting.append((median(self._expected(job)), job, submission))
+        need = self._need(submission)
+        if self._fit(submission, need, machine) is Fit.NOW:
+            fitting.append((median(self._expected(job)), job, submission, need))
         else:
-            self._decide(job, submission, machine)
+            self._decide(job, submission, need, machine)
 
-    def _fit(self, submission: Submission, machine: Machine) -> Fit | NeverFits:
-        need = need_of(submission)
-        answer = self._answers.get(need)
-        if answer is None:
-            answer = machine.fit(submission)
-            if answer is not Fit.NOW:  # leases only grow in a pass, so that this holds for the rest of it
-                self._answers[need] = answer
+    def _need(self, submission: Submission) -> _Need:
+        key = need_of(submission)
+        need = self._needs.get(key)
+        if need is None:
+            need = self._needs[key] = _Need()
+        return need
+
+    def _fit(self, submission: Submission, need: _Need, machine: Machine) -> Fit | NeverFits:
+        if need.later is not None:
+            return need.later
+        if need.fits_beside == len(machine.leases):
+            return Fit.NOW
+        answer = machine.fit(submission)
+        if answer is Fit.NOW:
+            need.fits_beside = len(machine.leases)
+        else:  # leases only grow in a pass, so that this holds for the rest of it
+            need.later = answer
         return answer
 
     def decision(self) -> Decision:
         """Return what was decided. Reasons to wait come last, so that the jobs that start now are named as holders."""
-        for job, submission in self._later:
-            self._contain(job, self._explain, job, submission)
+        for job, submission, need in self._later:
+            self._contain(job, self._explain, job, submission, need)
         return Decision(
             starts=tuple(self._starts),
             why=self.why,
@@ -196,15 +225,16 @@ class _Pass:
         except Exception as error:  # noqa: BLE001 (the next job is decided on all the same)
             self._faults[job] = error
 
-    def _explain(self, job: str, submission: Submission) -> None:
+    def _explain(self, job: str, submission: Submission, need: _Need) -> None:
         machine = self._machines[submission.machine]
-        self.why[job] = machine.why_later(submission, self._began, self._now)
+        need.why = need.why or machine.why_later(submission, self._began, self._now)
+        self.why[job] = need.why
         if job == machine.head and machine.forecast is not None:
             expected = when_expected(machine.forecast.starts, self._now)
             self.why[job] = "; ".join(filter(None, (self.why[job], expected)))
 
-    def _decide(self, job: Job, submission: Submission, machine: Machine) -> None:
-        answer = self._fit(submission, machine)
+    def _decide(self, job: Job, submission: Submission, need: _Need, machine: Machine) -> None:
+        answer = self._fit(submission, need, machine)
         if isinstance(answer, NeverFits):
             self._never[job.id] = answer
             self.why[job.id] = answer.message
@@ -213,7 +243,7 @@ class _Pass:
                 machine.wait_at_head(job.id, submission, self._now, self._surety(job))
                 if machine.forecast is not None:
                     self._promise(job, machine.forecast.expected)
-            self._later.append((job.id, submission))
+            self._later.append((job.id, submission, need))
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
@@ -221,7 +251,7 @@ class _Pass:
         elif machine.prospect is None or not needs_devices(submission):
             self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
         else:
-            self._pass_by(job, submission, machine, machine.prospect)
+            self._pass_by(job, submission, need, machine, machine.prospect)
 
     def _surety(self, job: Job) -> float:
         """Return how probably a job has to end before this head starts, to pass it; over 1: only a proof counts."""
@@ -235,14 +265,15 @@ class _Pass:
         if expected < (math.inf if job.promised is None else job.promised - _EARLIER_S):
             self._promised[job.id] = expected
 
-    def _pass_by(self, job: Job, submission: Submission, machine: Machine, prospect: HeadReservation) -> None:
+    def _pass_by(
+        self, job: Job, submission: Submission, need: _Need, machine: Machine, prospect: HeadReservation
+    ) -> None:
         """Start a job that fits behind the head if it is expected to be over in time, or proved not to delay it."""
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
         probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
-        need = need_of(submission)
-        if in_time or probably or (need not in self._in_vain and machine.in_vain < _MOST_PLANNED):
+        if in_time or probably or (not need.in_vain and machine.in_vain < _MOST_PLANNED):
             for avoid in (frozenset[str](), prospect.devices):
                 plan = machine.plan(submission, avoid)
                 if plan is None:
@@ -251,7 +282,7 @@ class _Pass:
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1
-            self._in_vain.add(need)
+            need.in_vain = True
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
 
     def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
