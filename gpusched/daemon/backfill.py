@@ -73,6 +73,7 @@ class HeadReservation:
         self._checks = checks
         self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
         self._harmless: dict[_Amounts, bool] = {}
+        self._rooms: dict[tuple[int, ...], bool] = {}
         self._read_devices()
 
     @cached_property
@@ -141,9 +142,18 @@ class HeadReservation:
         if beside not in self._smallest:
             self._smallest[beside] = list(self._smallest_ends(beside))
         for ended in self._smallest[beside]:
+            if self._is_elsewhere(candidate, ended):
+                continue
             if not self._may_check() or not self._fits_after(ended, candidate):
                 return False
         return bool(self._checks)
+
+    def _is_elsewhere(self, candidate: Release, ended: Sequence[Release]) -> bool:
+        """Return whether the candidate is only where the head has no room, before and after these ends."""
+        places = {place for place, _ in candidate.amounts}
+        if self._number is None or any(self._has_room[place] for place in places):
+            return False
+        return places.isdisjoint(place for thing in ended for place, _ in thing.amounts)
 
     def _may_check(self) -> bool:
         """Return whether one more set of ends may be checked."""
@@ -188,7 +198,14 @@ class HeadReservation:
         for thing in self._things:
             _hold(self._held, thing, 1)
         self._now = [_with(budget, *held) for budget, held in zip(self._grounds, self._held, strict=True)]
-        self._has_room = [self._number is not None and self._fits([budget]) for budget in self._now]
+        self._has_room = [self._number is not None and self._room(place, held) for place, held in enumerate(self._held)]
+
+    def _room(self, place: int, held: Sequence[int]) -> bool:
+        """Return whether one device has room for the head when it holds so much."""
+        key = (place, *held)
+        if key not in self._rooms:
+            self._rooms[key] = self._fits([_with(self._grounds[place], *held)])
+        return self._rooms[key]
 
     def _fits_after(self, ended: Iterable[Release], beside: Release | None = None) -> bool:
         """Return whether the head fits when everything of `ended` has ended and `beside` runs."""
@@ -197,11 +214,11 @@ class HeadReservation:
             for place, _ in thing.amounts:
                 held.setdefault(place, list(self._held[place]))
             _hold(held, thing, sign)
-        changed = {place: _with(self._grounds[place], *each) for place, each in held.items()}
         if self._number is None:
+            changed = {place: _with(self._grounds[place], *each) for place, each in held.items()}
             return self._fits([changed.get(place, budget) for place, budget in enumerate(self._now)])
-        unchanged = sum(has for place, has in enumerate(self._has_room) if place not in changed)
-        return unchanged + sum(self._fits([budget]) for budget in changed.values()) >= self._number
+        more = sum(self._room(place, each) - self._has_room[place] for place, each in held.items())
+        return sum(self._has_room) + more >= self._number
 
 
 def things_of(

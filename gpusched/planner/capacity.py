@@ -150,11 +150,13 @@ def _used_on_leases(device: Device, leases: Sequence[Lease], own: Mapping[int, H
     A process whose memory the driver does not report (None, as in a container) uses its whole share; one of which only
     the job is known uses what the job's replicas leave of theirs.
     """
+    known = [process for process in device.processes if process.pid in own]
+    if not known:
+        return 0, 0
     left: dict[Holder, int] = {}
     for lease in leases:
         left[lease.holder] = left.get(lease.holder, 0) + lease.share_mib
     shares = sum(left.values())
-    known = [process for process in device.processes if process.pid in own]
     for process in sorted(known, key=lambda each: (not own[each.pid][-1], each.memory_mib is None)):
         holder = own[process.pid]
         whose = [holder] if holder[-1] else [each for each in left if each[:-1] == holder[:-1]]
