@@ -1,13 +1,24 @@
-"""One picture of all goals, on a logarithmic scale: how many times better than its peer each is, and should be."""
+"""One picture of all goals: one row a claim, how many times its goal it reaches, and the machine's limit."""
 
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.results import Results, verdict
+from bench.results import Results, SectionResult, times_better, verdict
+from bench.section import Goal
 
 __all__ = ["draw"]
 
-_HEIGHT_OF_BAR = 0.34
-_MET, _MISSED, _LEVEL = "#2e7d5b", "#c0563b", "#444444"
+_HEIGHT_OF_BAR = 0.26
+_MET, _MISSED, _LIMIT = "#2e7d5b", "#c0563b", "#1f5fa8"
+
+
+class _Bar(NamedTuple):
+    """A claim. `reached`: 1 is just its goal, 2 twice as good; `limit`: what the machine can do at most, alike."""
+
+    claim: str
+    reached: float
+    words: str
+    limit: float | None
 
 
 def draw(results: Results, path: Path) -> None:
@@ -16,24 +27,37 @@ def draw(results: Results, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         return
-    verdicts = [(goal, verdict(goal, section)) for section in results.sections for goal in section.goals]
-    bars = [
-        (f"{goal.row}\nthan {goal.than}", told.got, told.wanted or 1.0)
-        for goal, told in verdicts
-        if told.got and told.got < float("inf")
-    ]
+    bars = [bar for section in results.sections for goal in section.goals if (bar := _bar(goal, section))]
     if not bars:
         return
-    figure = Figure(figsize=(9, 1 + 2 * _HEIGHT_OF_BAR * len(bars)), layout="constrained")
+    figure = Figure(figsize=(12, 1 + _HEIGHT_OF_BAR * len(bars)), layout="constrained")
     axes = figure.subplots()
-    for row, (_, got, wanted) in enumerate(bars):
-        axes.barh(row, got - 1, height=0.7, left=1, color=_MET if got >= wanted else _MISSED)
-        axes.plot([wanted, wanted], [row - 0.42, row + 0.42], color="black", linewidth=2)
-    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=7)
+    for row, bar in enumerate(bars):
+        axes.barh(row, bar.reached - 1, height=0.7, left=1, color=_MET if bar.reached >= 1 else _MISSED)
+        colour, right = "black" if bar.reached >= 1 else _MISSED, axes.get_yaxis_transform()
+        axes.text(1.01, row, bar.words, transform=right, color=colour, va="center", fontsize=8)
+        if bar.limit is not None:
+            axes.plot(bar.limit, row, marker="d", color=_LIMIT, markersize=6)
+    axes.set_yticks(range(len(bars)), [bar.claim for bar in bars], fontsize=8)
     axes.set_xscale("log")
-    axes.axvline(1, color=_LEVEL, linewidth=0.8, linestyle="--")
-    axes.invert_yaxis()
-    axes.set_xlabel("times better than the peer; black: wanted")
+    axes.axvline(1, color="black", linewidth=1.2)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_xlabel("times as good as the goal (the line); blue: what the machine can do at most")
     axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
+
+
+def _bar(goal: Goal, section: SectionResult) -> _Bar | None:
+    """Return the bar of a goal; None where it was not measured, or cannot be drawn: nothing lost of nothing lost."""
+    figure, ours = section.figures[goal.figure], section.row(goal.row)
+    mine, than = ours.median(goal.figure) if ours else None, section.row(goal.than) if goal.than else None
+    goals = goal.bound if goal.than is None else than.median(goal.figure) if than else None
+    if not mine or not goals or verdict(goal, section).state == "not measured":
+        return None
+    of_limits = [row.median(goal.figure) for row in section.rows if row.kind == "limit"]
+    best = [times_better(figure, limit, goals) / goal.times for limit in of_limits if limit]
+    words = verdict(goal, section).words.partition(": ")[2]
+    return _Bar(
+        f"{section.name}: {goal.text}", times_better(figure, mine, goals) / goal.times, words, max(best, default=None)
+    )

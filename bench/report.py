@@ -10,6 +10,9 @@ from rich.table import Table
 
 from bench.fresh import ROOT
 from bench.picture import draw
+from bench.queue_trace.page import load as load_queue
+from bench.queue_trace.page import part
+from bench.queue_trace.picture import draw as draw_queue
 from bench.results import (
     Place,
     Results,
@@ -23,9 +26,10 @@ from bench.results import (
     verdict,
 )
 
-__all__ = ["page", "print_results", "write_results"]
+__all__ = ["page", "print_results", "write_page", "write_results"]
 
 _DOCS: Final = ROOT / "docs"
+_SOURCE: Final = _DOCS / "benchmarks.json"
 _NARROWEST: Final = 120
 _ARROWS: Final = {"more": "↑", "less": "↓"}
 _ABOUT: Final = """\
@@ -42,11 +46,11 @@ careful person would write instead, *limit* what the machine can do at most.
 """
 
 
-def page(results: Results) -> str:
-    """Return the page for all results, in Markdown."""
-    parts = [_ABOUT, "![Times better than each peer](images/benchmarks.png)\n", _goals(results)]
+def page(results: Results, queue: str = "") -> str:
+    """Return the page for all results, in Markdown; `queue` is the part on the queue."""
+    parts = [_ABOUT, "![How far each goal is reached](images/benchmarks.png)\n", _goals(results)]
     parts += [_section(section) for section in results.sections]
-    return "\n".join([*parts, _places(results)])
+    return "\n".join([*parts, *([queue] if queue else []), _places(results)])
 
 
 def print_results(sections: Sequence[SectionResult], *, quick: bool = False) -> None:
@@ -98,11 +102,16 @@ def _short_cell(row: RowResult, key: str) -> str:
 
 def write_results(sections: Iterable[SectionResult], order: Iterable[str]) -> None:
     """Replace these sections in docs/benchmarks.json, and make the page and its picture anew. Raises OSError."""
-    source = _DOCS / "benchmarks.json"
-    results = merged(load(source), sections, order)
-    save(source, results)
-    (_DOCS / "benchmarks.md").write_text(page(results), encoding="utf-8")
+    save(_SOURCE, merged(load(_SOURCE), sections, order))
+    write_page()
+
+
+def write_page() -> None:
+    """Make docs/benchmarks.md and its pictures of docs/benchmarks.json and docs/queue.json. Raises OSError."""
+    results, of_queue = load(_SOURCE), load_queue()
+    (_DOCS / "benchmarks.md").write_text(page(results, part(of_queue)), encoding="utf-8")
     draw(results, _DOCS / "images" / "benchmarks.png")
+    draw_queue(of_queue, _DOCS / "images" / "queue.png")
 
 
 def _goals(results: Results) -> str:

@@ -1,73 +1,91 @@
-"""Measure placement and queue on the openb trace: `python -m bench.queue_trace saturation|queue|frontier|pass`.
+"""Measure placement and queue on the openb trace: `python -m bench.queue_trace WHAT`.
 
 saturation: tasks come and never end. queue: jobs come by chance, with the run times of the trace, and end. frontier:
-that, for several bounds on the delay of a head. pass: the CPU time of one pass over the queue. Simulated time, so that
-a busy host changes nothing but the last.
+that, for several bounds on the delay of a head. predictions: how near they are to the run times. pass: the CPU time of
+one pass over the queue. Simulated time, so that a busy host changes nothing but the last.
 """
 
 import argparse
-import json
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from bench.queue_trace.experiments import FRONTIER, QUEUES, pass_times, saturation, waits
-from bench.queue_trace.trace import TRACE, read_trace
+from bench.queue_trace.experiments import (
+    FRONTIER,
+    POPULATIONS,
+    QUEUES,
+    Contender,
+    pass_times,
+    predictions,
+    saturation,
+    waits,
+)
+from bench.queue_trace.page import Measured, Row, of_seeds, store
+from bench.queue_trace.trace import TRACE, Task, read_trace
+from bench.report import write_page
 
-Row = tuple[dict[str, Any], dict[str, float]]
+_Measure = Callable[[argparse.Namespace, Sequence[Task], int], Iterator[Row]]
 
-_QUEUES: Final = {"queue": QUEUES, "frontier": FRONTIER}
+
+def _saturation(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
+    name = "shares of a GPU only" if typed.shares else typed.trace.name.split(".")[0].removeprefix("openb_pod_list_")
+    for devices in typed.devices:
+        yield {"devices": devices, "tasks": name}, saturation(tasks, devices, seed)
+
+
+def _waits(queues: Sequence[Contender], typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
+    chosen = [one for one in queues if not typed.only or one.name.startswith(tuple(typed.only))]
+    for devices in typed.devices:
+        for load in typed.load:
+            for name, found in waits(chosen, tasks, devices, load, typed.jobs, seed):
+                yield {"devices": devices, "load": load, "queue": name}, found
+
+
+def _predictions(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
+    for name, spread in POPULATIONS.items():
+        yield {"commands": name}, predictions(tasks, typed.jobs, seed, spread)
+
+
+def _passes(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
+    for devices in typed.devices:
+        for waiting in typed.waiting:
+            for limits in ("none", "x1-5"):
+                found = pass_times(tasks, devices, waiting, seed, limits)
+                yield {"devices": devices, "waiting": waiting, "limits": limits}, found
+
+
+_MEASURES: Final[Mapping[str, _Measure]] = {
+    "saturation": _saturation,
+    "queue": partial(_waits, QUEUES),
+    "frontier": partial(_waits, FRONTIER),
+    "predictions": _predictions,
+    "pass": _passes,
+}
 
 
 def rows_of(typed: argparse.Namespace, seed: int) -> list[Row]:
     """Return the figures of one seed, each with what it is of."""
-    return list(_rows(typed, seed))
-
-
-def _rows(typed: argparse.Namespace, seed: int) -> Iterator[Row]:
     tasks = read_trace(typed.trace, typed.most_gpus)
     if typed.shares:
         tasks = [task for task in tasks if not task.gpus]
-    for devices in typed.devices:
-        if typed.what == "saturation":
-            yield {"devices": devices}, saturation(tasks, devices, seed)
-        elif typed.what in _QUEUES:
-            chosen = [one for one in _QUEUES[typed.what] if not typed.only or one.name.startswith(tuple(typed.only))]
-            for load in typed.load:
-                for name, found in waits(chosen, tasks, devices, load, typed.jobs, seed):
-                    yield {"devices": devices, "load": load, "queue": name}, found
-        else:
-            for waiting in typed.waiting:
-                for limits in ("none", "x1-5"):
-                    found = pass_times(tasks, devices, waiting, seed, limits)
-                    yield {"devices": devices, "waiting": waiting, "limits": limits}, found
+    return list(_MEASURES[typed.what](typed, tasks, seed))
 
 
-def half_width(values: Sequence[float]) -> float:
-    """Return half of the 95 % confidence interval of the mean, by the normal distribution; 0 for one value."""
-    return 1.96 * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-
-
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Measured]) -> str:
     """Return the means and their intervals over all seeds, a line each."""
-    found: dict[tuple[object, ...], dict[str, list[float]]] = {}
-    for labels, values in rows:
-        for name, value in values.items():
-            found.setdefault(tuple(labels.values()), {}).setdefault(name, []).append(value)
     lines = []
-    for key, columns in found.items():
-        texts = [f"{name} {statistics.fmean(each):.4g} ± {half_width(each):.2g}" for name, each in columns.items()]
-        lines.append(" | ".join([*map(str, key), *texts]))
+    for row in rows:
+        texts = [f"{name} {mean:.4g} ± {half:.2g}" for name, (mean, half) in row.figures.items()]
+        lines.append(" | ".join([*map(str, row.of.values()), *texts]))
     return "\n".join(lines)
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser("bench.queue_trace", description=__doc__)
-    parser.add_argument("what", choices=("saturation", "queue", "frontier", "pass"))
+    parser.add_argument("what", choices=_MEASURES)
     parser.add_argument("--trace", type=Path, default=TRACE, help="an openb pod list, .csv or .csv.gz")
     parser.add_argument("--devices", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--seeds", type=int, default=30)
@@ -78,22 +96,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shares", action="store_true", help="only tasks that ask for a part of a device")
     parser.add_argument("--only", nargs="+", default=[], help="only the queues whose names begin so")
     parser.add_argument("--processes", type=int, default=None, help="how many at a time; pass: always one")
-    parser.add_argument("--json", type=Path, help="also write a line for each seed there")
+    parser.add_argument("--write", action="store_true", help="write docs/queue.json and docs/benchmarks.md")
     return parser.parse_args()
 
 
 def main() -> None:
     """Measure, and print a table."""
     typed = arguments()
-    measure, rows = partial(rows_of, typed), list[Row]()
+    measure = partial(rows_of, typed)
     if typed.what == "pass":
         rows = [row for seed in range(typed.seeds) for row in measure(seed)]
     else:
         with ProcessPoolExecutor(typed.processes) as pool:
             rows = [row for found in pool.map(measure, range(typed.seeds)) for row in found]
-    if typed.json:
-        typed.json.write_text("".join(json.dumps({**labels, **values}) + "\n" for labels, values in rows))
-    print(table(rows))
+    measured = of_seeds(rows)
+    print(table(measured))
+    if typed.write:
+        store(typed.what, measured)
+        write_page()
 
 
 if __name__ == "__main__":

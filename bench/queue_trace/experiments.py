@@ -1,6 +1,8 @@
 """What is measured: how full a host gets, how long jobs wait, and how long one pass over the queue takes."""
 
+import heapq
 import statistics
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -8,12 +10,13 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from bench.queue_trace.bounds import clairvoyant
-from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
+from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host, submission_of
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
 from bench.queue_trace.trace import Arrival, Limits, Task, arrivals
+from gpusched.daemon.run_times import PRIOR, RunTimesSeen, kinds_of
 
-__all__ = ["FRONTIER", "QUEUES", "Contender", "pass_times", "saturation", "waits"]
+__all__ = ["FRONTIER", "POPULATIONS", "QUEUES", "Contender", "pass_times", "predictions", "saturation", "waits"]
 
 _ASKED_FOR: Final = 1.3
 _STATES: Final = {8: 30_000}
@@ -90,6 +93,39 @@ FRONTIER: Final = tuple(
     for days in (0.5, 1, 2, 3, 5, 1000)
 )
 """What the bound on a head's delay costs."""
+
+
+POPULATIONS: Final = {"spread 0.5": 0.5, "spread 1": 1.0, "spread 1.5": 1.5, "shapes": None}
+"""How far the run times of a command spread that people repeat; None: nothing repeats but the shapes of tasks."""
+
+
+def predictions(tasks: Sequence[Task], jobs: int, seed: int, spread: float | None) -> dict[str, float]:
+    """Return how near to the real run times predictions are, in %: the smaller by the larger, mean of all jobs.
+
+    Each job runs as it comes. `ours` is the median of what is expected; the others are the mean of the last two of the
+    same command or shape, a limit 1 to 5 times too long, and the median of all jobs that have ended.
+    """
+    coming = arrivals(tasks, 8, 0.9, jobs, seed, "x1-5", spread)
+    ends, seen, same, every = list[tuple[float, int]](), RunTimesSeen(), dict[str, list[float]](), list[float]()
+    near: dict[str, list[float]] = {"ours": [], "last two": [], "limits": [], "one median": []}
+    for job in coming:
+        while ends and ends[0][0] <= job.came:
+            over = coming[heapq.heappop(ends)[1]]
+            kinds = kinds_of(submission_of(over))
+            seen.add(kinds, over.task.run_s)
+            same.setdefault(kinds[0], []).append(over.task.run_s)
+            insort(every, over.task.run_s)
+        kinds = kinds_of(submission_of(job))
+        for run_s in job.earlier:
+            seen.add(kinds, run_s)
+        middle = every[len(every) // 2] if every else PRIOR[len(PRIOR) // 2]
+        two = (same.get(kinds[0], []) or list(job.earlier))[-2:]
+        guesses = {"ours": statistics.median(seen.expected(kinds)), "limits": job.limit_s or 0.0, "one median": middle}
+        guesses["last two"] = statistics.fmean(two) if two else middle
+        for name, guess in guesses.items():
+            near[name].append(100 * min(guess, job.task.run_s) / max(guess, job.task.run_s, 1e-9))
+        heapq.heappush(ends, (job.came + job.task.run_s, job.number))
+    return {name: statistics.fmean(values[jobs // 10 :]) for name, values in near.items()}
 
 
 def waits(

@@ -23,7 +23,7 @@ from gpusched.planner.command import plan_command
 from gpusched.planner.policies import policy_and_growth
 from gpusched.settings import Settings
 
-__all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host"]
+__all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host", "submission_of"]
 
 _SETTINGS: Final = Settings(state_dir=Path("/-"), runtime_dir=Path("/-"), lease_dir=Path("/-"), most_jobs=100_000)
 _RULES: Final = Rules(context_mib=_SETTINGS.context_mib, headroom=_SETTINGS.headroom)
@@ -40,6 +40,13 @@ def host(devices: int, mib: int = 16_384) -> Inventory:
 def request_of(task: Task) -> CommandRequest:
     """Return what `run --num-gpus N` or `run --fraction PART` asks for."""
     return CommandRequest(devices=task.gpus) if task.gpus else CommandRequest(fraction=task.milli * 10)
+
+
+def submission_of(job: Arrival) -> Submission:
+    """Return what is submitted. Jobs of one shape run the same command, unless a job's own earlier runs are known."""
+    argv = (str(job.number),) if job.earlier else ("of a shape", *job.task.shape)
+    workload = replace(_WORKLOAD, roles=(Role(name="command", command=argv),))
+    return replace(_NOBODY, workload=workload, command=request_of(job.task), time_limit_s=job.limit_s)
 
 
 class RunPlacement:
@@ -85,8 +92,7 @@ class LaunchPlacement:
 class Gpusched:
     """The daemon's decision at every arrival and every end. `spent_s`: the CPU time of each.
 
-    Jobs of one shape run the same command, unless earlier runs of a job's own command are known. `late_s`: how much
-    later each job started that was once a head than it was expected then, first and at the earliest.
+    `late_s`: how much later each job started that was once a head than it was expected then, first and at the earliest.
     """
 
     def __init__(self, inventory: Inventory, *, strict: bool = False, most_delay_s: float | None = None) -> None:
@@ -104,9 +110,7 @@ class Gpusched:
 
     def arrive(self, job: Arrival) -> None:
         """Take a job in."""
-        argv = (str(job.number),) if job.earlier else ("of a shape", *job.task.shape)
-        workload = replace(_WORKLOAD, roles=(Role(name="command", command=argv),))
-        asked = replace(_NOBODY, workload=workload, command=request_of(job.task), time_limit_s=job.limit_s)
+        asked = submission_of(job)
         for run_s in job.earlier:
             self._seen.add(kinds_of(asked), run_s)
         self.waiting[job.number] = Job(

@@ -55,14 +55,21 @@ class Arrival(NamedTuple):
 def read_trace(path: Path = TRACE, most_gpus: int = 8, longest_s: float = _DAY_S) -> list[Task]:
     """Return the tasks that ask for a GPU, `most_gpus` at the most; one that never ran lasts as long as the median.
 
-    None lasts longer than `longest_s`. Raises OSError for a file that cannot be read, KeyError for another table.
+    None lasts longer than `longest_s`. A table without times will do for saturation: each lasts a second. Raises
+    OSError for a file that cannot be read, KeyError for another table.
     """
     raw = path.read_bytes()
     text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
     rows = [row for row in csv.DictReader(io.StringIO(text)) if 0 < int(row["num_gpu"]) <= most_gpus]
-    times = [float(row["deletion_time"]) - float(row["scheduled_time"]) if row["scheduled_time"] else 0 for row in rows]
-    middle = statistics.median(one for one in times if one > 0)
+    times = [_seconds(row) for row in rows]
+    middle = statistics.median([one for one in times if one > 0] or [1.0])
     return [_task(row, min(seconds or middle, longest_s)) for row, seconds in zip(rows, times, strict=True)]
+
+
+def _seconds(row: dict[str, str]) -> float:
+    """Return how long a task ran, 0 where the table does not say."""
+    began = row.get("scheduled_time")
+    return float(row["deletion_time"]) - float(began) if began else 0.0
 
 
 def _task(row: dict[str, str], seconds: float) -> Task:

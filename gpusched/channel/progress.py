@@ -55,13 +55,16 @@ class Progress:
         score: float | None = None,
         replicas: Mapping[str, Mapping[str, float]] | None = None,
         note: str | None = None,
+        done: float | None = None,
         **numbers: float,
     ) -> None:
         """Append one line to progress.jsonl: `time` in Unix seconds, and what is given. NaN and infinity become null.
 
-        `replicas` holds numbers by replica name. Raises TypeError for a value that is no number.
+        `replicas` holds numbers by replica name. `done`: the part of the work that is done, 0 to 1; the queue expects
+        the job's end by it. Raises TypeError for a value that is no number.
         """
-        given = {"step": step, "steps_per_s": steps_per_s, "score": score, "replicas": replicas, "note": note}
+        numbers_given = {"step": step, "steps_per_s": steps_per_s, "score": score, "done": done}
+        given = {**numbers_given, "replicas": replicas, "note": note}
         line = {"time": self._clock(), **{key: value for key, value in given.items() if value is not None}, **numbers}
         data = self._encoder.encode(line) + b"\n"
         if self._run_dir is not None:

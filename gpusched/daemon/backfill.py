@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,6 +27,8 @@ from gpusched.planner.solve import smallest
 __all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "things_of"]
 
 _Amounts = tuple[tuple[int, int], ...]
+
+_ONE_IN: Final = 3
 
 
 class Release(NamedTuple):
@@ -133,6 +135,25 @@ class HeadReservation:
             whole = sum(tenant.mib for tenant in tenants)
             found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found
+
+    def starts(self, now: float) -> tuple[float, ...]:
+        """Return when the head starts in each future by all that runs, in Unix seconds; math.inf for never.
+
+        One in three is found out, which is what takes time.
+        """
+        found = [self._start_in(future, now) for future in range(0, FUTURES, _ONE_IN)]
+        return tuple(start for start in found for _ in range(_ONE_IN))
+
+    def _start_in(self, future: int, now: float) -> float:
+        ending = sorted((thing.ends[future], number) for number, thing in enumerate(self._things) if thing.ends)
+        things = [self._things[number] for _, number in ending]
+        try:
+            if not self._fits_after(things):
+                return math.inf
+            first = smallest(lambda number: self._fits_after(things[:number]), 0, len(things))
+        except UsageError:
+            return math.inf
+        return max(now, ending[first - 1][0]) if first else now
 
     def _is_harmless(self, candidate: Release) -> bool:
         if not self._fits_after(self._things, candidate):

@@ -1,6 +1,7 @@
 """How long the daemon's jobs are expected to run, by those that ended before."""
 
 import logging
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
@@ -9,6 +10,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.run_times import RunTimes, RunTimesSeen, kinds_of, left_after
 from gpusched.daemon.scheduler import Running
+from gpusched.daemon.work_done import WorkDone
 from gpusched.errors import HostFault
 from gpusched.model.status import JobState
 
@@ -28,6 +30,11 @@ class Expectations:
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
         self._kinds: dict[str, tuple[str, ...]] = {}
+        self._work = WorkDone()
+
+    def read_reports(self, jobs: Iterable[Job], now: float) -> None:
+        """Read how far the running of these jobs are, where that is due; `now` in Unix seconds."""
+        self._work.read(jobs, now)
 
     def expected(self, job: Job) -> RunTimes:
         """Return how long a job may run, from its start on."""
@@ -44,7 +51,10 @@ class Expectations:
         """Return a job that has been started as the scheduler sees it; `now` in Unix seconds."""
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None or job.started is None else job.started + limit
-        left = left_after(self.expected(job), now - (job.started or now), limit)
+        reported = self._work.left(job.id, now)
+        left = left_after(self.expected(job), now - (job.started or now)) if reported is None else reported
+        if ends_at is not None:
+            left = tuple(min(each, max(0.0, ends_at - now)) for each in left)
         return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=drawn_ends(job.id, left, now))
 
     def note_end(self, job: Job) -> None:
@@ -55,6 +65,7 @@ class Expectations:
     def forget(self, job_id: str) -> None:
         """Drop what is kept of a job that is over."""
         self._kinds.pop(job_id, None)
+        self._work.forget(job_id)
 
     @cached_property
     def _seen(self) -> RunTimesSeen:

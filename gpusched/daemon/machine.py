@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.backfill import Ends, HeadReservation, things_of
-from gpusched.daemon.forecast import HeadForecast
+from gpusched.daemon.forecast import DeviceForecast, HeadForecast, WholeForecast
 from gpusched.daemon.job import Job
 from gpusched.daemon.wait_reasons import never_line, what_it_needs, who_holds
 from gpusched.errors import NeverFits, UsageError
@@ -36,6 +36,9 @@ __all__ = ["Fit", "Machine", "MachineSnapshot"]
 
 _MOST_CHECKS: Final = 1000
 """Sets of ends that are checked for one head in one pass, where replicas have one size; fewer for more sizes."""
+
+_MOST_WAYS: Final = 16
+"""In how many ways the roles of a head may share a device, for its start to be predicted: that takes some 50 checks."""
 
 _MOST_LEFT_OUT: Final = 3
 """Devices out of order that the reason of a waiting job names."""
@@ -122,7 +125,9 @@ class Machine:
         self.surety = surety
         if surety <= 1 and number is not None:
             lacking = partial(mib_lacking, submission, settings=self._settings)
-            self.forecast = HeadForecast(self.prospect.waits(lacking), number, now)
+            self.forecast = DeviceForecast(self.prospect.waits(lacking), number, now)
+        elif surety <= 1 and ways(submission) <= _MOST_WAYS:
+            self.forecast = WholeForecast(partial(self.prospect.starts, now), now)
 
     def why_later(self, submission: Submission, began: Began, now: float) -> str:
         """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""

@@ -229,7 +229,8 @@ class Queue:
 
     def _running(self) -> list[Running]:
         now = time.time()
-        started = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
+        started = [job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED]
+        self._state.expectations.read_reports(started, now)
         return [self._state.expectations.running(job, now) for job in started]
 
     def _start(

@@ -77,11 +77,10 @@ def kinds_of(submission: Submission) -> tuple[str, ...]:
     return f"= {name} {submission.options!r} {counts!r}", f"= {name} {submission.options!r}", f"workload {name}", *named
 
 
-def left_after(run_times: RunTimes, age_s: float, limit_s: float | None = None) -> RunTimes:
+def left_after(run_times: RunTimes, age_s: float) -> RunTimes:
     """Return how many seconds a job may run on that has run for `age_s`: by those that ran longer.
 
     One that has outlived them all is expected to run for another tenth to twice its age.
     """
     longer = run_times[bisect_right(run_times, age_s) :]
-    left = [each - age_s for each in longer] or [max(age_s * (by - 1), _LEAST_LEFT_S) for by in _OUTLIVED]
-    return tuple(left if limit_s is None else (min(each, max(0.0, limit_s - age_s)) for each in left))
+    return tuple([each - age_s for each in longer] or [max(age_s * (by - 1), _LEAST_LEFT_S) for by in _OUTLIVED])

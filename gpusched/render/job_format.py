@@ -28,6 +28,7 @@ __all__ = [
     "network_lines",
     "network_text",
     "number",
+    "percent",
     "plain_progress",
     "ready_count",
     "ready_text",
@@ -157,11 +158,18 @@ def plain_progress(report: Mapping[str, object]) -> str:
     """Return one report of the leader as a line of text, without the fields that it lacks."""
     parts = [
         f"step {whole(report['step'])}" if report.get("step") is not None else "",
+        percent(report.get("done")),
         f"{whole(report['steps_per_s'])} steps/s" if report.get("steps_per_s") is not None else "",
         f"score {decimal(report['score'])}" if report.get("score") is not None else "",
         printable(str(report.get("note") or "")),
     ]
     return "  ".join(part for part in parts if part)
+
+
+def percent(done: object) -> str:
+    """Return the reported part of the work as `42 % done`, nothing if it is none."""
+    part = number(done)
+    return "" if part is None or not 0 <= part <= 1 else f"{100 * part:.0f} % done"
 
 
 def number(value: object) -> float | None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus, exit_text
 from gpusched.render.chart import draw_chart
-from gpusched.render.job_format import decimal, network_lines, ready_text, span, whole
+from gpusched.render.job_format import decimal, network_lines, percent, ready_text, span, whole
 from gpusched.render.text import printable
 
 __all__ = ["Scene", "draw_job"]
@@ -104,6 +104,8 @@ def _numbers(scene: Scene) -> Text:
     ):
         text.append(f"{label} ", style="dim")
         text.append(f"{value}   ", style="bold")
+    if done := percent(latest.get("done")):
+        text.append(f"{done}   ", style="bold")
     if latest.get("note"):
         text.append(printable(str(latest["note"])), style="dim")
     return text

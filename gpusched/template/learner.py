@@ -86,7 +86,8 @@ def learn(channel: Learner, model: Model, updates: int, saved: Path) -> None:
         if now - since >= EVERY_S or model.updates in (1, updates):
             speeds = {actor: {"steps_per_s": count / (now - since)} for actor, count in came.items()}
             speed = came.total() / (now - since)
-            progress.report(step=model.updates, steps_per_s=speed, score=model.score, replicas=speeds)
+            done = model.updates / updates  # by this the queue knows when the job ends
+            progress.report(step=model.updates, steps_per_s=speed, score=model.score, done=done, replicas=speeds)
             model.save(saved)
             came.clear()
             since = now

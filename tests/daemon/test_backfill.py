@@ -1,17 +1,19 @@
 """A job that passes the head of the queue never makes it wait longer: examples, and every order in which things end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
+from types import MappingProxyType
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched.daemon.backfill import HeadReservation, Release, amounts_of, things_of
+from gpusched.daemon.backfill import Ends, HeadReservation, Release, amounts_of, things_of
+from gpusched.daemon.forecast import FUTURES, DeviceForecast
 from gpusched.daemon.job import Job
 from gpusched.daemon.scheduler import Decision, Running
 from gpusched.errors import DoesNotFit
-from gpusched.execution.plans import could_be_on, on_single_devices, plan_for
+from gpusched.execution.plans import could_be_on, mib_lacking, on_single_devices, plan_for
 from gpusched.execution.plans import is_feasible as fits_on
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
@@ -21,6 +23,7 @@ from gpusched.planner.capacity import budgets
 from tests.daemon.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole
 from tests.planner.building import ask, host
 
+NO_ENDS: Mapping[tuple[str, str], Ends] = MappingProxyType({})
 HEAD = 1.0
 BEHIND = 2.0
 
@@ -238,10 +241,34 @@ def test_harmless_is_what_trying_every_set_of_ends_says(
     assert _prospect(head, inventory, leases).never_delays_head(mine) is not harmful
 
 
-def _prospect(head: Job, inventory: Inventory, leases: Sequence[Lease]) -> HeadReservation:
+@given(
+    st.sampled_from([whole(1), whole(2), whole(3), part(0.5), memory(40)]),
+    totals,
+    st.lists(st.tuples(spread, st.lists(st.floats(0, 100), min_size=FUTURES, max_size=FUTURES)), max_size=5),
+)
+def test_a_start_found_end_by_end_is_the_one_that_is_found_device_by_device(
+    need: CommandRequest,
+    memory_mib: list[int],
+    holders: list[tuple[tuple[str | None, dict[int, int]], list[float]]],
+) -> None:
+    inventory, _, leases = situation(memory_mib, [], [holder for holder, _ in holders])
+    head, now = job("head", need), 50.0
+    asked = head.submission
+    assert asked is not None
+    names = sorted({(one.job_label, one.run_dir) for one in leases})
+    ends = {name: Ends(None, tuple(ends)) for name, (_, ends) in zip(names, holders, strict=False)}
+    prospect = _prospect(head, inventory, leases, ends)
+    number = on_single_devices(asked)[1] or 1
+    by_device = DeviceForecast(prospect.waits(lambda one: mib_lacking(asked, one, SETTINGS)), number, now).starts
+    assert prospect.starts(now)[::3] == by_device[::3]
+
+
+def _prospect(
+    head: Job, inventory: Inventory, leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends] = NO_ENDS
+) -> HeadReservation:
     asked = head.submission
     assert asked is not None
     grounds = [one for one in budgets(inventory, leases, 0, None) if could_be_on(asked, one, SETTINGS)]
     single, number = on_single_devices(asked)
-    things = things_of(grounds, leases, {})
+    things = things_of(grounds, leases, ends)
     return HeadReservation(grounds, things, lambda after: fits_on(single, after, SETTINGS), 10_000, number)

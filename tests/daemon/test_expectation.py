@@ -1,9 +1,10 @@
 """Backfill by expectation: who probably keeps the head waiting no longer passes it, and nobody can starve it."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -19,16 +20,21 @@ from gpusched.daemon.store import Store
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
+from gpusched.model.plan import Request
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
 from tests.daemon.queueing import SETTINGS, decide, job, lease, part, started, whole
-from tests.planner.building import host
+from tests.planner.building import ask, host
 
 EXPECTING = replace(SETTINGS, strict=False)
 OLD = lease("old", 60)
 
 
 DAY_S = 86_400.0
+
+
+def expected_of(times: Mapping[str, RunTimes]) -> Callable[[Job], RunTimes]:
+    return lambda job: times[job.id]
 
 
 def running(name: str, run_times: RunTimes, now: float = 0.0) -> Running:
@@ -103,12 +109,52 @@ def test_a_head_that_waits_for_what_cannot_be_predicted_is_passed_with_a_proof_o
     assert started(decide([head, candidate], host(100), [OLD], unknown, settings=EXPECTING)) == []
 
 
-class Adversary:
-    """Small jobs that always ran for `claimed` seconds before, and now run for `real`, come without end."""
+@pytest.mark.parametrize("need", [ask(actor=(2, 90)), ask(learner=(1, 90), actor=(1, 80))])
+def test_a_head_with_roles_is_passed_by_what_probably_ends_before_it_starts(need: Request) -> None:
+    # Two devices, of which each has 60 leased, until 100 and until 200.
+    held, old = [lease("one", 60), lease("two", 60, 1)], [running("one", (100.0,)), running("two", (200.0,))]
+    for run_times, late_s, goes in (
+        ((190.0,), 0.0, True),
+        ((210.0,), 0.0, False),
+        ((190.0, 900.0), 0.0, True),
+        ((190.0, 900.0), EXPECTING.most_delay_s / 2, False),
+    ):
+        head = replace(job("head", need, created=1.0), promised=-late_s)
+        jobs = [head, job("behind", part(0.3), created=2.0)]
+        times = {"head": (1.0,), "behind": run_times}
+        found = decide(jobs, host(100, 100), held, old, settings=EXPECTING, expected=expected_of(times))
+        assert (started(found) == ["behind"]) is goes, (run_times, late_s)
+        assert "expected to start in" in found.why["head"]
 
-    def __init__(self, devices: int, claimed: float, real: Callable[[int], float], every: float, delay: float) -> None:
+
+def test_those_that_pass_a_head_with_roles_in_one_pass_are_seen_together() -> None:
+    jobs = [job("head", ask(actor=(1, 98)), created=1.0)]
+    jobs += [job(f"behind-{i}", part(0.03), created=2.0 + i) for i in range(12)]
+    times = (*[50.0] * 6, *[500.0] * 4)
+    found = decide(jobs, host(100), [OLD], [running("old", (100.0,))], settings=EXPECTING, expected=lambda _: times)
+    assert len(started(found)) == 8  # with each of them it is worked out anew when the head starts; then proofs only
+    assert "expected to start in" in found.why["head"]
+
+
+class Adversary:
+    """Small jobs that always ran for `claimed` seconds before, and now run for `real`, come without end.
+
+    The head wants all devices, as a command or with a role that has a replica on each.
+    """
+
+    def __init__(
+        self,
+        devices: int,
+        claimed: float,
+        real: Callable[[int], float],
+        every: float,
+        delay: float,
+        *,
+        roles: bool = False,
+    ) -> None:
         self.claimed, self.real, self.every = claimed, real, every
         self.host = host(*[100] * devices)
+        self.head = job("head", ask(actor=(devices, 90)) if roles else whole(devices))
         self.rules = replace(EXPECTING, most_delay_s=delay)
         self.waiting: dict[str, Job] = {}
         self.live: dict[str, tuple[float, tuple[Lease, ...]]] = {}
@@ -123,7 +169,7 @@ class Adversary:
             self.waiting[f"small-{number}"] = job(f"small-{number}", part(0.3), created=now)
             number += 1
             if number == 4:
-                self.waiting["head"] = job("head", whole(len(self.host.devices)), created=now)
+                self.waiting["head"] = replace(self.head, created=now)
             if "head" in self._decide(now):
                 break
             promised = self.waiting["head"].promised or 0.0 if "head" in self.waiting else 0.0
@@ -152,19 +198,20 @@ class Adversary:
         return started(found)
 
 
-def test_without_a_bound_a_stream_that_always_runs_longer_than_expected_would_starve_the_head() -> None:
-    adversary = Adversary(2, claimed=10.0, real=lambda _: 300.0, every=5.0, delay=1e9)
+@pytest.mark.parametrize("roles", [False, True])
+def test_without_a_bound_a_stream_that_always_runs_longer_than_expected_would_starve_the_head(roles: bool) -> None:
+    adversary = Adversary(2, claimed=10.0, real=lambda _: 300.0, every=5.0, delay=1e9, roles=roles)
     assert adversary.run_until_the_head_starts(until=9000.0)[0] == 9000
 
 
 @settings(max_examples=25)
-@given(st.integers(1, 2), st.floats(5, 100), st.floats(100, 1000), st.floats(0, 2000), st.integers(0, 9))
+@given(st.integers(1, 2), st.floats(5, 100), st.floats(100, 1000), st.floats(0, 2000), st.integers(0, 9), st.booleans())
 def test_whatever_an_adversary_claims_the_head_starts_within_the_bound(
-    devices: int, claimed: float, real: float, delay: float, seed: int
+    devices: int, claimed: float, real: float, delay: float, seed: int, roles: bool
 ) -> None:
     spread = [real * (1 + (seed * 7 + i * 5) % 10) / 10 for i in range(10)]
     every = max(5.0, claimed / 2)
-    adversary = Adversary(devices, claimed, lambda number: spread[number % 10], every, delay)
+    adversary = Adversary(devices, claimed, lambda number: spread[number % 10], every, delay, roles=roles)
     began, promised = adversary.run_until_the_head_starts(until=1e5)
     assert began <= promised + delay + max(spread) + 2 * every
 

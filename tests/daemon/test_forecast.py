@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.daemon.forecast import FUTURES, DeviceWait, HeadForecast, Tenant, drawn_ends
+from gpusched.daemon.forecast import FUTURES, DeviceForecast, DeviceWait, Tenant, drawn_ends
 
 NOW = 1000.0
 
@@ -21,20 +21,20 @@ def wait(lacks: int, *tenants: tuple[tuple[float, ...], int]) -> DeviceWait:
 
 def test_a_head_starts_when_enough_of_one_device_is_free() -> None:
     devices = {0: wait(30, (at(100), 20), (at(50), 20)), 1: wait(10, (at(80), 40))}
-    assert HeadForecast(devices, 1, NOW).starts == at(80)
-    assert HeadForecast(devices, 2, NOW).starts == at(100)
-    assert HeadForecast({0: devices[0]}, 1, NOW).starts == at(100)
+    assert DeviceForecast(devices, 1, NOW).starts == at(80)
+    assert DeviceForecast(devices, 2, NOW).starts == at(100)
+    assert DeviceForecast({0: devices[0]}, 1, NOW).starts == at(100)
 
 
 def test_what_never_ends_or_is_not_there_is_never_a_start() -> None:
-    assert set(HeadForecast({0: wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW).starts) == {math.inf}
-    assert set(HeadForecast({0: wait(0)}, 2, NOW).starts) == {math.inf}
-    nothing = HeadForecast({0: wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW)
+    assert set(DeviceForecast({0: wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW).starts) == {math.inf}
+    assert set(DeviceForecast({0: wait(0)}, 2, NOW).starts) == {math.inf}
+    nothing = DeviceForecast({0: wait(30, ((math.inf,) * FUTURES, 40))}, 1, NOW)
     assert nothing.in_time((1.0,)) == 0
 
 
 def test_a_job_is_in_time_in_the_part_of_the_futures_in_which_it_ends_before_the_head_starts() -> None:
-    forecast = HeadForecast({0: wait(40, (at(100, 200), 40))}, 1, NOW)
+    forecast = DeviceForecast({0: wait(40, (at(100, 200), 40))}, 1, NOW)
     assert forecast.expected == NOW + 150
     assert forecast.in_time((50.0,)) == 1
     assert forecast.in_time((150.0,)) == 0.5
@@ -43,7 +43,7 @@ def test_a_job_is_in_time_in_the_part_of_the_futures_in_which_it_ends_before_the
 
 def started_with(devices: dict[int, DeviceWait], amounts: dict[int, int], job: tuple[float, ...]) -> tuple[float, ...]:
     """Return the starts of a head of one device beside a job that was admitted."""
-    forecast = HeadForecast(devices, 1, NOW)
+    forecast = DeviceForecast(devices, 1, NOW)
     forecast.admit(amounts, job)
     return forecast.starts
 
@@ -78,7 +78,7 @@ device = st.builds(DeviceWait, st.integers(0, 80), tenants)
 def test_no_job_that_is_admitted_makes_a_start_earlier(
     devices: dict[int, DeviceWait], number: int, mib: int, later: tuple[float, ...]
 ) -> None:
-    forecast, mine = HeadForecast(devices, number, NOW), {0: mib} if 0 in devices else {}
+    forecast, mine = DeviceForecast(devices, number, NOW), {0: mib} if 0 in devices else {}
     before = forecast.starts
     forecast.admit(mine, later)
     assert all(new >= old for new, old in zip(forecast.starts, before, strict=True))

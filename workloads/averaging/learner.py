@@ -19,6 +19,7 @@ from workloads.averaging.record import Counts, Record
 from workloads.averaging.settings import Settings
 from workloads.averaging.training import Training
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
+from workloads.common.part import part_done
 from workloads.common.rounds import Round
 from workloads.common.upkeep import Upkeep
 
@@ -73,18 +74,22 @@ class Averaging:
     @property
     def done(self) -> bool:
         """Whether somebody asked for the end or the last round is over."""
-        return self.stop_asked or 0 < self._most <= self.counts.rounds
+        return self.stop_asked or self._part_done == 1
+
+    @property
+    def _part_done(self) -> float | None:
+        return part_done((self._most, self.counts.rounds))
 
     def finish(self) -> None:
         """Save and report for the last time. Raises OSError if something cannot be written."""
         self._save()
-        self.record.report(self.counts)
+        self.record.report(self.counts, self._part_done)
         done = f"{self.counts.rounds:,} rounds, {self.counts.samples:,} samples"
         self.record.tell(self.counts, f"{done}, score {self.training.score:.4f}")
         self.record.close()
 
     def _report(self) -> None:
-        self.record.report(self.counts, self._waits_for(time.monotonic()))
+        self.record.report(self.counts, self._part_done, self._waits_for(time.monotonic()))
         self.record.write()
 
     def _save(self) -> None:

@@ -50,12 +50,17 @@ class Record:
         self._rounds += 1
         self._score = score
 
-    def report(self, counts: Counts, note: str | None = None) -> None:
+    def report(self, counts: Counts, done: float | None, note: str | None = None) -> None:
         """Tell how it goes, and count anew."""
         seconds = max(self._clock() - self._since, 1e-9)
         replicas = {f"actor.{rank}": {"steps_per_s": self._samples_of[rank] / seconds} for rank in self._samples_of}
         self._journal.progress.report(
-            step=counts.rounds, steps_per_s=self._rounds / seconds, score=self._score, replicas=replicas, note=note
+            step=counts.rounds,
+            steps_per_s=self._rounds / seconds,
+            score=self._score,
+            replicas=replicas,
+            note=note,
+            done=done,
         )
         self._samples_of = Counter(dict.fromkeys(self._samples_of, 0))
         self._rounds = 0

@@ -58,13 +58,13 @@ class Record:
         self._journal.board.add_scalar("cartpole/mean_return", score, counts.steps)
         self._journal.board.add_scalar("cartpole/loss", loss, counts.steps)
 
-    def report(self, counts: Counts, note: str | None = None) -> None:
+    def report(self, counts: Counts, done: float | None, note: str | None = None) -> None:
         """Tell how it goes, and count anew."""
         seconds = max(self._clock() - self._since, 1e-9)
         replicas = {actor: self._numbers_of(actor, seconds) for actor in self._steps_of}
         speed = self._steps_of.total() / seconds
         self._journal.progress.report(
-            step=counts.steps, steps_per_s=speed, score=self._score, replicas=replicas, note=note
+            step=counts.steps, steps_per_s=speed, score=self._score, replicas=replicas, note=note, done=done
         )
         self._steps_of = Counter(dict.fromkeys(self._steps_of, 0))
         self._since = self._clock()

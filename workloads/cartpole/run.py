@@ -16,6 +16,7 @@ from workloads.cartpole.training import Training
 from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
 from workloads.common.curve import draw_curve
 from workloads.common.evaluation import save_evaluation
+from workloads.common.part import part_done
 from workloads.common.upkeep import Upkeep, told_if_not_written
 
 __all__ = ["Run"]
@@ -76,18 +77,17 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether it is solved, somebody asked for the end, or a limit of the settings is reached."""
+        return self.stop_asked or self.counts.solved or self._part_done == 1
+
+    @property
+    def _part_done(self) -> float | None:
         limits = self._settings
-        return (
-            self.stop_asked
-            or self.counts.solved
-            or 0 < limits.minutes * 60 <= self.counts.seconds
-            or 0 < limits.steps <= self.counts.steps
-        )
+        return part_done((limits.minutes * 60, self.counts.seconds), (limits.steps, self.counts.steps))
 
     def finish(self) -> None:
         """Save and report for the last time; leave the curve, and what the best weights are worth. Raises OSError."""
         self._write()
-        self.record.report(self.counts)
+        self.record.report(self.counts, self._part_done)
         returns = greedy_returns(self._best, GAMES, TELLS)
         found = self._run_dir / "evaluation.json"
         save_evaluation(found, returns, steps=self.counts.steps, seconds=self.counts.seconds)
@@ -107,7 +107,7 @@ class Run:
             print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
 
     def _report(self) -> None:
-        self.record.report(self.counts, self._note)
+        self.record.report(self.counts, self._part_done, self._note)
 
     def _write(self) -> None:
         training = {f"{_TRAINING}{name}": array for name, array in self.training.state().items()}

@@ -15,6 +15,7 @@ from gpusched.frameworks import limit_memory
 from workloads.common import digits, mnist
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.common.digits import Digits
+from workloads.common.part import part_done
 from workloads.common.upkeep import Upkeep
 from workloads.mnist_towers.batches import Batches
 from workloads.mnist_towers.devices import Devices, open_devices
@@ -66,18 +67,22 @@ class Training:
     @property
     def done(self) -> bool:
         """Whether somebody asked for the end or the last pass is over."""
-        return self.stop_asked or 0 < self._most <= self.counts.passes
+        return self.stop_asked or self._part_done == 1
+
+    @property
+    def _part_done(self) -> float | None:
+        return part_done((self._most * self._batches.steps, self.counts.steps))
 
     def finish(self) -> None:
         """Save and report for the last time. Raises OSError if something cannot be written."""
         self._save()
-        self._record.report(self.counts)
+        self._record.report(self.counts, self._part_done)
         score = self.style.score(self._test)
         self._record.tell(self.counts, f"{self.counts.passes:,} passes, {self.counts.steps:,} steps, score {score:.4f}")
         self._record.close()
 
     def _report(self) -> None:
-        self._record.report(self.counts)
+        self._record.report(self.counts, self._part_done)
         self._record.write()
 
     def _save(self) -> None:

@@ -45,13 +45,13 @@ class Record:
         self._journal.board.add_scalar("towers/score", score, counts.steps)
         self._score = score
 
-    def report(self, counts: Counts) -> None:
+    def report(self, counts: Counts, done: float | None) -> None:
         """Tell how it goes."""
         now = self._clock()
         speed = (counts.steps - self._steps) / max(now - self._since, 1e-9)
         told: dict[str, float] = {"steps_per_s": speed} | ({} if self._score is None else {"score": self._score})
         self._journal.progress.report(
-            step=counts.steps, steps_per_s=speed, score=self._score, replicas={"learner.0": told}
+            step=counts.steps, steps_per_s=speed, score=self._score, replicas={"learner.0": told}, done=done
         )
         self._since, self._steps = now, counts.steps
 

@@ -60,12 +60,14 @@ class Record:
         """Take note of scores [n] that were counted before the learner was restarted."""
         self._scores.extend(scores.tolist())
 
-    def report(self, counts: Counts) -> None:
+    def report(self, counts: Counts, done: float | None) -> None:
         """Tell how it goes, and count anew."""
         seconds = max(self._clock() - self._since, 1e-9)
         speed = self._steps_of.total() / seconds
         replicas = {actor: self._numbers_of(actor, seconds) for actor in self._scores_of}
-        self._journal.progress.report(step=counts.steps, steps_per_s=speed, score=self.mean_score, replicas=replicas)
+        self._journal.progress.report(
+            step=counts.steps, steps_per_s=speed, score=self.mean_score, replicas=replicas, done=done
+        )
         self._steps_of.clear()
         self._since = self._clock()
 

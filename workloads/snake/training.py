@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.common.chance import chance_of
+from workloads.common.part import part_done
 from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
@@ -77,14 +78,13 @@ class Training:
 
     def _progress(self) -> float:
         """Return which part of the run is over, 0 to 1, by the limit that is nearest; without one an hour is a run."""
-        limits = self._settings
-        asked = (
-            (limits.minutes * 60, self.counts.seconds),
-            (limits.steps, self.counts.steps),
-            (limits.target, self.record.settled_score),
-        )
-        parts = [have / most for most, have in asked if most > 0]
-        return min(max(parts), 1.0) if parts else min(self.counts.seconds / _USUAL_RUN_S, _LAST_PART)
+        asked = *self._limits, (self._settings.target, self.record.settled_score)
+        part = part_done(*asked)
+        return min(self.counts.seconds / _USUAL_RUN_S, _LAST_PART) if part is None else part
+
+    @property
+    def _limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        return (self._settings.minutes * 60, self.counts.seconds), (self._settings.steps, self.counts.steps)
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""
@@ -93,13 +93,7 @@ class Training:
     @property
     def done(self) -> bool:
         """Whether somebody asked for the end or a limit of the settings is reached."""
-        limits = self._settings
-        return (
-            self.stop_asked
-            or 0 < limits.minutes * 60 <= self.counts.seconds
-            or 0 < limits.steps <= self.counts.steps
-            or self._target_reached
-        )
+        return self.stop_asked or self._target_reached or part_done(*self._limits) == 1
 
     def finish(self) -> None:
         """Save and report for the last time; leave the pictures. Raises OSError if something cannot be written."""
@@ -110,7 +104,7 @@ class Training:
         self.record.close()
 
     def _report(self) -> None:
-        self.record.report(self.counts)
+        self.record.report(self.counts, part_done(*self._limits))
         if not self._in_generations:
             self.record.add_line(self.counts)
 

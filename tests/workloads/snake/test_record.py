@@ -51,11 +51,13 @@ def test_a_report_tells_steps_speed_and_score_of_all_and_of_each(run_dir: Path) 
     record = Record(run_dir, Counts(network="small"), lambda: float(next(ticks)))
     record.count("actor.0", rollout(100, [1, 3]))
     record.count("actor.1", rollout(300, []))
-    for tell in (record.report, record.add_line, record.add_line):
-        tell(Counts(network="small", steps=400, games=2, seconds=2.0))
+    counts = Counts(network="small", steps=400, games=2, seconds=2.0)
+    record.report(counts, 0.25)
+    record.add_line(counts)
+    record.add_line(counts)
     record.close()
     line = json.loads((run_dir / "progress.jsonl").read_text())
-    assert (line["step"], line["steps_per_s"], line["score"]) == (400, 200, 2)
+    assert (line["step"], line["steps_per_s"], line["score"], line["done"]) == (400, 200, 2, 0.25)
     assert line["replicas"] == {"actor.0": {"steps_per_s": 50, "score": 2}, "actor.1": {"steps_per_s": 150}}
     assert read_rows(run_dir / "scores.csv") == [(2.0, 400, 2, 2.0, 200.0)]
     assert list((run_dir / "tensorboard").iterdir())

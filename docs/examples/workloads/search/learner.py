@@ -19,7 +19,7 @@ def main() -> None:
             width = 0.8 * width + 0.2 * points.std(axis=0)
             learner.publish({"centre": centre, "width": width})
             if done % 100 == 0:
-                progress.report(step=done, score=-heights.min())
+                progress.report(step=done, score=-heights.min(), done=done / ROUNDS)
             if done == ROUNDS:
                 break
     np.savez(run_dir / "found.npz", centre=centre)
