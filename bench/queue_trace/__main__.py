@@ -1,8 +1,9 @@
 """Measure placement and queue on the openb trace: `python -m bench.queue_trace WHAT`.
 
 saturation: tasks come and never end. queue: jobs come by chance, with the run times of the trace, and end. frontier:
-that, for several bounds on the delay of a head. predictions: how near they are to the run times. pass: the CPU time of
-one pass over the queue. Simulated time, so that a busy host changes nothing but the last.
+that, for several bounds on the delay of a head. predictions: how near they are to the run times. pass, history: the CPU
+time of one pass over the queue, and of a prediction after very many jobs. All but these two are in simulated time: a
+busy host changes nothing.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from bench.queue_trace.experiments import (
     saturation,
     waits,
 )
+from bench.queue_trace.history import prediction_times
 from bench.queue_trace.page import Measured, Row, of_seeds, store
 from bench.queue_trace.trace import TRACE, Task, read_trace
 from bench.report import write_page
@@ -36,7 +38,7 @@ def _saturation(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> 
 
 
 def _waits(queues: Sequence[Contender], typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
-    chosen = [one for one in queues if not typed.only or one.name.startswith(tuple(typed.only))]
+    chosen = [one for one in queues if not typed.only or one.name in typed.only]
     for devices in typed.devices:
         for load in typed.load:
             for name, found in waits(chosen, tasks, devices, load, typed.jobs, seed):
@@ -56,12 +58,18 @@ def _passes(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iter
                 yield {"devices": devices, "waiting": waiting, "limits": limits}, found
 
 
+def _history(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
+    for ended in typed.ended:
+        yield {"ended": ended}, prediction_times(tasks, ended, seed)
+
+
 _MEASURES: Final[Mapping[str, _Measure]] = {
     "saturation": _saturation,
     "queue": partial(_waits, QUEUES),
     "frontier": partial(_waits, FRONTIER),
     "predictions": _predictions,
     "pass": _passes,
+    "history": _history,
 }
 
 
@@ -92,10 +100,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--load", type=float, nargs="+", default=[0.9, 1.1])
     parser.add_argument("--jobs", type=int, default=2000, help="how many jobs come")
     parser.add_argument("--waiting", type=int, nargs="+", default=[500, 10_000], help="for pass: how many jobs wait")
+    parser.add_argument("--ended", type=int, nargs="+", default=[100_000], help="for history: how many jobs have ended")
     parser.add_argument("--most-gpus", type=int, default=8, help="leave out tasks that ask for more")
     parser.add_argument("--shares", action="store_true", help="only tasks that ask for a part of a device")
-    parser.add_argument("--only", nargs="+", default=[], help="only the queues whose names begin so")
-    parser.add_argument("--processes", type=int, default=None, help="how many at a time; pass: always one")
+    parser.add_argument("--only", nargs="+", default=[], help="only the queues of these names")
+    parser.add_argument("--processes", type=int, default=None, help="how many at a time; pass, history: always one")
     parser.add_argument("--write", action="store_true", help="write docs/queue.json and docs/benchmarks.md")
     return parser.parse_args()
 
@@ -104,7 +113,7 @@ def main() -> None:
     """Measure, and print a table."""
     typed = arguments()
     measure = partial(rows_of, typed)
-    if typed.what == "pass":
+    if typed.what in ("pass", "history"):
         rows = [row for seed in range(typed.seeds) for row in measure(seed)]
     else:
         with ProcessPoolExecutor(typed.processes) as pool:

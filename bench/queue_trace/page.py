@@ -103,6 +103,7 @@ def part(found: Found) -> str:
         return ""
     parts = [_ABOUT, _goals(found), *(_waits(found, devices) for devices in _devices(found)), _SPREAD]
     more = {"frontier": _frontier, "predictions": _predictions, "saturation": _saturation, "pass": _passes}
+    more |= {"history": _history}
     return "\n".join([*parts, *(told(found[what]) for what, told in more.items() if found.get(what))])
 
 
@@ -228,3 +229,9 @@ def _passes(rows: Sequence[Measured]) -> str:
         for row in rows
     ]
     return _table(f"{told} ({_seeds(rows)}):", ["", "nothing changed", "after an end"], lines)
+
+
+def _history(rows: Sequence[Measured]) -> str:
+    told = "CPU time of a prediction, ms, by how many jobs have ended: the first of a daemon, and each later one"
+    lines = [[f"{row.of['ended']:,}", *(_cell(row, one, ".2g") for one in ("first", "each"))] for row in rows]
+    return _table(f"{told} ({_seeds(rows)}):", ["", "first", "each"], lines)

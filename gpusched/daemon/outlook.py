@@ -28,7 +28,6 @@ __all__ = ["Outlook", "Predictions", "QueueSnapshot"]
 _MOST_AHEAD: Final = 200
 """With more jobs before it, a job's start is not predicted."""
 
-_MOST_PASSES: Final = 300
 _LONGEST_S: Final = 2.0
 """CPU seconds; then the futures that there are have to do."""
 
@@ -77,7 +76,7 @@ class Outlook:
         self._spent_s = 0.0
 
     def step(self) -> bool:
-        """Find out one piece more, which takes some milliseconds; return whether that was all."""
+        """Find out one piece more, which takes as long as a pass; return whether that was all."""
         began = time.process_time()
         over = self._spent_s > _LONGEST_S or next(self._pieces, "over") == "over"
         self._spent_s += time.process_time() - began
@@ -96,7 +95,7 @@ class Outlook:
 
     def _starts_as(self, asked: Submission) -> bool:
         """Return whether the job would start now if it asked for this."""
-        waiting = (*self._ahead[:_MOST_AHEAD], replace(self._job, submission=asked))
+        waiting = (*self._ahead, replace(self._job, submission=asked))
         decision = self._decide(waiting, self._seen.live, self._seen.grounds, self._seen.now)
         return any(start.id == self._job.id for start in decision.starts)
 
@@ -121,7 +120,7 @@ class Outlook:
         live = {job.id: job for job in self._seen.live}
         ends = [(self._predictions.running(job, now).ends[future], job.id) for job in live.values()]
         heapq.heapify(ends)
-        for _ in range(_MOST_PASSES):
+        while True:  # something of ours ends each time, and there is only so much of that
             decision = self._decide(tuple(waiting.values()), tuple(live.values()), grounds, now)
             yield
             for start in decision.starts:
@@ -136,11 +135,10 @@ class Outlook:
             for head, expected in decision.promised.items():
                 waiting[head] = replace(waiting[head], promised=expected)
             if not ends:
-                break
+                return math.inf
             now = max(now, ends[0][0])
             while ends and ends[0][0] <= now:
                 grounds = _without(grounds, live.pop(heapq.heappop(ends)[1]))
-        return math.inf
 
 
 def _without(grounds: Mapping[str | None, MachineSnapshot], ended: Job) -> dict[str | None, MachineSnapshot]:

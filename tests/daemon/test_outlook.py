@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpusched.daemon import outlook as module
 from gpusched.daemon.alternatives import alternatives
 from gpusched.daemon.forecast import FUTURES, drawn_ends
 from gpusched.daemon.job import Job
@@ -106,6 +107,16 @@ def test_with_very_many_before_it_its_place_is_known_and_its_start_is_not() -> N
     run_times: dict[str, RunTimes] = dict.fromkeys(["old", "mine", *names], (10.0,))
     found = outlook(waiting, host(100), [lease("old", 60)], Known(**run_times))
     assert (found.place, found.starts) == (202, [])
+
+
+def test_a_way_that_many_before_it_leave_open_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONGEST_S", math.inf)
+    names = [f"j{number}" for number in range(250)]
+    waiting = [*(job(name, part(0.1), created=1.0) for name in names), job("mine", whole(1), created=2.0)]
+    run_times: dict[str, RunTimes] = dict.fromkeys(["old", "mine", *names], (10.0,))
+    found = outlook(waiting, host(*[100] * 21), [lease("old", 60)], Known(**run_times))
+    # 200 of those before it fill 20 devices; the others take what is left of all, so that nothing is left for it.
+    assert found.ways == []
 
 
 BOTH = (lease("old", 600), lease("other", 600, 1))
