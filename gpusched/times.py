@@ -6,7 +6,7 @@ from typing import Final
 
 from gpusched.errors import UsageError
 
-__all__ = ["parse_moment", "parse_seconds", "parse_span"]
+__all__ = ["parse_moment", "parse_seconds", "parse_since", "parse_span"]
 
 _SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _PARTS: Final = re.compile(
@@ -69,6 +69,18 @@ def parse_moment(text: str, now: dt.datetime, what: str) -> float:
     if moment <= now:
         raise _over(what, text, now)
     return moment.timestamp()
+
+
+def parse_since(text: str, now: dt.datetime, what: str) -> float:
+    """Read a moment before `now` as Unix seconds: a span such as `2h`, so long ago, or a date with or without a time.
+
+    Raises UsageError, naming `what`, for anything else.
+    """
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.astimezone()).timestamp()
+    except (ValueError, OverflowError):
+        return now.timestamp() - parse_span(text, what)
 
 
 def _over(what: str, text: str, now: dt.datetime) -> UsageError:

@@ -64,7 +64,7 @@ class QueueArguments(TypedDict, total=False):
     """When a job may start, and for how long it may run."""
 
     name: str | None
-    """A name for people."""
+    """A name for people, by which the job can be called; a second living `train` is called `train.2`."""
     priority: int
     """Of jobs that wait, the highest starts first."""
     after: SomeJobs

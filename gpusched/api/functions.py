@@ -8,7 +8,7 @@ name of an argument is a TypeError, as of any function.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Final, Unpack
 
 import msgspec
 
@@ -32,6 +32,8 @@ from gpusched.api.workloads import Options, WorkloadName
 from gpusched.errors import UsageError
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.settings import load_settings
+
+_SEVERAL: Final = 3
 
 __all__ = [
     "job",
@@ -93,9 +95,12 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunArguments]
 
 
 def job(job_id: str) -> Job:
-    """Return the job of that id. Raises NotFound."""
+    """Return the job of that id or name, or that a glob means. Raises NotFound, UsageError where it means several."""
     require_type(job_id, str, "job_id")
-    (found,) = find_jobs(job_id).jobs
+    jobs = find_jobs(job_id, _SEVERAL).jobs
+    if len(jobs) > 1:
+        raise UsageError(f"{job_id} means several jobs: {', '.join(one.id for one in jobs[:3])}", "name one of them")
+    (found,) = jobs
     return Job(found.id, Path(found.run_dir))
 
 

@@ -1,7 +1,7 @@
-"""The queue: submit a job; list, hold, release and stop several, and wait for their ends. For one: Job.
+"""The queue: submit a job; select, list, hold, release and stop several, and wait for their ends. For one: Job.
 
-`ids` are several jobs or one, each by its id or as a Job. `settings` are those of the environment where none are given.
-All functions raise NotFound for a job that there is not, NoDaemon and HostFault.
+`ids` are several jobs or one, each by its id or name, by a glob such as "train*", or as a Job. `settings` are those of
+the environment where none are given. All functions raise NotFound for what means no job, NoDaemon and HostFault.
 """
 
 import os
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
+from gpusched.api.selecting import Since, jobs_of, only_id, selection_of, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link
@@ -33,6 +34,7 @@ __all__ = [
     "hold",
     "job_ids",
     "release",
+    "select",
     "stop",
     "submit",
     "why",
@@ -81,16 +83,46 @@ class Why(model.Why, frozen=True, kw_only=True):
 def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:
     """Return these jobs, or all that run or wait, and the `ended` latest of the others, latest first.
 
-    Where no daemon answers they are those of the job directories.
+    A glob means the `ended` latest of those that ended, too. Where no daemon answers the jobs are those of the job
+    directories, which know ids and no names.
     """
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     settings, names = settings or load_settings(os.environ), require_ids(ids, "ids")
     try:
         with Link(settings) as link:
-            return FoundJobs(link.jobs(names, ended))
+            return FoundJobs(jobs_of(link, names, ended))
     except NoDaemon as error:
         found = jobs_on_disk(settings, names, ended)
         return FoundJobs(found, error if has_queue(settings) else None)
+
+
+def select(
+    names: SomeJobs = (),
+    *,
+    last: bool = False,
+    state: str | Sequence[str] = (),
+    since: Since | None = None,
+    text: str | None = None,
+    ended: int = 0,
+    settings: Settings | None = None,
+) -> tuple[str, ...]:
+    """Return the ids of jobs: of those that `names` mean, or of all, those that meet every condition.
+
+    Those that live come first, the oldest first, then those that ended, the latest first. `ended`: how many of these a
+    glob, or no name, means at the most; 0: only jobs that live, or where a condition asks for others, all.
+
+    `state`: "running", or several. `since`: jobs that live, or ended after this moment, or not longer ago than a span
+    such as "2h". `text` is in their command or options, their directory or name. `last`: of all these the one that came
+    last, whether it has ended or not. Raises UsageError for an argument that is none of these.
+
+    Example: queue.stop(queue.select("train*", state="queued"))
+    """
+    asked = selection_of(names, last=last, state=state, since=since, text=text, ended=ended)
+    settings = settings or load_settings(os.environ)
+    if not asked.names and not has_jobs(settings):
+        return ()
+    with _link(settings, asked.names) as link:
+        return link.select(asked)
 
 
 def submit(submission: "Submission", *, settings: Settings | None = None) -> Submitted:
@@ -129,8 +161,9 @@ def stop(
     if bool(names) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
     with _link(settings, names) as link:
-        found = link.jobs(names) if names or has_jobs(settings) else ()
-        return Change(link.done(Stop(ids=names, everything=everything, kill=kill)), found) if found else Change()
+        found = jobs_of(link, names) if names or has_jobs(settings) else ()
+        ids = tuple(job.id for job in found) if names else ()
+        return Change(link.done(Stop(ids=ids, everything=everything, kill=kill)), found) if found else Change()
 
 
 def as_completed(
@@ -154,12 +187,12 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
     if len(names) != 1:
         raise UsageError(f"job: {len(names)} jobs are named", "name one")
     with _link(settings or load_settings(os.environ), names) as link:
-        found = link.explained(names[0])
+        found = link.explained(only_id(link, names[0]))
     return Why(**msgspec.structs.asdict(found))
 
 
 def job_ids(begin: str = "") -> list[str]:
-    """Return the ids of the jobs that begin so and run or wait; of all jobs if no daemon answers at once.
+    """Return the ids and names that begin so of jobs that run or wait; ids of all jobs if no daemon answers at once.
 
     It raises only UsageError for what is no text: it is what a shell completes.
     """
@@ -174,7 +207,7 @@ def job_ids(begin: str = "") -> list[str]:
         with Client(settings) as client:
             answer = client.ask(ListJobs(), _COMPLETION_S)
         if isinstance(answer, Jobs):
-            names = [job.id for job in answer.jobs]
+            names = [name for job in answer.jobs for name in (job.id, job.name) if name]
     return [name for name in names if name.startswith(begin)]
 
 
@@ -186,7 +219,8 @@ def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
     if not names:
         raise UsageError("no job is named", "name one or more")
     with _link(settings or load_settings(os.environ), names) as link:
-        return Change(link.done(Hold(ids=names, held=held)), link.jobs(names))
+        ids = waiting(link, names)
+        return Change(link.done(Hold(ids=ids, held=held)), link.jobs(ids))
 
 
 def _link(settings: Settings, ids: Sequence[str]) -> Link:
@@ -204,7 +238,8 @@ def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterat
     from gpusched.model.status import JOB_TERMINAL
 
     with _link(settings, left) as link:
-        found = link.jobs(left) if left else ()
+        found = jobs_of(link, left) if left else ()
+        left = [job.id for job in found]
         while True:
             for job in found:
                 if job.state in JOB_TERMINAL and job.id in left:

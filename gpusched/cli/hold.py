@@ -6,16 +6,20 @@ import typer
 
 from gpusched.api import queue
 from gpusched.cli.queue_answers import print_change
+from gpusched.cli.selecting import JobNames, Last, State, meant
 
 __all__ = ["hold"]
 
 
 def hold(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=queue.job_ids)],
+    jobs: JobNames = None,
+    last: Last = False,
+    state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
 ) -> None:
     """Keep queued jobs from starting until they are released. Jobs that run go on.
 
     Example: gpusched hold run-7
     """
-    print_change(queue.hold(jobs), as_json=as_json)
+    ids = meant(jobs, last=last, state=state)
+    print_change(queue.hold(ids) if ids else queue.Change(), as_json=as_json)

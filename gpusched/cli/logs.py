@@ -7,17 +7,21 @@ from typing import Annotated, Final
 import typer
 
 from gpusched.api.handle import Job
-from gpusched.api.queue import find_jobs, job_ids
+from gpusched.api.queue import find_jobs
 from gpusched.cli.log_writer import Writer
 from gpusched.cli.queue_answers import noted
+from gpusched.cli.selecting import Last, OneJob, the_one
+from gpusched.errors import UsageError
 
 __all__ = ["logs"]
 
 _QUEUE_POLL_S: Final = 0.3
+_SEVERAL: Final = 3
 
 
 def logs(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job by its id.", autocompletion=job_ids)],
+    job: OneJob = None,
+    last: Last = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     replica: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this one, such as actor.3. [default: all]")
@@ -33,8 +37,10 @@ def logs(
 
     Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
     """
-    (found,) = noted(find_jobs(job))
-    handle = Job(found.id, Path(found.run_dir))
+    found = noted(find_jobs(the_one(job, last=last), _SEVERAL))
+    if len(found) > 1:
+        raise UsageError(f"{job} means several jobs: {', '.join(one.id for one in found[:3])}", "name one of them")
+    handle = Job(found[0].id, Path(found[0].run_dir))
     if follow:
         _print_until_begun(handle)
     writers: dict[str, Writer] = {}

@@ -1,11 +1,12 @@
 """`gpusched ps`: the jobs of the queue, those that run and those that ended lately."""
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from gpusched.api.queue import find_jobs, job_ids
-from gpusched.cli.options import Option
+from gpusched.api.queue import find_jobs, job_ids, select
+from gpusched.cli.options import Option, with_options
 from gpusched.cli.queue_answers import noted
+from gpusched.cli.queue_options import CONDITIONS
 from gpusched.errors import UsageError
 
 __all__ = ["ps"]
@@ -13,27 +14,44 @@ __all__ = ["ps"]
 _MOST: Final = 100_000
 
 
+@with_options(CONDITIONS)
 def ps(
     jobs: Annotated[
         list[str] | None,
-        Option("Only these jobs, by id.", metavar="[JOB]...", complete=job_ids, argument=True),
+        Option(
+            "Only these jobs, by id or name, or globs: 'train*'.",
+            metavar="[JOB]...",
+            complete=job_ids,
+            argument=True,
+        ),
     ] = None,
     why: Annotated[bool, Option("Under each job that waits, what it waits for.", ("--why",))] = False,
     everything: Annotated[bool, Option("All jobs that ended, not the latest only.", ("--all", "-a"))] = False,
-    last: Annotated[int | None, Option("How many that ended. [default: 20]", metavar="N", least=0, most=_MOST)] = None,
+    ended: Annotated[
+        int | None,
+        Option("How many that ended. [default: 20; with a condition all]", metavar="N", least=0, most=_MOST),
+    ] = None,
     as_json: Annotated[bool, Option("Print the jobs as JSON.", ("--json",))] = False,
+    **given: Any,
 ) -> None:
     """List the jobs: those that run or wait, oldest first, then those that ended, latest first.
 
     PROCS: processes that run, of all. GPUS: ~0-3 are simulated ones. MEMORY: all shares, contexts included. TIME: how
     long it has run. AGE: how long ago it was submitted.
 
-    Example: gpusched ps --why
+    Example: gpusched ps --why; gpusched ps --state failed --since 1d
     """
-    if everything and last is not None:
-        raise UsageError("--all and --last exclude each other", "give one of them")
-    ended = _MOST if everything else 20 if last is None else last
-    found = noted(find_jobs(jobs or (), ended))
+    if everything and ended is not None:
+        raise UsageError("--all and --ended exclude each other", "give one of them")
+    conditions = {name: value for name, value in given.items() if value not in (None, False)}
+    if "state" in conditions:
+        conditions["state"] = conditions["state"].split(",")
+    if conditions:
+        most = 0 if "last" in conditions else _MOST if ended is None else ended
+        ids = select(jobs or (), ended=most, **conditions)
+        found = find_jobs(ids).jobs if ids else ()
+    else:
+        found = noted(find_jobs(jobs or (), _MOST if everything else 20 if ended is None else ended))
     if as_json:
         from gpusched.cli.queue_answers import print_jobs
 

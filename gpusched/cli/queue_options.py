@@ -5,13 +5,13 @@ from typing import Final
 from gpusched.api.queue import job_ids
 from gpusched.cli.options import Option, Options, flag
 
-__all__ = ["DETACH", "QUEUE"]
+__all__ = ["CONDITIONS", "DETACH", "QUEUE"]
 
 DETACH: Final[Options] = {
     "detach": flag("Queue it with the daemon, print its id, and return at once.", "--detach", "-d")
 }
 QUEUE: Final[Options] = {
-    "name": Option("A name for people, shown by ps.", metavar="TEXT"),
+    "name": Option("A name to call it by.", metavar="TEXT"),
     "priority": Option(
         "Of jobs that wait, the highest starts first.",
         metavar="N",
@@ -39,3 +39,11 @@ QUEUE: Final[Options] = {
     "hold": flag("Keep it in the queue until gpusched release JOB."),
     "requeue": flag("Queue it again if it is lost, as by a reboot of the host."),
 }
+
+CONDITIONS: Final[Options] = {
+    "state": Option("Only jobs in these states: queued, running, failed and so on.", metavar="STATE,..."),
+    "since": Option("Only jobs that live, or ended so lately: 2h, 1d, 2026-11-22.", metavar="WHEN"),
+    "text": Option("Only jobs with this in their command, options, directory or name.", metavar="TEXT"),
+    "last": flag("Only the job that came last."),
+}
+"""What jobs must meet to be shown: those of gpusched.api.queue.select."""

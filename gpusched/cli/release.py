@@ -6,16 +6,20 @@ import typer
 
 from gpusched.api import queue
 from gpusched.cli.queue_answers import print_change
+from gpusched.cli.selecting import JobNames, Last, State, meant
 
 __all__ = ["release"]
 
 
 def release(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs by id.", autocompletion=queue.job_ids)],
+    jobs: JobNames = None,
+    last: Last = False,
+    state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
 ) -> None:
     """Let jobs start when their turn comes that hold, or --hold at the start, kept back.
 
     Example: gpusched release run-7
     """
-    print_change(queue.release(jobs), as_json=as_json)
+    ids = meant(jobs, last=last, state=state)
+    print_change(queue.release(ids) if ids else queue.Change(), as_json=as_json)

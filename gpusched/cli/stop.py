@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusched.api import queue
+from gpusched.cli.selecting import JobNames, Last, State, meant
 
 if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
@@ -15,9 +16,9 @@ __all__ = ["stop"]
 
 
 def stop(
-    jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs by id.", autocompletion=queue.job_ids)
-    ] = None,
+    jobs: JobNames = None,
+    last: Last = False,
+    state: State = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs: those that run and those that wait.")] = False,
     kill: Annotated[bool, typer.Option("--kill", help="At once, without time to save their work.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until they have ended.")] = False,
@@ -31,7 +32,8 @@ def stop(
     """
     from gpusched.cli.queue_answers import print_change, print_jobs
 
-    stopped = queue.stop(jobs or (), everything=everything, kill=kill)
+    names = tuple(jobs or ()) if everything else meant(jobs, last=last, state=state)
+    stopped = queue.stop(names, everything=everything, kill=kill) if names or everything else queue.Change()
     ids = [job.id for job in stopped.jobs]
     if not ids and not as_json:
         print("no job runs or waits")

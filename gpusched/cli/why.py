@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from gpusched.api import queue
+from gpusched.cli.selecting import Last, OneJob, the_one
 
 __all__ = ["why"]
 
 
 def why(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job by id.", autocompletion=queue.job_ids)],
+    job: OneJob = None,
+    last: Last = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show a waiting job's place, who is before it, when it is expected to start, and what would let it start now.
@@ -20,7 +22,7 @@ def why(
 
     Example: gpusched why run-7
     """
-    found = queue.why(job)
+    found = queue.why(the_one(job, last=last))
     if as_json:
         import msgspec
 

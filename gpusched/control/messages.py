@@ -11,6 +11,7 @@ import msgspec
 
 from gpusched.errors import ProtocolError
 from gpusched.model.job import Submission
+from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
 from gpusched.model.why import Why
 
@@ -32,6 +33,8 @@ __all__ = [
     "Pong",
     "Refused",
     "Request",
+    "Select",
+    "Selected",
     "Shutdown",
     "Stop",
     "Submit",
@@ -43,7 +46,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 6
+PROTOCOL: Final = 7
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -75,6 +78,12 @@ class ListJobs(msgspec.Struct, frozen=True, kw_only=True, tag="list-jobs"):
     ids: JobIds = ()
     ended: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENDED)] = 20
     skip: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+
+
+class Select(msgspec.Struct, frozen=True, kw_only=True, tag="select"):
+    """Which jobs are meant? Answered with Selected."""
+
+    jobs: Selection
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
@@ -150,6 +159,12 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
     jobs: tuple[JobStatus, ...]
 
 
+class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
+    """The ids of the jobs that are meant, in the order of their names; of each those that live first."""
+
+    ids: tuple[str, ...]
+
+
 class TurnIs(msgspec.Struct, frozen=True, kw_only=True, tag="turn-is"):
     """`come`: start it now, from its `job.run_dir`. Otherwise `job.why` is the reason, or the state is terminal."""
 
@@ -186,8 +201,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     protocol: int = PROTOCOL
 
 
-Request = Ping | Submit | ListJobs | Turn | Await | Explain | Stop | Hold | Drain | Shutdown
-Answer = Pong | Submitted | Jobs | TurnIs | Explained | Done | Drained | Refused
+Request = Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Drain | Shutdown
+Answer = Pong | Submitted | Jobs | Selected | TurnIs | Explained | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

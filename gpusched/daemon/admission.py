@@ -1,5 +1,6 @@
 """A submission becomes a job of the queue, or is refused with the reason: it is wrong, or it can never fit."""
 
+import itertools
 import os
 import re
 import time
@@ -10,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.job import Job
+from gpusched.daemon.selection import selected
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.execution.directory import claim_directory
@@ -18,6 +20,7 @@ from gpusched.execution.network import check_network
 from gpusched.execution.plans import need_of, plan_for
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandRequest, Submission
+from gpusched.model.selection import Selection
 from gpusched.planner import number_of_devices, restriction, select_devices
 from gpusched.planner.request import MOST_REPLICAS
 
@@ -36,6 +39,7 @@ class Admission:
         self._state = state
         self._fitting: dict[Hashable, tuple[Inventory, Submission]] = {}
         self._numbers: dict[str, int] = {}
+        self._copies: dict[str, int] = {}
         jobs = (*reversed(state.jobs.ended(_ENDED_TOKENS)), *state.jobs.live.values())
         self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
 
@@ -50,12 +54,10 @@ class Admission:
         Raises UsageError, NotFound for a job that it is to follow, NeverFits, HostFault.
         """
         _check(submission)
-        for earlier in (*submission.after, *submission.after_any):
-            if self._state.jobs.state(earlier) is None:
-                raise NotFound(f"there is no job {earlier} to start after", "see `gpusched ps --all`")
+        submission = self._with_ids(submission)
         if submission.command is None:
             require_short_socket(submission.workload, self._state.settings)
-        submission = self._resolved(_absolute(submission), host)
+        submission = self._named(self._resolved(_absolute(submission), host))
         name = submission.workload.name
         after = max(self._numbers.get(name, 0), self._state.jobs.last_number(name))
         directory = claim_directory(self._state.settings.state_dir, name, after=after)
@@ -72,6 +74,29 @@ class Admission:
         self._state.changed()
         self._remember(submission.token, job.id)
         return job.id
+
+    def _with_ids(self, submission: Submission) -> Submission:
+        """Return the submission with the ids of the jobs that it is to follow, which may be typed as names or globs."""
+        return msgspec.structs.replace(
+            submission, after=self._ids(submission.after), after_any=self._ids(submission.after_any)
+        )
+
+    def _ids(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return selected(self._state.jobs, Selection(names=names)) if names else ()
+        except NotFound as error:
+            raise NotFound(f"{error.message} to start after", error.hint) from None
+
+    def _named(self, submission: Submission) -> Submission:
+        """Return the submission with a name that no living job has: `train`, else `train.2` and so on."""
+        name, names = submission.name, self._state.jobs.names
+        if not name or name not in names:
+            return submission
+        number = next(n for n in itertools.count(self._copies.get(name, 1) + 1) if f"{name}.{n}" not in names)
+        if len(self._copies) >= _KEPT_TOKENS:
+            self._copies.clear()
+        self._copies[name] = number
+        return msgspec.structs.replace(submission, name=f"{name}.{number}")
 
     def _remember(self, token: str, job_id: str) -> None:
         if token:

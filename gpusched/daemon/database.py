@@ -11,6 +11,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ class Database:
         try:
             # With isolation_level None, transactions begin and end only where this class begins and ends them.
             self._connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
+            self._connection.create_function("matches", 2, _matches, deterministic=True)
         except sqlite3.Error as error:
             raise _fault(error, path) from None
         try:
@@ -110,6 +112,11 @@ class Database:
     def close(self) -> None:
         """Close the file, and let go of it; safe to call twice."""
         self._connection.close()
+
+
+def _matches(name: str | None, glob: str) -> bool:
+    """Match as in memory: SQLite's own GLOB negates a set otherwise."""
+    return name is not None and fnmatchcase(name, glob)
 
 
 def damaged(path: Path, how: str) -> HostFault:

@@ -22,6 +22,8 @@ from gpusched.control.messages import (
     ListJobs,
     Ping,
     Pong,
+    Select,
+    Selected,
     Shutdown,
     Stop,
     Submit,
@@ -36,6 +38,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
 from gpusched.daemon.recovery import Adoption
+from gpusched.daemon.selection import selected
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, HostFault, UsageError
@@ -74,6 +77,9 @@ class Handlers:
                 return self._submit(asked.request)
             case ListJobs():
                 return self._list(asked.request)
+            case Select():
+                self._adoption.scan()
+                return Selected(ids=selected(self._state.jobs, asked.request.jobs))
             case Turn():
                 self._turn(asked, asked.request, now)
             case Await():
@@ -128,7 +134,7 @@ class Handlers:
         host = self._state.devices.known()
         if host is None:
             raise HostFault("this host's devices could not be read yet", "see the output of nvidia-smi, and try again")
-        if any(self._state.jobs.state(earlier) is None for earlier in (*request.job.after, *request.job.after_any)):
+        if any(earlier not in self._state.jobs.known for earlier in (*request.job.after, *request.job.after_any)):
             self._adoption.scan()
         job = self._state.jobs.job(self._acceptance.accept(request.job, host))
         return Submitted(id=job.id, job=status_of(job))

@@ -5,6 +5,7 @@ goes on, and nothing starts of which the disk knows nothing.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from gpusched.daemon.store import Store
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
+from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["JobTable"]
@@ -26,6 +28,8 @@ _KEPT_ENVIRONMENTS: Final = 16
 
 class JobTable:
     """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
+
+    `names` are the ids of those that live by the names that their users gave them, no two of which are equal.
 
     `problem` is why nothing can be saved at present, None if it can.
     """
@@ -40,6 +44,7 @@ class JobTable:
         self._over: dict[str, Job] = {}  # those that ended, until that is saved
         self.problem: str | None = None
         self.live = {job.id: self._slim(job) for job in store.live()}
+        self.names = {name: job.id for job in self.live.values() if (name := _name(job))}
         self.known = set(store.known_ids())
 
     @property
@@ -72,6 +77,19 @@ class JobTable:
         saved = self._store.ended(limit, skip) if limit else []
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
 
+    def id_of(self, name: str) -> str | None:
+        """Return the id of the job of that name: the one that lives, else the one that ended last."""
+        if name in self.names:
+            return self.names[name]
+        unsaved = [job.id for job in self._over.values() if _name(job) == name]
+        return unsaved[-1] if unsaved else self._store.last_named(name)
+
+    def search(self, glob: str | None, asked: Selection, meets: Callable[[Job], bool]) -> list[str]:
+        """Return the ids of those that ended, `asked.ended` at the most, latest first; `meets`: is it one of them?"""
+        unsaved = [job.id for job in reversed(self._over.values()) if meets(job)]
+        saved = self._store.search(glob, asked, asked.ended)
+        return [*unsaved, *(job_id for job_id in saved if job_id not in self._over)][: asked.ended]
+
     def held(self) -> tuple[Lease, ...]:
         """Return what the jobs that have been started and live took when they started."""
         return tuple(lease for job in self.live.values() if job.state is not JobState.QUEUED for lease in job.leases)
@@ -84,6 +102,8 @@ class JobTable:
         """Take in a job; `save` returns it if it could not be saved."""
         self.live[job.id] = self._slim(job)
         self.known.add(job.id)
+        if name := _name(job):
+            self.names[name] = job.id
         self._added.append(job)
 
     def adopt(self, job: Job) -> None:
@@ -94,7 +114,7 @@ class JobTable:
     def change(self, job: Job) -> None:
         """Replace what is known of a job; one that ended leaves `live`."""
         if job.state in JOB_TERMINAL:
-            self.live.pop(job.id, None)
+            self._forget(job)
             self._states[job.id] = job.state
             self._over[job.id] = job
         else:
@@ -134,9 +154,15 @@ class JobTable:
         self._retry_at = now + _RETRY_EVERY_S
         refused, self._added = self._added, []
         for job in refused:
-            self.live.pop(job.id, None)
+            self._forget(job)
             self.known.discard(job.id)
         return refused
+
+    def _forget(self, job: Job) -> None:
+        self.live.pop(job.id, None)
+        name = _name(job)
+        if name and self.names.get(name) == job.id:
+            del self.names[name]
 
     def _slim(self, job: Job) -> Job:
         """Let jobs that were submitted in the same environment share it: it is most of what a waiting job takes."""
@@ -147,3 +173,7 @@ class JobTable:
         del self._environments[_KEPT_ENVIRONMENTS:]
         submission: Submission = msgspec.structs.replace(job.submission, environ=environ)
         return msgspec.structs.replace(job, submission=submission)
+
+
+def _name(job: Job) -> str | None:
+    return None if job.submission is None else job.submission.name

@@ -4,6 +4,7 @@ Users' own estimates are worse than the last runs of the same user (Tsafrir, Ets
 more is known: the same command, or the same workload with the same options.
 """
 
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ RunTimes = tuple[float, ...]
 
 PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
 """What is expected where little has ended yet: from a minute to half a day."""
+
+_NUMBER: Final = re.compile(r"\.\d+$")
+"""What a name has behind it while another job of that name lives."""
 
 _KEPT: Final = 50
 _KEPT_OF_ALL: Final = 200
@@ -69,7 +73,7 @@ def kinds_of(submission: Submission) -> tuple[str, ...]:
     """
     argv = submission.workload.roles[0].command if submission.command is not None else ()
     name = submission.workload.name
-    named = (f"name {submission.name}",) if submission.name else ()
+    named = (f"name {_NUMBER.sub('', submission.name)}",) if submission.name else ()
     if argv:
         program = argv[: 3 if len(argv) > 1 and argv[1].startswith("-") else 2]
         return f"= {submission.cwd} {argv!r}", f"program {program!r}", *named

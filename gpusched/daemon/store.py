@@ -15,7 +15,9 @@ import msgspec
 
 from gpusched.daemon.database import Database, damaged
 from gpusched.daemon.job import Job
+from gpusched.daemon.search import searched
 from gpusched.errors import HostFault
+from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL
 
 __all__ = ["APPLICATION_ID", "VERSION", "Store"]
@@ -25,18 +27,21 @@ T = TypeVar("T")
 APPLICATION_ID: Final = 0x67707573
 """The letters "gpus" in the file's header: they distinguish our database from that of another program."""
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The version of the tables."""
 
 _TABLES: Final = (
     """CREATE TABLE jobs (id TEXT NOT NULL UNIQUE, workload TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
-    created REAL NOT NULL, ended REAL, record BLOB NOT NULL, environment BLOB REFERENCES environments)""",
+    created REAL NOT NULL, ended REAL, record BLOB NOT NULL, environment BLOB REFERENCES environments, name TEXT,
+    text TEXT NOT NULL)""",
     "CREATE INDEX jobs_by_number ON jobs (workload, number)",
     "CREATE INDEX jobs_by_end ON jobs (ended, created)",
+    "CREATE INDEX jobs_by_name ON jobs (name, ended) WHERE name IS NOT NULL",
     "CREATE TABLE environments (digest BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
     "CREATE INDEX jobs_by_environment ON jobs (environment) WHERE environment IS NOT NULL",
 )
-"""A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job.
+"""A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
+what its user named it, `text` what is searched (see `searched`).
 
 An environment is kept once for all jobs that have it, and only while one of them lives: it is most of what a job takes
 on disk, and may hold secrets.
@@ -46,7 +51,8 @@ _JOB: Final = msgspec.msgpack.Decoder(Job)
 _ENVIRONMENT: Final = msgspec.msgpack.Decoder(dict[str, str])
 _FASTEST: Final = 1
 _LONGEST_NUMBER: Final = 18  # digits, so that it fits into 64 bits
-_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record"
+_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record, name, text"
+_MARKS: Final = ", ".join("?" * 10)
 _UPDATES: Final = "state=excluded.state, ended=excluded.ended, environment=excluded.environment, record=excluded.record"
 _FORGET: Final = (
     "DELETE FROM environments WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE environment = environments.digest)"
@@ -106,6 +112,34 @@ class Store:
         latest = "SELECT rowid FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC, rowid DESC LIMIT ? OFFSET ?"
         return self._jobs(f"WHERE rowid IN ({latest}) ORDER BY ended DESC, rowid DESC", limit, skip)
 
+    def last_named(self, name: str) -> str | None:
+        """Return the id of the job of that name that ended last, None if none did."""
+        rows = self._database.run("SELECT id FROM jobs WHERE name=? ORDER BY ended DESC, rowid DESC LIMIT 1", (name,))
+        return rows[0][0] if rows else None
+
+    def search(self, glob: str | None, asked: Selection, limit: int) -> list[str]:
+        """Return the ids of the `limit` jobs that ended last, of those that match and meet what is asked.
+
+        Where the last job is asked for, it is the one that came last.
+        """
+        conditions, values = ["ended IS NOT NULL"], list[object]()
+        if glob is not None:
+            conditions.append("(matches(id, ?) OR matches(name, ?))")
+            values += [glob, glob]
+        if asked.states:
+            conditions.append(f"state IN ({', '.join('?' * len(asked.states))})")
+            values += asked.states
+        if asked.since is not None:
+            conditions.append("ended >= ?")
+            values.append(asked.since)
+        if asked.text is not None:
+            conditions.append("instr(text, ?) > 0")
+            values.append(asked.text)
+        where = " AND ".join(conditions)
+        order, most = ("created", 1) if asked.last else ("ended", limit)
+        query = f"SELECT id FROM jobs WHERE {where} ORDER BY {order} DESC, rowid DESC LIMIT ?"  # noqa: S608 (nothing from outside)
+        return [job_id for (job_id,) in self._database.run(query, (*values, most))]
+
     def known_ids(self) -> list[str]:
         """Return the ids of all jobs, in no order."""
         return [job_id for (job_id,) in self._database.run("SELECT id FROM jobs")]
@@ -122,8 +156,19 @@ class Store:
             slim = msgspec.structs.replace(job, submission=msgspec.structs.replace(job.submission, environ={}))
         with self.transaction():
             digest = None if over else self._keep_environment(job)
-            values = (job.id, *_split(job.id), job.state, job.created, ended, digest, _packed(slim))
-            self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) {conflict}", values)  # noqa: S608 (nothing from outside)
+            name = None if job.submission is None else job.submission.name
+            values = (
+                job.id,
+                *_split(job.id),
+                job.state,
+                job.created,
+                ended,
+                digest,
+                _packed(slim),
+                name,
+                searched(job),
+            )
+            self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_MARKS}) {conflict}", values)  # noqa: S608 (nothing from outside)
             if over:
                 self._database.run(_FORGET)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.control.client import Client
     from gpusched.control.messages import Answer, Request, TurnIs
     from gpusched.model.job import Submission
+    from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
     from gpusched.model.why import Why
 
@@ -93,6 +94,9 @@ class Link:
         """Return the jobs `ids`, or all that live and the `ended` latest of the others."""
         from gpusched.control.messages import MOST_ENDED, Jobs, ListJobs
 
+        if len(ids) > MOST_ENDED:
+            parts = (ids[begin : begin + MOST_ENDED] for begin in range(0, len(ids), MOST_ENDED))
+            return tuple(job for part in parts for job in self.jobs(part))
         found = self._ask(ListJobs(ids=tuple(ids), ended=min(ended, MOST_ENDED)), Jobs).jobs
         by_id, skip = {job.id: job for job in found}, MOST_ENDED
         while found and skip < ended and not ids:
@@ -101,6 +105,12 @@ class Link:
                 by_id.setdefault(job.id, job)
             skip += MOST_ENDED
         return tuple(by_id.values())
+
+    def select(self, jobs: "Selection") -> tuple[str, ...]:
+        """Return the ids of the jobs that are meant. Raises NotFound for a name that means none."""
+        from gpusched.control.messages import Select, Selected
+
+        return self._ask(Select(jobs=jobs), Selected).ids
 
     def turn(self, job: str, wait_s: float) -> "TurnIs":
         """Return whether the turn of an attached job has come, after `wait_s` at the latest."""

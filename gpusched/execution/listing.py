@@ -6,11 +6,13 @@ The queue itself is known to the daemon alone. Of a job that waits in it there i
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpusched.errors import HostFault, NotFound
+from gpusched.model.selection import is_glob
 from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # completion needs the names alone
@@ -55,17 +57,20 @@ def job_names(settings: Settings) -> list[str]:
 def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["JobStatus", ...]:
     """Return the jobs `ids`, or all that live, oldest first, and the `ended` latest of the others, latest first.
 
-    Raises NotFound for an id without a directory, HostFault where the state directory cannot be read.
+    With a glob among `ids`, those of all that match. Raises NotFound for an id without a directory, HostFault where the
+    state directory cannot be read.
     """
     names = job_names(settings)
+    globs = [one for one in ids if one not in names and is_glob(one)]
     for job_id in ids:
-        if job_id not in names:
-            raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
+        if job_id not in names and not (job_id in globs and any(fnmatchcase(name, job_id) for name in names)):
+            raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`; names need a daemon")
     if not names:
         return _none(settings)
     jobs = settings.state_dir / _JOBS
-    if ids:
+    if ids and not globs:
         return tuple(_job(jobs / job_id) for job_id in ids)
+    names = [name for name in names if not ids or name in ids or any(fnmatchcase(name, glob) for glob in globs)]
     from gpusched.model.status import JOB_TERMINAL
 
     ends = _ends(jobs, names)

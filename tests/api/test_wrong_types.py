@@ -14,7 +14,7 @@ from gpusched.api import attached, daemon, queue
 from gpusched.errors import UsageError
 from tests.cli.command import Command
 
-SHARED: Final = {"arguments", "logs", "plan_arguments", "validation", "workloads"}
+SHARED: Final = {"arguments", "logs", "plan_arguments", "selecting", "validation", "workloads"}
 """Modules of what the others share; docs/python.md names none of them."""
 
 SOUND: Final[dict[str, object]] = {
@@ -35,6 +35,7 @@ RIGHT: Final[tuple[tuple[Callable[..., object], str, object], ...]] = (
     (queue.as_completed, "ids", []),
     (queue.find_jobs, "ended", 5),
     (queue.find_jobs, "ids", []),
+    (queue.select, "names", []),
 )
 """What is no wrong value: no jobs, or a number of them or of seconds."""
 

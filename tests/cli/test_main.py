@@ -54,7 +54,7 @@ def test_help_lists_the_commands(command: Command) -> None:
         (("run",), 2),
         (("wait",), 2),
         (("stop",), 2),
-        (("ps", "--last", "-1"), 2),
+        (("ps", "--ended", "-1"), 2),
     ],
 )
 def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int, command: Command) -> None:

@@ -68,7 +68,7 @@ def test_no_message_moves_the_cursor(command: Command) -> None:
     command.daemon()
     result = command.run("logs", "run\x1b[2J\n\x07")
 
-    assert result.stderr.splitlines()[0] == "gpusched: there is no job run?[2J??"
+    assert result.stderr.splitlines()[0] == "gpusched: no job matches run?[2J??"
 
 
 def test_a_device_to_drain_is_looked_for_by_its_own_name(command: Command, stand_in: StandIn) -> None:

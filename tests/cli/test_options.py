@@ -220,7 +220,7 @@ OPTIONS = {
         "--json",
         "--network",
     ],
-    "ps": ["--why", "--all", "-a", "--last", "--last", "--json", "--js", "-aw"],
+    "ps": ["--why", "--all", "-a", "--last", "--ended", "--state", "--since", "--text", "--json", "--js", "-aw"],
     "status": ["--json", "--watch", "-w", "--oneline", "--machine", "--interval", "--interval", "--no-json"],
 }
 ODD = ["-", "--", "--help"]

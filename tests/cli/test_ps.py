@@ -39,11 +39,11 @@ def test_only_what_is_asked_for_is_shown(command: Command) -> None:
     for _ in range(3):
         command.run("run", "--num-gpus", "0", "--", "true")
 
-    assert command.run("ps", "--last", "1").stdout.count("run-") == 1
-    assert command.run("ps", "--last", "0").stdout.startswith("no job")
+    assert command.run("ps", "--ended", "1").stdout.count("run-") == 1
+    assert command.run("ps", "--ended", "0").stdout.startswith("no job")
     assert command.run("ps", "--all").stdout.count("run-") == 3
     assert [line.split()[0] for line in command.run("ps", "run-2").stdout.splitlines()] == ["ID", "run-2"]
-    assert command.run("ps", "--all", "--last", "1").returncode == 2
+    assert command.run("ps", "--all", "--ended", "1").returncode == 2
 
 
 def test_an_unknown_job_is_code_4(command: Command) -> None:

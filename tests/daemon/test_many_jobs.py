@@ -39,7 +39,7 @@ def test_ps_all_lists_every_job_that_ended_once_and_the_latest_first(veteran: Co
 
 def test_ps_lists_as_many_jobs_that_ended_as_were_asked_for(veteran: Command) -> None:
     for last in (0, 3, 500, 501):
-        told = json.loads(veteran.run("ps", "--last", str(last), "--json").stdout)
+        told = json.loads(veteran.run("ps", "--ended", str(last), "--json").stdout)
         assert [job["id"] for job in told["jobs"]] == [f"run-{number}" for number in range(JOBS, JOBS - last, -1)]
 
 
@@ -49,7 +49,7 @@ def peak_kib(command: Command) -> int:
 
 
 def test_ps_all_of_every_job_makes_the_daemon_hardly_larger(veteran: Command) -> None:
-    veteran.run("ps", "--last", "20")
+    veteran.run("ps", "--ended", "20")
     before = peak_kib(veteran)
     veteran.run("ps", "--all")
     assert peak_kib(veteran) - before < MOST_GROWTH_KIB

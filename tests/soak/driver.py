@@ -169,7 +169,7 @@ class Soak:
             if result.code == 0:
                 self.stage.observer.heed(json.loads(result.output)["jobs"])
 
-        self.stage.commands.start([*GPUSCHED, "ps", "--json", *(words or ("--last", "60"))], "ps --json", heed)
+        self.stage.commands.start([*GPUSCHED, "ps", "--json", *(words or ("--ended", "60"))], "ps --json", heed)
 
     def _look(self) -> None:
         seen = self.stage.observer.check_processes()

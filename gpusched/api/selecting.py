@@ -1,0 +1,90 @@
+"""Which jobs a caller means, as the daemon is asked for them."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from gpusched.api.validation import SomeJobs, require_ids, require_type
+from gpusched.errors import NotFound, UsageError
+from gpusched.execution.daemon_link import Link
+from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
+from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.times import parse_since
+
+if TYPE_CHECKING:
+    from gpusched.model.status import JobStatus
+
+__all__ = ["Since", "jobs_of", "only_id", "selected", "selection_of", "waiting"]
+
+Since = str | float | dt.datetime
+"""A moment, or how long ago it was: "2h", a number of seconds."""
+
+
+def selection_of(
+    names: SomeJobs,
+    *,
+    last: bool,
+    state: str | Sequence[str],
+    since: Since | None,
+    text: str | None,
+    ended: int,
+) -> Selection:
+    """Return what gpusched.api.queue.select is asked for. Raises UsageError for an argument of another kind."""
+    require_type(last, bool, "last")
+    require_type(text, str | None, "text")
+    require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
+    states = _states(state)
+    moment = None if since is None else _moment(since)
+    among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
+    most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
+    return Selection(names=require_ids(names, "names"), last=last, states=states, since=moment, text=text, ended=most)
+
+
+def selected(link: Link, names: Sequence[str], ended: int = 0) -> tuple[str, ...]:
+    """Return the ids that names mean, of a glob those that live and the `ended` latest. Raises NotFound."""
+    return link.select(Selection(names=tuple(names), ended=min(ended, MOST_ENDED_SELECTED))) if names else ()
+
+
+def jobs_of(link: Link, names: Sequence[str], ended: int = 0) -> "tuple[JobStatus, ...]":
+    """Return the jobs that names mean, or with none all that live, and the `ended` latest. Raises NotFound."""
+    ids = selected(link, names, ended)
+    return link.jobs(ids, ended) if ids or not names else ()
+
+
+def waiting(link: Link, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids that names mean, of a glob only those that wait. Raises NotFound."""
+    globs = [name for name in names if is_glob(name)]
+    ids = selected(link, [name for name in names if name not in globs])
+    for glob in globs:
+        found = link.select(Selection(names=(glob,), states=(JobState.QUEUED,)))
+        if not found:
+            raise NotFound(f"no job that waits matches {glob}", "see `gpusched ps`")
+        ids += found
+    return tuple(dict.fromkeys(ids))
+
+
+def only_id(link: Link, name: str) -> str:
+    """Return the id of the one job that a name means. Raises NotFound, UsageError where it means several."""
+    ids = selected(link, (name,), MOST_ENDED_SELECTED)
+    if len(ids) != 1:
+        raise UsageError(f"{name} means {len(ids)} jobs: {', '.join(ids[:3])}", "name one of them")
+    return ids[0]
+
+
+def _states(state: str | Sequence[str]) -> tuple[JobState, ...]:
+    given = (state,) if isinstance(state, str) else state
+    require_type(given, Sequence[str], "state")
+    unknown = [one for one in given if one not in list(JobState)]
+    if unknown:
+        raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}")
+    return tuple(dict.fromkeys(map(JobState, given)))
+
+
+def _moment(since: Since) -> float:
+    if isinstance(since, dt.datetime):
+        return since.timestamp()
+    require_type(since, str | float, "since")
+    text = since if isinstance(since, str) else f"{since:.3f}s"
+    return parse_since(text, dt.datetime.now().astimezone(), "since")

@@ -1,0 +1,42 @@
+"""Which jobs a command is for: ids, names, globs, `--last`, `--state`; the same of all commands that take jobs."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gpusched.api import queue
+from gpusched.errors import UsageError
+
+__all__ = ["JobNames", "Last", "OneJob", "State", "meant", "the_one"]
+
+JobNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB]...", help="Jobs by id or name, or globs: 'train*'.", autocompletion=queue.job_ids),
+]
+OneJob = Annotated[
+    str | None, typer.Argument(metavar="[JOB]", help="A job by its id or name.", autocompletion=queue.job_ids)
+]
+Last = Annotated[bool, typer.Option("--last", help="The job that came last.")]
+State = Annotated[
+    str | None, typer.Option("--state", metavar="STATE,...", help="Jobs in these states: queued, running and so on.")
+]
+
+
+def meant(jobs: Sequence[str] | None, *, last: bool, state: str | None) -> tuple[str, ...]:
+    """Return the ids of the jobs that are meant; none where none is in such a state. Raises UsageError for no word."""
+    if not jobs and not last and state is None:
+        raise UsageError("no job is named", "name one or more, or give --last or --state")
+    if not last and state is None:
+        return tuple(jobs or ())
+    found = queue.select(jobs or (), last=last, state=tuple(state.split(",")) if state else ())
+    if last and not found:
+        raise UsageError("there is no job yet", "see gpusched launch --help, gpusched run --help")
+    return found
+
+
+def the_one(job: str | None, *, last: bool) -> str:
+    """Return the job that is meant: the named one, or with `last` the one that came last. Raises UsageError."""
+    if (job is None) != last:
+        raise UsageError("--last and a job exclude each other" if last else "no job is named", "name one, or --last")
+    return meant(None, last=True, state=None)[0] if job is None else job

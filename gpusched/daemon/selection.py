@@ -1,0 +1,62 @@
+"""Which jobs a selection means (see model.selection)."""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+from gpusched.daemon.job import Job
+from gpusched.daemon.job_table import JobTable
+from gpusched.daemon.search import searched
+from gpusched.errors import NotFound
+from gpusched.model.selection import Selection, is_glob
+from gpusched.model.status import JOB_TERMINAL
+
+__all__ = ["selected"]
+
+
+def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
+    """Return the ids of the jobs, each once: in the order of the names, and of each those that live first.
+
+    Those that live are the oldest first, those that ended the latest first. Raises NotFound for a name that means none.
+    """
+    found: dict[str, None] = {}
+    for name in asked.names:
+        found |= dict.fromkeys(_named(jobs, name, asked))
+    if not asked.names:
+        found |= dict.fromkeys(_every(jobs, asked))
+    if asked.last and found:
+        return (max(map(jobs.job, found), key=lambda job: (job.created, job.id)).id,)
+    return tuple(found)
+
+
+def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
+    if name not in jobs.known and is_glob(name):
+        found = list(_every(jobs, asked, name))
+        if not found and not _conditions(asked):
+            which = "" if asked.ended else " that runs or waits"
+            raise NotFound(f"no job{which} matches {name}", "see `gpusched ps --all`")
+        return found
+    job_id = name if name in jobs.known else jobs.id_of(name)
+    if job_id is None:
+        raise NotFound(f"there is no job {name}", "see `gpusched ps --all`")
+    return [job_id] if _meets(jobs.job(job_id), asked) else []
+
+
+def _every(jobs: JobTable, asked: Selection, glob: str | None = None) -> Iterator[str]:
+    yield from (job.id for job in jobs.live.values() if _matches(job, glob) and _meets(job, asked))
+    if asked.ended and (not asked.states or not JOB_TERMINAL.isdisjoint(asked.states)):
+        yield from jobs.search(glob, asked, lambda job: _matches(job, glob) and _meets(job, asked))
+
+
+def _matches(job: Job, glob: str | None) -> bool:
+    name = job.submission.name if job.submission else None
+    return glob is None or fnmatchcase(job.id, glob) or (name is not None and fnmatchcase(name, glob))
+
+
+def _meets(job: Job, asked: Selection) -> bool:
+    in_state = not asked.states or job.state in asked.states
+    lately = asked.since is None or job.ended is None or job.ended >= asked.since
+    return in_state and lately and (asked.text is None or asked.text in searched(job))
+
+
+def _conditions(asked: Selection) -> bool:
+    return bool(asked.states or asked.since is not None or asked.text is not None)

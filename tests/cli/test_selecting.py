@@ -1,0 +1,99 @@
+"""Jobs by name, by glob, by state and the last one, the same for every command that takes jobs."""
+
+import json
+
+import pytest
+
+from tests.cli.command import Command
+
+
+def submit(command: Command, *words: str) -> str:
+    return command.run("run", "-d", "--num-gpus", "0", *words, "--", "sleep", "600").stdout.strip()
+
+
+def states(command: Command, *words: str) -> dict[str, str]:
+    told = command.run("ps", "--json", *words)
+    assert told.returncode == 0, told.stderr
+    return {job["id"]: job["state"] for job in json.loads(told.stdout)["jobs"]}
+
+
+@pytest.fixture
+def queue(command: Command) -> dict[str, str]:
+    """Held jobs by name, in the order in which they came."""
+    names = ("train", "train", "eval")
+    return dict(
+        zip(("train", "train.2", "eval"), (submit(command, "--hold", "--name", one) for one in names), strict=True)
+    )
+
+
+def test_jobs_are_named_as_people_named_them(command: Command, queue: dict[str, str]) -> None:
+    assert list(states(command, "train")) == [queue["train"]]
+    assert list(states(command, "train*", "eval")) == list(queue.values())
+    assert command.run("release", "eval").stdout == f"{queue['eval']} is queued\n"
+    assert command.run("hold", "run-*").stdout.count("is held") == 2  # the third has started
+    told = command.run("why", "train.2")
+    assert (told.returncode, queue["train.2"] in told.stdout) == (0, True)
+    told = command.run("stop", "train*")
+    assert sorted(line.split()[0] for line in told.stdout.splitlines()) == sorted(list(queue.values())[:2])
+    assert command.run("wait", "train").returncode == 1  # it was cancelled
+    assert command.run("logs", "eval").returncode == 0
+
+
+def test_a_name_that_means_nothing_or_too_much_is_an_error_with_a_way_out(
+    command: Command, queue: dict[str, str]
+) -> None:
+    told = command.run("stop", "val")
+    assert (told.returncode, told.stderr) == (4, "gpusched: there is no job val\n  hint: see `gpusched ps --all`\n")
+    told = command.run("hold", "x*")
+    assert (told.returncode, "no job that waits matches x*" in told.stderr) == (4, True)
+    told = command.run("wait", "x*")
+    assert (told.returncode, "no job that runs or waits matches x*" in told.stderr) == (4, True)
+    for words in (("logs", "train*"), ("why", "train*")):
+        told = command.run(*words)
+        assert told.returncode == 2
+        assert f"jobs: {queue['train']}, {queue['train.2']}\n  hint: name one of them" in told.stderr
+    for verb in ("hold", "wait", "release", "logs", "why", "stop"):
+        told = command.run(verb)
+        assert (told.returncode, "no job is named" in told.stderr) == (2, True), verb
+
+
+def test_the_last_one_and_those_in_a_state(command: Command, queue: dict[str, str]) -> None:
+    assert command.run("release", "--last").stdout == f"{queue['eval']} is queued\n"
+    assert list(states(command, "--last")) == [queue["eval"]]
+    command.run("logs", "--last")
+    assert command.run("stop", "--state", "running,starting", "--json").returncode == 0
+    assert states(command, "--state", "cancelled") == {queue["eval"]: "cancelled"}
+    assert list(states(command, "--state", "queued")) == [queue["train"], queue["train.2"]]
+    assert states(command, "--state", "failed") == {}
+    assert command.run("wait", "--state", "failed").returncode == 0
+    told = command.run("ps", "--state", "bad")
+    assert (told.returncode, "there is no state 'bad'" in told.stderr) == (2, True)
+
+
+def test_what_ended_is_found_by_time_and_text(command: Command) -> None:
+    first = command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", "true lr=1e-3").stdout.strip()
+    other = command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", "exit 3").stdout.strip()
+    assert command.run("wait", first, other).returncode == 1
+    assert states(command, "--text", "lr=1e-3") == {first: "succeeded"}
+    assert states(command, "--state", "failed", "--since", "1h") == {other: "failed"}
+    assert len(states(command, "--since", "2020-01-01", "--ended", "1")) == 1
+    told = command.run("ps", "--since", "soon")
+    assert (told.returncode, "soon" in told.stderr) == (2, True)
+
+
+def test_without_a_daemon_ids_and_globs_of_ids_are_known_and_names_are_not(command: Command) -> None:
+    ended = command.run("run", "-d", "--num-gpus", "0", "--name", "train", "--", "true").stdout.strip()
+    command.run("wait", ended)
+    command.run("daemon", "stop")
+    assert list(states(command, "run-*")) == [ended]
+    told = command.run("ps", "train")
+    assert (told.returncode, "names need a daemon" in told.stderr) == (4, True)
+
+
+def test_a_job_follows_one_by_its_name(command: Command) -> None:
+    first = submit(command, "--name", "prepare", "--hold")
+    second = submit(command, "--after", "prepare")
+    told = command.run("ps", "--json", second)
+    assert json.loads(told.stdout)["jobs"][0]["after"] == [first]
+    told = command.run("run", "-d", "--after", "nothing", "--", "true")
+    assert (told.returncode, "there is no job nothing to start after" in told.stderr) == (4, True)
