@@ -28,7 +28,7 @@ from gpusched.execution.command_options import command_request
 from gpusched.execution.plan_options import PlanOptions, machine_meant
 from gpusched.execution.submission import GRACE_S
 from gpusched.execution.submission import command_submission as submission
-from gpusched.model.job import ProcessIdentity, Submission
+from gpusched.model.job import ProcessIdentity, QueueChange, Submission
 from gpusched.settings import Settings, machine_typed
 from gpusched.times import parse_moment, parse_seconds, parse_span
 
@@ -49,6 +49,7 @@ __all__ = [
     "cluster_options",
     "command_submission",
     "follows",
+    "queue_change",
     "queue_fields",
     "require_no_queue",
     "require_types",
@@ -182,6 +183,19 @@ class RunArguments(CommandArguments, QueueArguments):
 
 def queue_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is given of QueueArguments as fields of a Submission. Raises UsageError."""
+    return {name: value for name, value in _queue_values(given).items() if value not in _UNUSED}
+
+
+def queue_change(given: Mapping[str, Any]) -> QueueChange:
+    """Return what is given of QueueArguments as changes of a Submission; "none" takes one away. Raises UsageError."""
+    gone = {name for name in _REMOVABLE if given.get(name) in ("none", ["none"], ("none",))}
+    fields = _queue_values({name: value for name, value in given.items() if name not in gone})
+    for name in gone:
+        fields[_FIELDS.get(name, name)] = () if name.startswith("after") else None
+    return QueueChange(**fields)
+
+
+def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
     chosen = chosen_of(given, QueueArguments)
     for name in ("after", "after_any"):
         if name in chosen:
@@ -199,8 +213,7 @@ def queue_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen["at"] = parse_moment(chosen["at"], dt.datetime.now().astimezone(), "--at")
     if "time_limit" in chosen:
         chosen["time_limit"] = parse_span(chosen["time_limit"], "--time-limit")
-    fields = {"time_limit": "time_limit_s"}
-    return {fields.get(name, name): value for name, value in chosen.items() if value not in _UNUSED}
+    return {_FIELDS.get(name, name): value for name, value in chosen.items()}
 
 
 def require_no_queue(queue: Mapping[str, Any]) -> None:
@@ -267,6 +280,8 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 
 
 _LONGEST_NAME: Final = 200
+_FIELDS: Final = {"time_limit": "time_limit_s"}
+_REMOVABLE: Final = ("after", "after_any", "at", "name", "time_limit")
 _SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
 _UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Unpack
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
+    from gpusched.api.arguments import QueueArguments
     from gpusched.execution.job_logs import LogPiece
     from gpusched.execution.reports import Report
 
@@ -107,6 +108,19 @@ class Job:
     def release(self) -> None:
         """Let it start when its turn comes."""
         queue.release(self.id, settings=self._settings)
+
+    def edit(self, **given: "Unpack[QueueArguments]") -> None:
+        """Change its terms while it is queued, such as `priority=5`; see gpusched.api.editing.edit."""
+        from gpusched.api.editing import edit
+
+        edit(self.id, settings=self._settings, **given)
+
+    def rerun(self, **given: "Unpack[QueueArguments]") -> "Job":
+        """Queue the same again, and return the new job; see gpusched.api.editing.rerun."""
+        from gpusched.api.editing import rerun
+
+        found = rerun(self.id, settings=self._settings, **given)
+        return Job(found.job.id, Path(found.job.run_dir), warnings=found.warnings)
 
     def logs(self, replica: str | None = None, *, follow: bool = False, lines: int | None = None) -> Iterator[str]:
         """Yield the lines that its processes wrote, from the last `lines` on (None: all), without line ends.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpusched.api.selecting import Since, jobs_of, only_id, selection_of, waiting
+from gpusched.api.selecting import Since, jobs_of, linked, only_id, selection_of, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_type
-from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
+from gpusched.errors import GpuschedError, NoDaemon, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.model import why as model
@@ -121,7 +121,7 @@ def select(
     settings = settings or load_settings(os.environ)
     if not asked.names and not has_jobs(settings):
         return ()
-    with _link(settings, asked.names) as link:
+    with linked(settings, asked.names) as link:
         return link.select(asked)
 
 
@@ -160,7 +160,7 @@ def stop(
     names, settings = require_ids(ids, "ids"), settings or load_settings(os.environ)
     if bool(names) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
-    with _link(settings, names) as link:
+    with linked(settings, names) as link:
         found = jobs_of(link, names) if names or has_jobs(settings) else ()
         ids = tuple(job.id for job in found) if names else ()
         return Change(link.done(Stop(ids=ids, everything=everything, kill=kill)), found) if found else Change()
@@ -186,7 +186,7 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
     names = require_ids(job, "job")
     if len(names) != 1:
         raise UsageError(f"job: {len(names)} jobs are named", "name one")
-    with _link(settings or load_settings(os.environ), names) as link:
+    with linked(settings or load_settings(os.environ), names) as link:
         found = link.explained(only_id(link, names[0]))
     return Why(**msgspec.structs.asdict(found))
 
@@ -218,26 +218,15 @@ def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
     names = require_ids(ids, "ids")
     if not names:
         raise UsageError("no job is named", "name one or more")
-    with _link(settings or load_settings(os.environ), names) as link:
+    with linked(settings or load_settings(os.environ), names) as link:
         ids = waiting(link, names)
         return Change(link.done(Hold(ids=ids, held=held)), link.jobs(ids))
-
-
-def _link(settings: Settings, ids: Sequence[str]) -> Link:
-    """Return a link for what needs the daemon: it is started if there is none and there are jobs.
-
-    Raises NotFound for the jobs `ids` where there can be none.
-    """
-    known = has_jobs(settings)
-    if ids and not known:
-        raise NotFound(f"there is no job {ids[0]}", "see `gpusched ps --all`")
-    return Link(settings, starts=known, lasting=True)
 
 
 def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterator["JobStatus"]:
     from gpusched.model.status import JOB_TERMINAL
 
-    with _link(settings, left) as link:
+    with linked(settings, left) as link:
         found = jobs_of(link, left) if left else ()
         left = [job.id for job in found]
         while True:

@@ -9,14 +9,16 @@ import msgspec
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import NotFound, UsageError
 from gpusched.execution.daemon_link import Link
+from gpusched.execution.listing import has_jobs
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.settings import Settings
 from gpusched.times import parse_since
 
 if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
 
-__all__ = ["Since", "jobs_of", "only_id", "selected", "selection_of", "waiting"]
+__all__ = ["Since", "jobs_of", "linked", "only_id", "selected", "selection_of", "waiting"]
 
 Since = str | float | dt.datetime
 """A moment, or how long ago it was: "2h", a number of seconds."""
@@ -40,6 +42,17 @@ def selection_of(
     among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
     most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
     return Selection(names=require_ids(names, "names"), last=last, states=states, since=moment, text=text, ended=most)
+
+
+def linked(settings: Settings, ids: Sequence[str]) -> Link:
+    """Return a link for what needs the daemon: it is started if there is none and there are jobs.
+
+    Raises NotFound for the jobs `ids` where there can be none.
+    """
+    known = has_jobs(settings)
+    if ids and not known:
+        raise NotFound(f"there is no job {ids[0]}", "see `gpusched ps --all`")
+    return Link(settings, starts=known, lasting=True)
 
 
 def selected(link: Link, names: Sequence[str], ended: int = 0) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ COMMANDS: Final = {
     "stop": "Stop jobs.",
     "hold": "Keep queued jobs from starting.",
     "release": "Let held jobs start.",
+    "edit": "Change the priority, the time limit and the like of jobs that wait.",
+    "rerun": "Queue the same again.",
     "keys": "Make, list and revoke the keys by which other hosts join a job.",
     "daemon": "Run, start, stop and check the process that holds the queue.",
     "doctor": "Find what is wrong with this host, and what to type.",
@@ -47,6 +49,8 @@ _MEANT: Final = {
     **dict.fromkeys(("submit", "sbatch", "enqueue"), "to queue a command: gpusched run -d -- COMMAND"),
     **dict.fromkeys(("exec", "srun"), "to run a command: gpusched run -- COMMAND"),
     **dict.fromkeys(("start", "train"), "to start a workload: gpusched launch WORKLOAD"),
+    **dict.fromkeys(("again", "restart", "requeue", "retry"), "to queue the same again: gpusched rerun JOB"),
+    **dict.fromkeys(("modify", "update", "alter", "set"), "to change a job that waits: gpusched edit JOB"),
     **dict.fromkeys(("log", "tail"), "to read what a job wrote: gpusched logs JOB"),
     **dict.fromkeys(("top", "info", "nvidia-smi", "gpus"), "to see devices and jobs: gpusched status"),
 }

@@ -8,12 +8,12 @@ from gpusched.api.queue import submit
 from gpusched.errors import HostFault
 
 if TYPE_CHECKING:
-    from gpusched.api.queue import Change, FoundJobs
+    from gpusched.api.queue import Change, FoundJobs, Submitted
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
     from gpusched.settings import Settings
 
-__all__ = ["noted", "print_change", "print_jobs", "submit_detached"]
+__all__ = ["noted", "print_change", "print_jobs", "print_submitted", "submit_detached"]
 
 
 def noted(found: "FoundJobs") -> "tuple[JobStatus, ...]":
@@ -46,6 +46,14 @@ def submit_detached(submission: "Submission", settings: "Settings", *, as_json: 
     Return the id.
     """
     submitted = submit(submission, settings=settings)
+    print_submitted(submitted, as_json=as_json)
+    if submission.visible is not None:
+        print(f"gpusched: {submission.visible.variable}: no other device is taken", file=sys.stderr)
+    return submitted.job.id
+
+
+def print_submitted(submitted: "Submitted", *, as_json: bool) -> None:
+    """Print the id of a job that was queued, or it as JSON; on stderr warnings, and what can be typed next."""
     for warning in submitted.warnings:
         print(f"gpusched: warning: {warning}", file=sys.stderr)
     job, name = submitted.job, submitted.job.id
@@ -56,9 +64,6 @@ def submit_detached(submission: "Submission", settings: "Settings", *, as_json: 
     else:
         _print_taken(name, name)
         print(f"  follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
-    if submission.visible is not None:
-        print(f"gpusched: {submission.visible.variable}: no other device is taken", file=sys.stderr)
-    return name
 
 
 def _print_taken(text: str, name: str) -> None:

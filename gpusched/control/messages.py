@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.errors import ProtocolError
-from gpusched.model.job import Submission
+from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
 from gpusched.model.why import Why
@@ -24,6 +24,7 @@ __all__ = [
     "Done",
     "Drain",
     "Drained",
+    "Edit",
     "Explain",
     "Explained",
     "Hold",
@@ -33,6 +34,7 @@ __all__ = [
     "Pong",
     "Refused",
     "Request",
+    "Rerun",
     "Select",
     "Selected",
     "Shutdown",
@@ -122,6 +124,26 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, tag="hold"):
     held: bool = True
 
 
+class Edit(msgspec.Struct, frozen=True, kw_only=True, tag="edit"):
+    """Change the terms of the queued jobs `ids`; of none if one of them cannot be changed so."""
+
+    ids: JobIds
+    change: QueueChange
+
+
+class Rerun(msgspec.Struct, frozen=True, kw_only=True, tag="rerun"):
+    """Queue a new job that is as `id` was, with what is changed of its terms; answered as Submit is.
+
+    A job that has ended has no environment any more: the new one has `environ` and `attributes`.
+    """
+
+    id: JobId
+    change: QueueChange = QueueChange()
+    environ: dict[str, str] = {}
+    attributes: ProcessAttributes | None = None
+    token: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     """Place nothing new on this device (an index, or the start of a uuid), or with no reason use it again."""
 
@@ -201,7 +223,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     protocol: int = PROTOCOL
 
 
-Request = Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Drain | Shutdown
+Request = Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Edit | Rerun | Drain | Shutdown
 Answer = Pong | Submitted | Jobs | Selected | TurnIs | Explained | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

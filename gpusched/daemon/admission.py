@@ -4,12 +4,13 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from gpusched.control.messages import Rerun
 from gpusched.daemon.job import Job
 from gpusched.daemon.selection import selected
 from gpusched.daemon.state import DaemonState
@@ -19,8 +20,9 @@ from gpusched.execution.expand import require_short_socket
 from gpusched.execution.network import check_network
 from gpusched.execution.plans import need_of, plan_for
 from gpusched.model.device import Inventory
-from gpusched.model.job import CommandRequest, Submission
+from gpusched.model.job import CommandRequest, QueueChange, Submission
 from gpusched.model.selection import Selection
+from gpusched.model.status import ENDED, JobState
 from gpusched.planner import number_of_devices, restriction, select_devices
 from gpusched.planner.request import MOST_REPLICAS
 
@@ -43,9 +45,9 @@ class Admission:
         jobs = (*reversed(state.jobs.ended(_ENDED_TOKENS)), *state.jobs.live.values())
         self._tokens = {job.submission.token: job.id for job in jobs if job.submission and job.submission.token}
 
-    def known(self, submission: Submission) -> str | None:
+    def known(self, token: str) -> str | None:
         """Return the id of the job that was added to the table under the same token, None if there is none."""
-        job_id = self._tokens.get(submission.token)
+        job_id = self._tokens.get(token)
         return job_id if job_id in self._state.jobs.known else None
 
     def accept(self, submission: Submission, host: Inventory) -> str:
@@ -74,6 +76,59 @@ class Admission:
         self._state.changed()
         self._remember(submission.token, job.id)
         return job.id
+
+    def again(self, job: Job, asked: Rerun, host: Inventory) -> str:
+        """Return the id of a new job that is as `job` was. It follows no other, unless that is asked for.
+
+        Raises UsageError for a job that was not submitted, and what `accept` raises.
+        """
+        if job.submission is None:
+            raise UsageError(f"{job.id} was launched in the foreground: it was not kept how", "launch it again")
+        same = msgspec.structs.replace(
+            job.submission,
+            after=(),
+            after_any=(),
+            at=None,
+            hold=False,
+            launcher=None,
+            environ=job.submission.environ or asked.environ,
+            attributes=job.submission.attributes or asked.attributes,
+            token=asked.token,
+        )
+        return self.accept(asked.change.of(same), host)
+
+    def edit(self, jobs: Sequence[Job], change: QueueChange) -> None:
+        """Change the terms of queued jobs. Raises UsageError, and changes nothing, if one of them cannot be changed."""
+        changed = []
+        for job in jobs:
+            if job.submission is None or job.state is not JobState.QUEUED:
+                state = ENDED.get(job.state, f"is {job.state}")
+                raise UsageError(f"{job.id} {state}: only a queued job can be changed", "see gpusched ps")
+            mine = change if change.name != job.submission.name else msgspec.structs.replace(change, name=msgspec.UNSET)
+            asked = self._with_ids(mine.of(job.submission))
+            if (circle := self._circle(job.id, asked)) is not None:
+                raise UsageError(
+                    f"{job.id} would wait for {circle}, which waits for it", "see --after in gpusched ps --json"
+                )
+            changed.append((job, asked, mine))
+        for job, asked, mine in changed:
+            renamed = asked if mine.name is msgspec.UNSET else self._named(asked)
+            self._state.expectations.forget(job.id)
+            self._state.jobs.change(msgspec.structs.replace(job, submission=renamed))
+        self._state.changed()
+
+    def _circle(self, job_id: str, asked: Submission) -> str | None:
+        """Return the job that this one would follow and that follows it, however far; None if there is none."""
+        seen, ahead = set[str](), [*asked.after, *asked.after_any]
+        while ahead:
+            one = ahead.pop()
+            if one == job_id:
+                return next(iter((*asked.after, *asked.after_any)))
+            other = self._state.jobs.live.get(one)
+            if other is not None and other.submission is not None and one not in seen:
+                ahead += (*other.submission.after, *other.submission.after_any)
+            seen.add(one)
+        return None
 
     def _with_ids(self, submission: Submission) -> Submission:
         """Return the submission with the ids of the jobs that it is to follow, which may be typed as names or globs."""

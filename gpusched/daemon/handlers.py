@@ -15,6 +15,7 @@ from gpusched.control.messages import (
     Done,
     Drain,
     Drained,
+    Edit,
     Explain,
     Explained,
     Hold,
@@ -22,6 +23,7 @@ from gpusched.control.messages import (
     ListJobs,
     Ping,
     Pong,
+    Rerun,
     Select,
     Selected,
     Shutdown,
@@ -42,6 +44,7 @@ from gpusched.daemon.selection import selected
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.model.device import Inventory
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.why import Why
 
@@ -69,7 +72,7 @@ class Handlers:
             _LOG.exception("a request could not be handled: %s", type(asked.request).__name__)
             return refusal(GpuschedError(f"internal error: {type(error).__name__}: {error}", "see daemon.log"))
 
-    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911 (one line for each request)
+    def _handle(self, asked: Asked, now: float) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 (one line for each request)
         match asked.request:
             case Ping():
                 return self._pong()
@@ -90,6 +93,10 @@ class Handlers:
                 return self._stop(asked.request, now)
             case Hold():
                 return self._hold(asked.request.ids, held=asked.request.held)
+            case Edit():
+                return self._edit(asked.request)
+            case Rerun():
+                return self._rerun(asked.request)
             case Drain():
                 return self._drain(asked.request)
             case Shutdown():
@@ -126,18 +133,34 @@ class Handlers:
         )
 
     def _submit(self, request: Submit) -> Submitted:
-        known = self._acceptance.known(request.job)
+        known = self._acceptance.known(request.job.token)
         if known is not None:  # whatever is wrong by now, this one was taken
             return Submitted(id=known, job=status_of(self._state.jobs.job(known)))
+        host = self._host_for_new()
+        if any(earlier not in self._state.jobs.known for earlier in (*request.job.after, *request.job.after_any)):
+            self._adoption.scan()
+        job = self._state.jobs.job(self._acceptance.accept(request.job, host))
+        return Submitted(id=job.id, job=status_of(job))
+
+    def _rerun(self, request: Rerun) -> Submitted:
+        known = self._acceptance.known(request.token)
+        job = self._state.jobs.job(
+            known or self._acceptance.again(self._known(request.id), request, self._host_for_new())
+        )
+        return Submitted(id=job.id, job=status_of(job))
+
+    def _edit(self, request: Edit) -> Done:
+        self._acceptance.edit([self._known(job_id) for job_id in dict.fromkeys(request.ids)], request.change)
+        return Done(report=tuple(f"{job_id} is changed" for job_id in request.ids))
+
+    def _host_for_new(self) -> Inventory:
+        """Return a reading of this host for a new job. Raises HostFault if none can be taken."""
         if self._state.jobs.problem is not None:
             raise HostFault(self._state.jobs.problem, "no new job is taken until this is mended; jobs go on")
         host = self._state.devices.known()
         if host is None:
             raise HostFault("this host's devices could not be read yet", "see the output of nvidia-smi, and try again")
-        if any(earlier not in self._state.jobs.known for earlier in (*request.job.after, *request.job.after_any)):
-            self._adoption.scan()
-        job = self._state.jobs.job(self._acceptance.accept(request.job, host))
-        return Submitted(id=job.id, job=status_of(job))
+        return host
 
     def _list(self, request: ListJobs) -> Jobs:
         self._adoption.scan()

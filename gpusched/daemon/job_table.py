@@ -118,6 +118,7 @@ class JobTable:
             self._states[job.id] = job.state
             self._over[job.id] = job
         else:
+            self._rename(self.live.get(job.id), job)
             self.live[job.id] = job
         self._changes.append(job)
 
@@ -157,6 +158,15 @@ class JobTable:
             self._forget(job)
             self.known.discard(job.id)
         return refused
+
+    def _rename(self, former: Job | None, job: Job) -> None:
+        before, now = former and _name(former), _name(job)
+        if before == now:
+            return
+        if before and self.names.get(before) == job.id:
+            del self.names[before]
+        if now:
+            self.names[now] = job.id
 
     def _forget(self, job: Job) -> None:
         self.live.pop(job.id, None)

@@ -53,7 +53,9 @@ _FASTEST: Final = 1
 _LONGEST_NUMBER: Final = 18  # digits, so that it fits into 64 bits
 _COLUMNS: Final = "id, workload, number, state, created, ended, environment, record, name, text"
 _MARKS: Final = ", ".join("?" * 10)
-_UPDATES: Final = "state=excluded.state, ended=excluded.ended, environment=excluded.environment, record=excluded.record"
+_UPDATES: Final = ", ".join(
+    f"{one}=excluded.{one}" for one in ("state", "ended", "environment", "record", "name", "text")
+)
 _FORGET: Final = (
     "DELETE FROM environments WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE environment = environments.digest)"
 )
@@ -114,7 +116,9 @@ class Store:
 
     def last_named(self, name: str) -> str | None:
         """Return the id of the job of that name that ended last, None if none did."""
-        rows = self._database.run("SELECT id FROM jobs WHERE name=? ORDER BY ended DESC, rowid DESC LIMIT 1", (name,))
+        rows = self._database.run(
+            "SELECT id FROM jobs WHERE name=? AND ended IS NOT NULL ORDER BY ended DESC, rowid DESC LIMIT 1", (name,)
+        )
         return rows[0][0] if rows else None
 
     def search(self, glob: str | None, asked: Selection, limit: int) -> list[str]:

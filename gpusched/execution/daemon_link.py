@@ -12,7 +12,7 @@ from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
-    from gpusched.control.messages import Answer, Request, TurnIs
+    from gpusched.control.messages import Answer, Request, Rerun, Submit, TurnIs
     from gpusched.model.job import Submission
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
@@ -62,10 +62,20 @@ class Link:
         """
         from msgspec.structs import replace
 
-        from gpusched.control.client import Unanswered
-        from gpusched.control.messages import Submit, Submitted
+        from gpusched.control.messages import Submit
 
-        request = Submit(job=replace(submission, token=os.urandom(16).hex()))
+        return self._taken(Submit(job=replace(submission, token=os.urandom(16).hex())))
+
+    def rerun(self, request: "Rerun") -> "JobStatus":
+        """Queue a new job that is as another was, and return it as it is then; see `submit`, and messages.Rerun."""
+        from msgspec.structs import replace
+
+        return self._taken(replace(request, token=os.urandom(16).hex()))
+
+    def _taken(self, request: "Submit | Rerun") -> "JobStatus":
+        from gpusched.control.client import Unanswered
+        from gpusched.control.messages import Submitted
+
         deadline = None
         while True:
             try:

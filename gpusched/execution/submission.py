@@ -17,7 +17,15 @@ from gpusched.model.job import Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import places
 
-__all__ = ["GRACE_S", "command_submission", "queued", "unencodable", "working_directory", "workload_submission"]
+__all__ = [
+    "GRACE_S",
+    "command_submission",
+    "outer_environment",
+    "queued",
+    "unencodable",
+    "working_directory",
+    "workload_submission",
+]
 
 _COMMANDS: Final = "run"
 _ROLE: Final = "command"
@@ -88,7 +96,7 @@ def queued(submission: Submission, queue: Mapping[str, Any]) -> Submission:
         workload=replace(submission.workload, path=None),
         machine=_from_anywhere(submission.machine),
         grow=bool(submission.grow),
-        environ=_environment() if outlives else {},
+        environ=outer_environment() if outlives else {},
         attributes=current_attributes() if outlives else None,
         **{"requeue": submission.workload.requeue, **queue},
     )
@@ -123,7 +131,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _environment() -> dict[str, str]:
+def outer_environment() -> dict[str, str]:
     """Return this process's environment for a process that may run later, and in another directory.
 
     What belongs to a job that this process is part of is left out, and what is `unencodable`.

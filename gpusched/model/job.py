@@ -193,3 +193,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""
     attributes: ProcessAttributes | None = None
+
+
+class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What is changed of a submission's terms in the queue, as there; UNSET: nothing."""
+
+    name: Annotated[str, msgspec.Meta(max_length=200)] | msgspec.UnsetType | None = msgspec.UNSET
+    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] | msgspec.UnsetType = msgspec.UNSET
+    after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] | msgspec.UnsetType = msgspec.UNSET
+    after_any: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] | msgspec.UnsetType = msgspec.UNSET
+    at: float | msgspec.UnsetType | None = msgspec.UNSET
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
+    hold: bool | msgspec.UnsetType = msgspec.UNSET
+    requeue: bool | msgspec.UnsetType = msgspec.UNSET
+
+    def of(self, submission: Submission) -> Submission:
+        """Return the submission with these changes."""
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return msgspec.structs.replace(submission, **{name: one for name, one in values if one is not msgspec.UNSET})

@@ -1,0 +1,58 @@
+"""Jobs of the queue changed, and queued again. See gpusched.api.queue for `ids` and `settings`."""
+
+import os
+from typing import Unpack
+
+from gpusched.api.arguments import QueueArguments, queue_change, with_arguments
+from gpusched.api.queue import Change, Submitted
+from gpusched.api.selecting import linked, only_id, waiting
+from gpusched.api.validation import SomeJobs, require_ids
+from gpusched.control.messages import Edit, Rerun
+from gpusched.errors import UsageError
+from gpusched.execution.submission import outer_environment, unencodable
+from gpusched.linux.attributes import current_attributes
+from gpusched.settings import Settings, load_settings
+
+__all__ = ["edit", "rerun"]
+
+
+@with_arguments(QueueArguments)
+def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[QueueArguments]) -> Change:
+    """Change the terms of queued jobs: `priority`, `time_limit`, `after`, `after_any`, `at`, `name`, `requeue`.
+
+    "none" takes a time limit, a moment, a name or the jobs before it away. Nothing is changed if one of the jobs cannot
+    be: it is no longer queued, or would wait for itself. Raises UsageError.
+
+    Example: queue.edit("train*", priority=5)
+    """
+    names = require_ids(ids, "ids")
+    if not names or not given or "hold" in given:
+        hint = "name jobs and what to change" if "hold" not in given else "use hold and release"
+        raise UsageError("there is nothing to change", hint)
+    change = queue_change(given)
+    with linked(settings or load_settings(os.environ), names) as link:
+        found = waiting(link, names)
+        return Change(link.done(Edit(ids=found, change=change)), link.jobs(found))
+
+
+@with_arguments(QueueArguments)
+def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[QueueArguments]) -> Submitted:
+    """Queue the same again: the command or workload of a job, its options, devices and directory, as a new job.
+
+    Of a job that lives it has the environment, too; of one that has ended that of this process, as no environment is
+    kept. It waits for no other job and no moment unless that is given. Raises UsageError for several jobs, and for one
+    that was launched in the foreground; and what submit raises.
+
+    Example: queue.rerun("train", priority=5)
+    """
+    names, change = require_ids(job, "job"), queue_change(given)
+    if len(names) != 1:
+        raise UsageError(f"job: {len(names)} jobs are named", "name one")
+    with linked(settings or load_settings(os.environ), names) as link:
+        again = Rerun(
+            id=only_id(link, names[0]),
+            change=change,
+            environ=outer_environment(),
+            attributes=current_attributes(),
+        )
+        return Submitted(link.rerun(again), tuple(unencodable(os.environ)))

@@ -1,0 +1,30 @@
+"""`gpusched edit`: change the terms of queued jobs."""
+
+from typing import Any, Final
+
+from gpusched.cli.options import Options, argument, flag, with_options
+from gpusched.cli.queue_options import QUEUE
+
+__all__ = ["edit"]
+
+_CHANGED: Final = ("name", "priority", "after", "after_any", "at", "time_limit")
+_OPTIONS: Final[Options] = {
+    "jobs": argument("Jobs by id or name, or globs: 'train*'.", "JOB...", QUEUE["after"].complete, list[str]),
+    **{name: QUEUE[name] for name in _CHANGED},
+    "priority": QUEUE["priority"]._replace(kind=int | None, default=None),
+    "as_json": flag("Print the jobs as JSON.", "--json"),
+}
+
+
+@with_options(_OPTIONS)
+def edit(*, jobs: list[str], as_json: bool, **given: Any) -> None:
+    """Change the terms of jobs that wait. With "none", as in --time-limit none, what is named is taken away.
+
+    Nothing is changed if one of the jobs no longer waits.
+
+    Example: gpusched edit run-7 --priority 5
+    """
+    from gpusched.api.editing import edit
+    from gpusched.cli.queue_answers import print_change
+
+    print_change(edit(jobs, **{name: value for name, value in given.items() if value is not None}), as_json=as_json)

@@ -1,0 +1,96 @@
+"""Jobs that wait are changed, and any job is queued again."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.cli.command import Command
+
+
+def submit(command: Command, *words: str, argv: tuple[str, ...] = ("sleep", "600")) -> str:
+    told = command.run("run", "-d", "--num-gpus", "0", *words, "--", *argv)
+    assert told.returncode == 0, told.stderr
+    return told.stdout.strip()
+
+
+def job(command: Command, job_id: str) -> dict[str, Any]:
+    (found,) = json.loads(command.run("ps", "--json", job_id).stdout)["jobs"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_what_waits_is_changed_and_none_takes_a_thing_away(command: Command) -> None:
+    first = submit(command, "--hold")
+    second = submit(command, "--hold", "--name", "train", "--time-limit", "1h", "--at", "+2h", "--after", first)
+    told = command.run("edit", second, "--priority", "5", "--time-limit", "2h", "--name", "better")
+    assert (told.returncode, told.stdout) == (0, f"{second} is changed\n")
+    found = job(command, "better")
+    assert (found["id"], found["priority"], found["time_limit_s"], found["after"]) == (second, 5, 7200, [first])
+    command.run("edit", "better", "--priority", "0", "--time-limit", "none", "--at", "none", "--after", "none")
+    found = job(command, second)
+    assert (found["priority"], found["time_limit_s"], found["at"], found["after"]) == (0, None, None, [])
+    assert command.run("ps", "train").returncode == 4
+
+
+def test_a_change_is_kept_over_the_death_of_the_daemon_and_decides_who_starts_first(command: Command) -> None:
+    whole = ("--machine", "1x16GiB", "--num-gpus", "1")
+    running = command.run("run", "-d", *whole, "--", "sleep", "600").stdout.strip()
+    first, second = (command.run("run", "-d", *whole, "--", "sleep", "600").stdout.strip() for _ in range(2))
+    assert command.run("edit", second, "--priority", "1").returncode == 0
+    os.kill(command.daemon(), signal.SIGKILL)
+    command.run("stop", running)
+    while job(command, first)["state"] == job(command, second)["state"] == "queued":
+        time.sleep(0.1)
+    assert (job(command, first)["state"], job(command, second)["state"] != "queued") == ("queued", True)
+
+
+def test_a_wrong_change_changes_nothing(command: Command) -> None:
+    first = submit(command, "--hold", "--name", "first")
+    second = submit(command, "--hold", "--name", "second", "--after", first)
+    running = submit(command)
+    command.run("wait", running, "--timeout", "0.5")
+    for words, message in (
+        ((first, running, "--priority", "3"), f"{running} is running: only a queued job can be changed"),
+        ((first, "--after", second), f"{first} would wait for {second}, which waits for it"),
+        ((first, "--after", first), f"{first} would wait for {first}"),
+        ((first, "--after", "nothing"), "there is no job nothing to start after"),
+        ((first, "--time-limit", "soon"), "--time-limit: 'soon'"),
+        ((first,), "there is nothing to change"),
+    ):
+        told = command.run("edit", *words)
+        assert told.returncode in (2, 4), words
+        assert message in told.stderr
+    found = job(command, first)
+    assert (found["priority"], found["after"], found["name"]) == (0, [], "first")
+
+
+def test_the_same_again_has_the_command_the_directory_and_the_environment_of_a_job_that_lives(
+    command: Command, tmp_path: Path
+) -> None:
+    script = 'echo "$MINE in $PWD"'
+    command.env["MINE"] = "mine"
+    first = submit(command, "--hold", "--name", "say", "--time-limit", "1h", argv=("sh", "-c", script))
+    command.env["MINE"] = "another"
+    told = command.run("rerun", "say", "--priority", "2", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    again = told.stdout.strip()
+    assert command.run("wait", again).returncode == 0
+    found = job(command, again)
+    assert (found["name"], found["priority"], found["time_limit_s"], found["held"]) == ("say.2", 2, 3600, False)
+    here = job(command, first)["run_dir"]
+    assert "mine in " in command.run("logs", again).stdout
+    assert str(tmp_path) not in command.run("logs", again).stdout, here
+    ended = command.run("rerun", again).stdout.strip()  # of a job that has ended nothing is kept of its environment
+    command.run("wait", ended)
+    assert "another in " in command.run("logs", ended).stdout
+
+
+def test_a_job_that_follows_others_does_not_when_it_is_queued_again(command: Command) -> None:
+    failing = submit(command, argv=("false",))
+    follower = submit(command, "--after", failing, argv=("true",))
+    assert command.run("wait", failing, follower).returncode == 1
+    again = command.run("rerun", "--last").stdout.strip()
+    assert command.run("wait", again).returncode == 0
