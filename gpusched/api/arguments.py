@@ -16,21 +16,15 @@ from gpusched.api.plan_arguments import (
     Function,
     PlanArguments,
     amount,
-    as_text,
     chosen_of,
-    require_known,
     with_signature,
 )
-from gpusched.api.validation import SomeJobs, require_ids, require_list, require_type
+from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
-from gpusched.execution.command_options import command_request
-from gpusched.execution.plan_options import PlanOptions, machine_meant
-from gpusched.execution.submission import GRACE_S
-from gpusched.execution.submission import command_submission as submission
-from gpusched.model.job import ProcessIdentity, QueueChange, Submission
-from gpusched.settings import Settings, machine_typed
-from gpusched.times import parse_moment, parse_seconds, parse_span
+from gpusched.execution.plan_options import PlanOptions
+from gpusched.model.job import QueueChange, Submission
+from gpusched.times import parse_moment, parse_span
 
 __all__ = [
     "Begins",
@@ -43,11 +37,11 @@ __all__ = [
     "ListenArguments",
     "ManifestArguments",
     "PlanArguments",
+    "ProgramArguments",
     "QueueArguments",
     "RunArguments",
     "SubmitArguments",
     "cluster_options",
-    "command_submission",
     "follows",
     "queue_change",
     "queue_fields",
@@ -177,7 +171,18 @@ class JoinArguments(PlanArguments, JoiningArguments, QueueArguments):
     """All arguments of join."""
 
 
-class RunArguments(CommandArguments, QueueArguments):
+class ProgramArguments(TypedDict, total=False):
+    """How a command runs."""
+
+    env: Mapping[str, str] | None
+    """Variables beside those of this process: {"LR": "1e-3"}."""
+    cwd: str | os.PathLike[str] | None
+    """The directory that it runs in; that of this process where none is given."""
+    retry: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None
+    """How often it is started again after it failed; not of a command in this process's place."""
+
+
+class RunArguments(CommandArguments, ProgramArguments, QueueArguments):
     """All arguments of run."""
 
 
@@ -249,31 +254,6 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
     return ClusterOptions(**chosen)
 
 
-def command_submission(
-    command: Sequence[str | os.PathLike[str]],
-    given: Mapping[str, Any],
-    settings: Settings,
-    launcher: ProcessIdentity | None = None,
-) -> Submission:
-    """Return the submission of a command with what is `given` of RunArguments; see execution.submission.
-
-    Raises UsageError (NoProgram, NotExecutable) and HostFault.
-    """
-    from gpusched.execution.requirements import require_program
-
-    require_known(given, RunArguments)
-    argv = _command_line(command)
-    queue, texts = queue_fields(given), _command_texts(given)
-    typed = texts.pop("machine", None)
-    machine = machine_typed(typed) if command_request(texts).devices == 0 else machine_meant(typed, settings)
-    if machine is not None:
-        texts["machine"] = machine
-    found = submission(argv, texts, queue, launcher, _grace_s(span_text(given.get("grace"), "grace")))
-    if not follows(queue):  # what goes before may still make the program
-        require_program(argv[0])
-    return found
-
-
 def with_arguments(table: type) -> Callable[[Function], Function]:
     """Return a decorator that gives a function of **keywords the signature of `table`, for help() and completion."""
     return with_signature(table, _DEFAULTS)
@@ -282,7 +262,6 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 _LONGEST_NAME: Final = 200
 _FIELDS: Final = {"time_limit": "time_limit_s"}
 _REMOVABLE: Final = ("after", "after_any", "at", "name", "time_limit")
-_SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
 _UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     **PlanOptions._field_defaults,
@@ -295,35 +274,6 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 def follows(queue: Mapping[str, Any]) -> bool:
     """Return whether jobs go before one with these fields of the queue."""
     return "after" in queue or "after_any" in queue
-
-
-def _grace_s(text: str | None) -> float:
-    if text is None:
-        return GRACE_S
-    span = parse_seconds(text, "--grace")
-    if not _SHORTEST_GRACE_S <= span <= _LONGEST_GRACE_S:
-        raise UsageError(f"--grace: {text!r} is too {'short' if span < 1 else 'long'}", "give a span from 0.1s to 1h")
-    return span
-
-
-def _command_texts(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
-    texts = chosen_of(given, CommandArguments)
-    texts.pop("grace", None)
-    if "memory" in texts:
-        texts["memory"] = amount(texts["memory"])
-    return as_text(texts)
-
-
-def _command_line(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return a program and its arguments, paths as text. Raises UsageError for anything else."""
-    if isinstance(command, str) or not command:
-        hint = 'such as ["python", "a.py"]'
-        raise UsageError(f"command: {command!r} is no list of a program and its arguments", hint)
-    parts = require_list(command, "command")
-    found = tuple(os.fspath(part) if isinstance(part, os.PathLike) else part for part in parts)
-    require_type(found, tuple[str, ...], "command")
-    return found
 
 
 def span_text(span: Any, name: str) -> str | None:

@@ -5,7 +5,8 @@ import threading
 from collections.abc import Sequence
 from typing import Unpack
 
-from gpusched.api.arguments import RunArguments, command_submission, with_arguments
+from gpusched.api.arguments import RunArguments, with_arguments
+from gpusched.api.commands import command_submission
 from gpusched.attached.run import AttachedEnd, Waits, run_attached
 from gpusched.errors import UsageError
 from gpusched.execution.start import this_process

@@ -17,11 +17,11 @@ from gpusched.api.arguments import (
     LaunchArguments,
     RunArguments,
     SubmitArguments,
-    command_submission,
     queue_fields,
     require_no_queue,
     with_arguments,
 )
+from gpusched.api.commands import command_submission
 from gpusched.api.handle import Job
 from gpusched.api.launching import prepare
 from gpusched.api.plan_arguments import require_known

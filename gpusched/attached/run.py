@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -55,7 +55,7 @@ def run_attached(submission: Submission, settings: Settings, waits: Waits) -> At
                 turn = _await_turn(link, job, waits)
                 if not turn.come:
                     raise _ended_before_start(turn.job)
-                end = _run(link, turn.job, again=left > 0)
+                end = _run(link, turn.job, submission.environ, again=left > 0)
                 if end is not None:
                     return end
         except KeyboardInterrupt:
@@ -84,8 +84,10 @@ def _await_turn(link: Link, job: str, waits: Waits) -> TurnIs:
         waits(None)
 
 
-def _run(link: Link, job: JobStatus, *, again: bool) -> AttachedEnd | None:
+def _run(link: Link, job: JobStatus, environ: Mapping[str, str], *, again: bool) -> AttachedEnd | None:
     """Start the job's guard as a child of this process, wait for its end, and return how the command ended.
+
+    `environ` is what it has beside this process's environment.
 
     None, if `again`: nothing was started because the daemon died before the guard had the lease. The next one gives the
     job another turn, unless a signal asked us to end meanwhile.
@@ -94,7 +96,8 @@ def _run(link: Link, job: JobStatus, *, again: bool) -> AttachedEnd | None:
     link.close()  # while the command runs, nothing here needs the daemon
     with signals_kept():
         try:
-            guard = spawn(directory, read_nonce(directory), os.environ | places(os.environ), attached=True)
+            environment = {**os.environ, **places(os.environ), **environ}
+            guard = spawn(directory, read_nonce(directory), environment, attached=True)
         except GpuschedError:
             _take_back(link, job.id)
             raise

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -44,9 +45,19 @@ COMMAND: Final[Options] = {
 }
 """Devices, and its end: the API's CommandArguments."""
 
+PROGRAM: Final[Options] = {
+    "env": Option("A variable for it; may be given several times.", metavar="NAME=VALUE", kind=list[str] | None),
+    "cwd": Option("The directory that it runs in. [default: this one]", metavar="DIR"),
+    "retry": Option(
+        "With -d: start it again so often after it failed.", metavar="N", least=0, most=1000, kind=int | None
+    ),
+}
+"""How it runs: the API's ProgramArguments."""
+
 _OPTIONS: Final[Options] = {
     "command": argument("A program and its arguments; -- before it if it needs.", "COMMAND...", kind=list[str]),
     **COMMAND,
+    **PROGRAM,
     **QUEUE,
     **DETACH,
     "as_json": flag("With -d: print the queued job as JSON.", "--json"),
@@ -61,12 +72,13 @@ def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> Non
 
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
+    given["env"] = _variables(given["env"] or ())
     if as_json and not detach:
         raise UsageError("--json belongs to a command in the background", "add -d, or leave it out")
     if detach:
         import os
 
-        from gpusched.api.arguments import command_submission
+        from gpusched.api.commands import command_submission
         from gpusched.cli.queue_answers import submit_detached
         from gpusched.settings import load_settings
 
@@ -79,6 +91,13 @@ def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> Non
     if end.job is not None:
         _report_end(end.job)
     raise typer.Exit(end.code)
+
+
+def _variables(typed: Sequence[str]) -> dict[str, str]:
+    for one in typed:
+        if "=" not in one:
+            raise UsageError(f"--env: {one!r} has no value", "give NAME=VALUE")
+    return {name: value for name, _, value in (one.partition("=") for one in typed)}
 
 
 def _waiting(job: JobStatus) -> str:

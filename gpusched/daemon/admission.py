@@ -84,6 +84,7 @@ class Admission:
         """
         if job.submission is None:
             raise UsageError(f"{job.id} was launched in the foreground: it was not kept how", "launch it again")
+        attached = job.submission.launcher is not None  # then it has only what differs from its launcher's environment
         same = msgspec.structs.replace(
             job.submission,
             after=(),
@@ -91,7 +92,7 @@ class Admission:
             at=None,
             hold=False,
             launcher=None,
-            environ=job.submission.environ or asked.environ,
+            environ=asked.environ | job.submission.environ if attached else job.submission.environ or asked.environ,
             attributes=job.submission.attributes or asked.attributes,
             token=asked.token,
         )

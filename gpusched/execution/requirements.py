@@ -56,11 +56,12 @@ def require_programs(workload: Workload) -> None:
             )
 
 
-def require_program(program: str) -> None:
-    """Raise NoProgram or NotExecutable for what a shell could not start either."""
-    if shutil.which(program) is not None:
+def require_program(program: str, cwd: str) -> None:
+    """Raise NoProgram or NotExecutable for what a shell could not start in the directory `cwd` either."""
+    path = str(Path(cwd, program)) if "/" in program else program
+    if shutil.which(path) is not None:
         return
-    if "/" in program and Path(program).exists():
+    if "/" in program and Path(path).exists():
         raise NotExecutable(
             f"{program}: it is no program that can be executed", f"make it executable: chmod +x {shlex.quote(program)}"
         )

@@ -6,7 +6,7 @@ import pytest
 
 import gpusched
 from gpusched.api import queue
-from gpusched.api.arguments import command_submission
+from gpusched.api.commands import command_submission
 from gpusched.errors import NotFound, TimedOut, UsageError
 from gpusched.settings import load_settings
 from tests.cli.command import Command

@@ -77,6 +77,7 @@ def test_the_page_has_examples() -> None:
         "QueueArguments",
         "ClusterArguments",
         "CommandArguments",
+        "ProgramArguments",
     ],
 )
 def test_the_tables_of_arguments_are_those_of_the_code(table: str) -> None:
