@@ -49,15 +49,18 @@ def draw(results: Results, path: Path) -> None:
 
 
 def _bar(goal: Goal, section: SectionResult) -> _Bar | None:
-    """Return the bar of a goal; None where it was not measured, or cannot be drawn: nothing lost of nothing lost."""
-    figure, ours = section.figures[goal.figure], section.row(goal.row)
-    mine, than = ours.median(goal.figure) if ours else None, section.row(goal.than) if goal.than else None
+    """Return the bar of a goal; None where it was not measured."""
+    figure, than, told = section.figures[goal.figure], section.row(goal.than or ""), verdict(goal, section)
+    mine = next((row.median(goal.figure) for row in section.rows if row.name == goal.row), None)
     goals = goal.bound if goal.than is None else than.median(goal.figure) if than else None
-    if not mine or not goals or verdict(goal, section).state == "not measured":
+    if mine is None or goals is None or told.state == "not measured":
         return None
-    of_limits = [row.median(goal.figure) for row in section.rows if row.kind == "limit"]
-    best = [times_better(figure, limit, goals) / goal.times for limit in of_limits if limit]
-    words = verdict(goal, section).words.partition(": ")[2]
-    return _Bar(
-        f"{section.name}: {goal.text}", times_better(figure, mine, goals) / goal.times, words, max(best, default=None)
-    )
+    claim, words = f"{section.name}: {goal.text}", told.words.partition(": ")[2]
+    if not mine or not goals:  # nothing lost, where nothing was to be lost
+        return _Bar(claim, float(told.state == "met"), words, None)
+    over_tcp = "tcp" in goal.row  # what memory can do is no limit of a network
+    limits = [
+        row.median(goal.figure) for row in section.rows if row.kind == "limit" and ("tcp" in row.name) == over_tcp
+    ]
+    best = [times_better(figure, limit, goals) / goal.times for limit in limits if limit]
+    return _Bar(claim, times_better(figure, mine, goals) / goal.times, words, max(best, default=None))

@@ -41,14 +41,14 @@ _AT_MOST: Final = (
 )
 """Devices, load, queue, figure, which queue it is compared with, and how many times as much it may be."""
 
-Row = tuple[dict[str, str | float], dict[str, float]]
+Row = tuple[dict[str, str | int | float], dict[str, float]]
 """What a figure is of, and the figures of one seed."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The means of one row over its `seeds`, each with half of its 95 % interval; `of` says what it is of."""
 
-    of: dict[str, str | float]
+    of: dict[str, str | int | float]
     seeds: int
     date: str
     figures: dict[str, tuple[float, float]]
@@ -64,7 +64,7 @@ Found = Mapping[str, Sequence[Measured]]
 
 def of_seeds(rows: Iterable[Row]) -> list[Measured]:
     """Return the means over all seeds, in the order in which rows first came."""
-    found: dict[tuple[tuple[str, str | float], ...], dict[str, list[float]]] = {}
+    found: dict[tuple[tuple[str, str | int | float], ...], dict[str, list[float]]] = {}
     for labels, values in rows:
         for name, value in values.items():
             found.setdefault(tuple(labels.items()), {}).setdefault(name, []).append(value)

@@ -60,8 +60,9 @@ class Progress:
     ) -> None:
         """Append one line to progress.jsonl: `time` in Unix seconds, and what is given. NaN and infinity become null.
 
-        `replicas` holds numbers by replica name. `done`: the part of the work that is done, 0 to 1; the queue expects
-        the job's end by it. Raises TypeError for a value that is no number.
+        `replicas` holds numbers by replica name. `done`: the part of the work that is done, 0 to 1, by which
+        the queue expects the job's end; as good are `step` and, as one of `numbers`, `steps`: how many there will be.
+        Raises TypeError for a value that is no number.
         """
         numbers_given = {"step": step, "steps_per_s": steps_per_s, "score": score, "done": done}
         given = {**numbers_given, "replicas": replicas, "note": note}

@@ -115,7 +115,7 @@ class Admission:
         for job, asked, mine in changed:
             renamed = asked if mine.name is msgspec.UNSET else self._named(asked)
             self._state.expectations.forget(job.id)
-            self._state.jobs.change(msgspec.structs.replace(job, submission=renamed))
+            self._state.jobs.change(msgspec.structs.replace(job, submission=renamed, promised=None))
         self._state.changed()
 
     def _circle(self, job_id: str, asked: Submission) -> str | None:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,8 +27,6 @@ from gpusched.planner.solve import smallest
 __all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "things_of"]
 
 _Amounts = tuple[tuple[int, int], ...]
-
-_ONE_IN: Final = 3
 
 
 class Release(NamedTuple):
@@ -114,6 +112,7 @@ class HeadReservation:
         if amounts:
             self._things.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
             self._harmless.clear()
+            self._smallest.clear()  # the head may need the end of this one as well now
             self._read_devices()
 
     def amounts(self, leases: Sequence[Lease]) -> dict[int, int]:
@@ -136,23 +135,24 @@ class HeadReservation:
             found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found
 
-    def starts(self, now: float) -> tuple[float, ...]:
+    def starts(self, now: float, one_in: int) -> tuple[float, ...]:
         """Return when the head starts in each future by all that runs, in Unix seconds; math.inf for never.
 
-        One in three is found out, which is what takes time.
+        One in `one_in`, a divisor of FUTURES / 4, is found out, which is what takes time. Where the planner cannot try
+        all ways in one of them, nothing is known.
         """
-        found = [self._start_in(future, now) for future in range(0, FUTURES, _ONE_IN)]
-        return tuple(start for start in found for _ in range(_ONE_IN))
+        try:
+            found = [self._start_in(future, now) for future in range(0, FUTURES, one_in)]
+        except UsageError:
+            return (math.inf,) * FUTURES
+        return tuple(start for start in found for _ in range(one_in))
 
     def _start_in(self, future: int, now: float) -> float:
         ending = sorted((thing.ends[future], number) for number, thing in enumerate(self._things) if thing.ends)
         things = [self._things[number] for _, number in ending]
-        try:
-            if not self._fits_after(things):
-                return math.inf
-            first = smallest(lambda number: self._fits_after(things[:number]), 0, len(things))
-        except UsageError:
+        if not self._fits_after(things):
             return math.inf
+        first = smallest(lambda number: self._fits_after(things[:number]), 0, len(things))
         return max(now, ending[first - 1][0]) if first else now
 
     def _is_harmless(self, candidate: Release) -> bool:

@@ -51,7 +51,7 @@ class Expectations:
         """Return a job that has been started as the scheduler sees it; `now` in Unix seconds."""
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None or job.started is None else job.started + limit
-        reported = self._work.left(job.id, now)
+        reported = self._work.left(job, now)
         left = left_after(self.expected(job), now - (job.started or now)) if reported is None else reported
         if ends_at is not None:
             left = tuple(min(each, max(0.0, ends_at - now)) for each in left)

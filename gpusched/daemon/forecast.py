@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from random import Random
 from statistics import median
 from typing import Final, NamedTuple
@@ -20,8 +21,8 @@ __all__ = ["FUTURES", "DeviceForecast", "DeviceWait", "HeadForecast", "Tenant", 
 
 FUTURES: Final = 24
 _ORDERS: Final = 64
-_MOST_FOUND: Final = 8
-"""How often the starts of a head with roles are found out in one pass: on 64 devices that takes some 10 ms each."""
+_STRATA: Final = 6
+"""Of each sixth future, and so of each third, the ends of a job are spread evenly over its distribution."""
 
 
 class Tenant(NamedTuple):
@@ -48,8 +49,8 @@ class HeadForecast(ABC):
 
     @property
     def expected(self) -> float:
-        """The median of the starts."""
-        return median(self.starts)
+        """The median of the starts, of those futures in which it starts; math.inf if there is none."""
+        return median([start for start in self.starts if start < math.inf] or [math.inf])
 
     def in_time(self, run_times: RunTimes) -> float:
         """Return how probably a job of such run times ends before the head starts."""
@@ -61,23 +62,26 @@ class HeadForecast(ABC):
 
 
 class WholeForecast(HeadForecast):
-    """The starts of a head whose parts have to be seen together: `found` returns them, by all that runs."""
+    """The starts of a head whose parts have to be seen together: `found` returns them, by all that runs.
 
-    def __init__(self, found: Callable[[], tuple[float, ...]], now: float) -> None:
+    It is called `most` times at the most.
+    """
+
+    def __init__(self, found: Callable[[], tuple[float, ...]], most: int, now: float) -> None:
         super().__init__(now)
-        self._found, self._left = found, _MOST_FOUND
+        self._found, self._more = found, most
         self.starts = found()
 
     def in_time(self, run_times: RunTimes) -> float:
-        """Return how probably a job ends before the head starts; 0 once too many have passed it to find that out."""
-        return super().in_time(run_times) if self._left else 0.0
+        """Return how probably a job ends before the head starts; 0 once it takes too long to find that out again."""
+        return super().in_time(run_times) if self._more else 0.0
 
     def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
         """Note that a job was started, of which `found` knows."""
         del ends
         if amounts:
-            self._left = max(0, self._left - 1)
-            self.starts = self._found() if self._left else self.starts
+            self._more = max(0, self._more - 1)
+            self.starts = self._found() if self._more else self.starts
 
 
 class DeviceForecast(HeadForecast):
@@ -86,7 +90,7 @@ class DeviceForecast(HeadForecast):
     def __init__(self, devices: Mapping[int, DeviceWait], number: int, now: float) -> None:
         super().__init__(now)
         self._devices, self._number = dict(devices), number
-        self._room = {uuid: _rooms(device) for uuid, device in devices.items()}
+        self._room = {place: _rooms(device) for place, device in devices.items()}
         self.starts = self._starts_with(self._room)
 
     def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
@@ -145,6 +149,8 @@ def drawn_ends(job: str, left_s: RunTimes, now: float) -> tuple[float, ...]:
 
 @cache
 def _order(number: int) -> tuple[int, ...]:
-    order = list(range(FUTURES))
-    Random(number).shuffle(order)  # noqa: S311 (no secret)
-    return tuple(order)
+    random, rows = Random(number), [list(range(begin, begin + _STRATA)) for begin in range(0, FUTURES, _STRATA)]  # noqa: S311 (no secret)
+    for row in rows:
+        random.shuffle(row)
+    columns = [random.sample(column, len(column)) for column in zip(*rows, strict=True)]
+    return tuple(chain.from_iterable(zip(*columns, strict=True)))

@@ -87,6 +87,8 @@ class Outlook:
         if asked is not None and not self._starts_as(asked):
             yield
             for way in alternatives(asked, self._starts_as):
+                if self._spent_s > _LONGEST_S / 2:  # the rest is for its start
+                    break
                 if way is not None:
                     self.ways.append(way)
                 yield

@@ -110,10 +110,11 @@ class Queue:
     def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> None:
         blocked = dict(self._blocked(queued, host, now))
         waiting = [job for job in queued if job.id in self._state.jobs.live]
+        running = self._running()  # before the locks: it reads files of the jobs
         with self._grounds(waiting, host) as (grounds, directories):
             decision = schedule(
                 waiting,
-                self._running(),
+                running,
                 grounds,
                 blocked,
                 self._state.settings,

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpusched.model.job import Submission
 
-__all__ = ["PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after"]
+__all__ = ["LEAST_LEFT_S", "OUTLIVED", "PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after"]
 
 RunTimes = tuple[float, ...]
 """Seconds, rising, each as likely as the others; never empty."""
@@ -28,8 +28,10 @@ _KEPT_OF_ALL: Final = 200
 _MOST_KINDS: Final = 5000
 _ENOUGH: Final = 3
 _ENOUGH_OF_ALL: Final = 20
-_OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
-_LEAST_LEFT_S: Final = 60.0
+OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
+"""By how much what has outlived its prediction may outlive it at last."""
+
+LEAST_LEFT_S: Final = 60.0
 
 
 class RunTimesSeen:
@@ -87,4 +89,4 @@ def left_after(run_times: RunTimes, age_s: float) -> RunTimes:
     One that has outlived them all is expected to run for another tenth to twice its age.
     """
     longer = run_times[bisect_right(run_times, age_s) :]
-    return tuple([each - age_s for each in longer] or [max(age_s * (by - 1), _LEAST_LEFT_S) for by in _OUTLIVED])
+    return tuple([each - age_s for each in longer] or [max(age_s * (by - 1), LEAST_LEFT_S) for by in OUTLIVED])

@@ -9,7 +9,17 @@ import msgspec
 
 from gpusched.linux.regular_files import read_from, read_tail, tail_lines
 
-__all__ = ["FRAME", "WATCHED", "NewReports", "Report", "last_progress", "parse_report", "read_frame"]
+__all__ = [
+    "FRAME",
+    "WATCHED",
+    "NewReports",
+    "Report",
+    "first_reports",
+    "last_progress",
+    "last_reports",
+    "parse_report",
+    "read_frame",
+]
 
 FRAME: Final = "frame.txt"
 WATCHED: Final = "watched"
@@ -17,6 +27,8 @@ WATCHED: Final = "watched"
 
 _MOST_REPORTED: Final = 1 << 22  # bytes of reports between two reads
 _MOST_FRAME: Final = 1 << 16
+_LITTLE: Final = 1 << 12
+_FEW: Final = 32
 
 Report = Mapping[str, object]
 """One report: `time` in Unix seconds, and what the leader gave: `step`, `steps_per_s`, `score`, `note` and others."""
@@ -43,6 +55,23 @@ def last_progress(path: Path) -> dict[str, object] | None:
     """Return the last whole JSON object of the progress file `path`, or None: no file, or none in its last 64 KiB."""
     whole = [line for line in tail_lines(path) if line.endswith(b"\n")]
     return next((report for line in reversed(whole) if (report := parse_report(line)) is not None), None)
+
+
+def first_reports(path: Path) -> list[Report]:
+    """Return the reports at the beginning of a progress file, as far as 4 KiB reach; none if it cannot be read."""
+    try:
+        return _reports(read_from(path, 0, _LITTLE)[0].splitlines(keepends=True)[:_FEW])
+    except OSError:
+        return []
+
+
+def last_reports(path: Path) -> list[Report]:
+    """Return the reports at the end of a progress file, oldest first: 32 lines and 64 KiB at the most."""
+    return _reports(tail_lines(path)[-_FEW:])
+
+
+def _reports(lines: list[bytes]) -> list[Report]:
+    return [report for line in lines if line.endswith(b"\n") and (report := parse_report(line)) is not None]
 
 
 def parse_report(line: bytes) -> dict[str, object] | None:

@@ -241,6 +241,49 @@ def test_harmless_is_what_trying_every_set_of_ends_says(
     assert _prospect(head, inventory, leases).never_delays_head(mine) is not harmful
 
 
+def test_after_one_has_passed_in_time_the_next_is_proved_beside_it() -> None:
+    # Of three devices `old` is gone by 1000 at the latest, `far` is unknown, GPU 1 is free. B asks for a proof first.
+    running = [Running(id="old", run_dir="/jobs/old", ends_at=1000.0), Running(id="far", run_dir="/jobs/far")]
+    held = [lease("old", 60), lease("far", 60, 2)]
+    jobs = [
+        job("head", whole(2), created=1.0),
+        job("B", part(0.5), created=2.0),
+        job("A", memory(45), created=3.0, time_limit_s=90.0),
+        job("C", memory(42), created=4.0),  # beside A on GPU 1, where the head would wait for it
+    ]
+    assert started(decide(jobs, host(100, 100, 100), held, running)) == ["A"]
+
+
+@settings(max_examples=200)
+@given(needs, totals, st.lists(spread, max_size=4), spread, spread)
+def test_harmless_beside_one_that_passed_unproved_is_what_trying_every_set_of_ends_says(
+    need: CommandRequest | Request,
+    memory_mib: list[int],
+    holders: list[tuple[str | None, dict[int, int]]],
+    passer: tuple[str | None, dict[int, int]],
+    candidate: tuple[str | None, dict[int, int]],
+) -> None:
+    inventory, _, leases = situation(memory_mib, [], holders)
+    mine, passed = (
+        [lease(name, share, device) for device, share in one[1].items() if device < len(memory_mib)]
+        for name, one in (("new", candidate), ("passed", passer))
+    )
+    head = job("head", need)
+    if fits(head, inventory, leases) or not fits(head, host(*memory_mib), ()):
+        return
+    prospect = _prospect(head, inventory, leases)
+    prospect.never_delays_head(mine)  # so that what was found out for it is there
+    prospect.admit(passed, Ends())
+    held = [*leases, *passed]
+    names = sorted({one.job for one in held})
+    harmful = False
+    for ended in all_ends(range(len(names))):
+        left = [one for one in held if one.job not in {names[i] for i in ended}]
+        there = host(*memory_mib)
+        harmful |= fits(head, there, left) and not fits(head, there, [*left, *mine])
+    assert not (prospect.never_delays_head(mine) and harmful)
+
+
 @given(
     st.sampled_from([whole(1), whole(2), whole(3), part(0.5), memory(40)]),
     totals,
@@ -260,7 +303,8 @@ def test_a_start_found_end_by_end_is_the_one_that_is_found_device_by_device(
     prospect = _prospect(head, inventory, leases, ends)
     number = on_single_devices(asked)[1] or 1
     by_device = DeviceForecast(prospect.waits(lambda one: mib_lacking(asked, one, SETTINGS)), number, now).starts
-    assert prospect.starts(now)[::3] == by_device[::3]
+    for one_in in (3, 6):
+        assert prospect.starts(now, one_in)[::one_in] == by_device[::one_in]
 
 
 def _prospect(

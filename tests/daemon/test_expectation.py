@@ -127,12 +127,16 @@ def test_a_head_with_roles_is_passed_by_what_probably_ends_before_it_starts(need
         assert "expected to start in" in found.why["head"]
 
 
-def test_those_that_pass_a_head_with_roles_in_one_pass_are_seen_together() -> None:
-    jobs = [job("head", ask(actor=(1, 98)), created=1.0)]
+def test_of_those_behind_a_head_with_roles_only_some_pass_at_a_time() -> None:
+    # With each of them it is worked out anew when the head starts, which takes time: eight times, with eight devices.
+    devices = 8
+    jobs = [job("head", ask(actor=(devices, 98)), created=1.0)]
     jobs += [job(f"behind-{i}", part(0.03), created=2.0 + i) for i in range(12)]
+    held = [lease("old", 60, device) for device in range(devices)]
     times = (*[50.0] * 6, *[500.0] * 4)
-    found = decide(jobs, host(100), [OLD], [running("old", (100.0,))], settings=EXPECTING, expected=lambda _: times)
-    assert len(started(found)) == 8  # with each of them it is worked out anew when the head starts; then proofs only
+    old, inventory = [running("old", (100.0,))], host(*[100] * devices)
+    found = decide(jobs, inventory, held, old, settings=EXPECTING, expected=lambda _: times)
+    assert len(started(found)) == 8
     assert "expected to start in" in found.why["head"]
 
 

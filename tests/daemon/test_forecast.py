@@ -2,10 +2,11 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.daemon.forecast import FUTURES, DeviceForecast, DeviceWait, Tenant, drawn_ends
+from gpusched.daemon.forecast import FUTURES, DeviceForecast, DeviceWait, Tenant, WholeForecast, drawn_ends
 
 NOW = 1000.0
 
@@ -82,6 +83,34 @@ def test_no_job_that_is_admitted_makes_a_start_earlier(
     before = forecast.starts
     forecast.admit(mine, later)
     assert all(new >= old for new, old in zip(forecast.starts, before, strict=True))
+
+
+def test_a_head_with_roles_starts_later_for_who_has_passed_it_and_is_unknown_once_that_takes_too_long() -> None:
+    answers = iter([at(100), at(300)])
+    forecast = WholeForecast(lambda: next(answers), 2, NOW)
+    assert forecast.in_time((200.0,)) == 0
+    forecast.admit({}, at(5000))  # it is on none of the head's devices
+    assert forecast.starts == at(100)
+    forecast.admit({0: 5}, at(5000))
+    assert (forecast.starts, forecast.in_time((200.0,))) == (at(300), 1)
+    forecast.admit({0: 5}, at(5000))
+    assert (forecast.starts, forecast.in_time((200.0,))) == (at(300), 0)
+
+
+def test_a_head_that_may_never_start_is_expected_when_it_starts_if_it_does() -> None:
+    forecast = DeviceForecast({0: wait(40, (at(100, math.inf, math.inf), 40))}, 1, NOW)
+    assert forecast.expected == NOW + 100
+    assert DeviceForecast({0: wait(40, (at(math.inf), 40))}, 1, NOW).expected == math.inf
+
+
+@pytest.mark.parametrize("one_in", [1, 3, 6])
+def test_the_ends_in_some_of_the_futures_are_spread_over_the_whole_distribution(one_in: int) -> None:
+    left = tuple(float(i) for i in range(FUTURES))
+    for job in map(str, range(50)):
+        some = sorted(drawn_ends(job, left, 0.0)[::one_in])
+        size = max(6, one_in)  # one of each stratum of as many quantiles, two where only one in three is taken
+        for begin in range(0, FUTURES, size):
+            assert sum(begin <= end < begin + size for end in some) == size // one_in
 
 
 def test_the_ends_of_a_job_are_its_quantiles_in_an_order_that_its_id_decides() -> None:

@@ -67,7 +67,7 @@ class Training:
     @property
     def done(self) -> bool:
         """Whether somebody asked for the end or the last pass is over."""
-        return self.stop_asked or self._part_done == 1
+        return self.stop_asked or 0 < self._most <= self.counts.passes
 
     @property
     def _part_done(self) -> float | None:
