@@ -18,7 +18,7 @@ from gpusched.times import parse_since
 if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
 
-__all__ = ["Since", "jobs_of", "linked", "only_id", "selected", "selection_of", "waiting"]
+__all__ = ["Since", "jobs_of", "linked", "moment_of", "only_id", "selected", "selection_of", "states_of", "waiting"]
 
 Since = str | float | dt.datetime
 """A moment, or how long ago it was: "2h", a number of seconds."""
@@ -37,8 +37,8 @@ def selection_of(
     require_type(last, bool, "last")
     require_type(text, str | None, "text")
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    states = _states(state)
-    moment = None if since is None else _moment(since)
+    states = states_of(state)
+    moment = None if since is None else moment_of(since, "since")
     among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
     most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
     return Selection(names=require_ids(names, "names"), last=last, states=states, since=moment, text=text, ended=most)
@@ -86,7 +86,8 @@ def only_id(link: Link, name: str) -> str:
     return ids[0]
 
 
-def _states(state: str | Sequence[str]) -> tuple[JobState, ...]:
+def states_of(state: str | Sequence[str]) -> tuple[JobState, ...]:
+    """Return states by their names. Raises UsageError for a name of none."""
     given = (state,) if isinstance(state, str) else state
     require_type(given, Sequence[str], "state")
     unknown = [one for one in given if one not in list(JobState)]
@@ -95,9 +96,10 @@ def _states(state: str | Sequence[str]) -> tuple[JobState, ...]:
     return tuple(dict.fromkeys(map(JobState, given)))
 
 
-def _moment(since: Since) -> float:
+def moment_of(since: Since, name: str) -> float:
+    """Return a moment that is over as Unix seconds. Raises UsageError, naming the argument `name`."""
     if isinstance(since, dt.datetime):
         return since.timestamp()
-    require_type(since, str | float, "since")
+    require_type(since, str | float, name)
     text = since if isinstance(since, str) else f"{since:.3f}s"
-    return parse_since(text, dt.datetime.now().astimezone(), "since")
+    return parse_since(text, dt.datetime.now().astimezone(), name)

@@ -37,6 +37,8 @@ COMMANDS: Final = {
     "release": "Let held jobs start.",
     "edit": "Change the priority, the time limit and the like of jobs that wait.",
     "rerun": "Queue the same again.",
+    "rm": "Remove jobs that have ended, with their directories.",
+    "prune": "Remove jobs that ended some time ago.",
     "keys": "Make, list and revoke the keys by which other hosts join a job.",
     "daemon": "Run, start, stop and check the process that holds the queue.",
     "doctor": "Find what is wrong with this host, and what to type.",
@@ -45,7 +47,9 @@ _MEANT: Final = {
     "help": "gpusched COMMAND --help describes one command",
     **dict.fromkeys(("kill", "cancel", "scancel", "terminate"), "to end a job: gpusched stop JOB, at once with --kill"),
     **dict.fromkeys(("queue", "squeue", "list", "ls", "jobs"), "to list jobs: gpusched ps; why they wait: --why"),
-    **dict.fromkeys(("rm", "remove", "delete", "prune", "clean"), "to take a job out of the queue: gpusched stop JOB"),
+    **dict.fromkeys(
+        ("remove", "delete", "clean"), "to remove a job that has ended: gpusched rm JOB; to end one: gpusched stop JOB"
+    ),
     **dict.fromkeys(("submit", "sbatch", "enqueue"), "to queue a command: gpusched run -d -- COMMAND"),
     **dict.fromkeys(("exec", "srun"), "to run a command: gpusched run -- COMMAND"),
     **dict.fromkeys(("start", "train"), "to start a workload: gpusched launch WORKLOAD"),

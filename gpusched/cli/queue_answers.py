@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpusched.api.queue import submit
-from gpusched.errors import HostFault
+from gpusched.errors import HostFault, JobFailed
 
 if TYPE_CHECKING:
+    from gpusched.api.history import Removal
     from gpusched.api.queue import Change, FoundJobs, Submitted
     from gpusched.model.job import Submission
     from gpusched.model.status import JobStatus
     from gpusched.settings import Settings
 
-__all__ = ["noted", "print_change", "print_jobs", "print_submitted", "submit_detached"]
+__all__ = ["noted", "print_change", "print_jobs", "print_removal", "print_submitted", "submit_detached"]
 
 
 def noted(found: "FoundJobs") -> "tuple[JobStatus, ...]":
@@ -50,6 +51,18 @@ def submit_detached(submission: "Submission", settings: "Settings", *, as_json: 
     if submission.visible is not None:
         print(f"gpusched: {submission.visible.variable}: no other device is taken", file=sys.stderr)
     return submitted.job.id
+
+
+def print_removal(removal: "Removal", *, dry_run: bool = False) -> None:
+    """Print which jobs are no more (or would be), and on stderr which stay. It ends the command, with 1, if some do."""
+    for job_id in removal.ids:
+        print(f"{job_id} would be removed" if dry_run else f"{job_id} is removed")
+    if not removal.ids and not removal.kept:
+        print("no job is meant")
+    for job_id, why in removal.kept.items():
+        print(f"gpusched: {job_id} stays: {why}", file=sys.stderr)
+    if removal.kept:
+        raise SystemExit(JobFailed.exit_code)
 
 
 def print_submitted(submitted: "Submitted", *, as_json: bool) -> None:

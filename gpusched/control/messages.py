@@ -33,6 +33,8 @@ __all__ = [
     "Ping",
     "Pong",
     "Refused",
+    "Remove",
+    "Removed",
     "Request",
     "Rerun",
     "Select",
@@ -131,6 +133,13 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, tag="edit"):
     change: QueueChange
 
 
+class Remove(msgspec.Struct, frozen=True, kw_only=True, tag="remove"):
+    """Forget jobs that have ended, and move their directories away; see daemon.removal."""
+
+    ids: JobIds
+    keep_results: bool = False
+
+
 class Rerun(msgspec.Struct, frozen=True, kw_only=True, tag="rerun"):
     """Queue a new job that is as `id` was, with what is changed of its terms; answered as Submit is.
 
@@ -187,6 +196,13 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
     ids: tuple[str, ...]
 
 
+class Removed(msgspec.Struct, frozen=True, kw_only=True, tag="removed"):
+    """The jobs that are no more, and why each of the others stays."""
+
+    ids: tuple[str, ...]
+    kept: dict[str, str] = {}
+
+
 class TurnIs(msgspec.Struct, frozen=True, kw_only=True, tag="turn-is"):
     """`come`: start it now, from its `job.run_dir`. Otherwise `job.why` is the reason, or the state is terminal."""
 
@@ -223,8 +239,10 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     protocol: int = PROTOCOL
 
 
-Request = Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Edit | Rerun | Drain | Shutdown
-Answer = Pong | Submitted | Jobs | Selected | TurnIs | Explained | Done | Drained | Refused
+Request = (
+    Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Edit | Rerun | Remove | Drain | Shutdown
+)
+Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

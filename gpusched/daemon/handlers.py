@@ -23,6 +23,8 @@ from gpusched.control.messages import (
     ListJobs,
     Ping,
     Pong,
+    Remove,
+    Removed,
     Rerun,
     Select,
     Selected,
@@ -40,6 +42,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
 from gpusched.daemon.recovery import Adoption
+from gpusched.daemon.removal import remove
 from gpusched.daemon.selection import selected
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
@@ -97,6 +100,9 @@ class Handlers:
                 return self._edit(asked.request)
             case Rerun():
                 return self._rerun(asked.request)
+            case Remove():
+                removed, kept = remove(self._state, asked.request.ids, keep_results=asked.request.keep_results)
+                return Removed(ids=removed, kept=kept)
             case Drain():
                 return self._drain(asked.request)
             case Shutdown():

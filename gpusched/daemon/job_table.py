@@ -5,7 +5,7 @@ goes on, and nothing starts of which the disk knows nothing.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -121,6 +121,17 @@ class JobTable:
             self._rename(self.live.get(job.id), job)
             self.live[job.id] = job
         self._changes.append(job)
+
+    def is_unsaved(self, job_id: str) -> bool:
+        """Return whether the end of a job is in memory only."""
+        return job_id in self._over
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Forget jobs whose end is saved. Raises HostFault."""
+        self._store.remove(ids)
+        for job_id in ids:
+            self.known.discard(job_id)
+            self._states.pop(job_id, None)
 
     def save(self, now: float) -> list[Job]:
         """Write all that changed, in one transaction. Return the jobs that are turned away because that failed."""

@@ -55,8 +55,9 @@ def _matches(job: Job, glob: str | None) -> bool:
 def _meets(job: Job, asked: Selection) -> bool:
     in_state = not asked.states or job.state in asked.states
     lately = asked.since is None or job.ended is None or job.ended >= asked.since
-    return in_state and lately and (asked.text is None or asked.text in searched(job))
+    before = asked.before is None or (job.ended is not None and job.ended < asked.before)
+    return in_state and lately and before and (asked.text is None or asked.text in searched(job))
 
 
 def _conditions(asked: Selection) -> bool:
-    return bool(asked.states or asked.since is not None or asked.text is not None)
+    return bool(asked.states) or any(one is not None for one in (asked.since, asked.before, asked.text))

@@ -12,7 +12,7 @@ from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
-    from gpusched.control.messages import Answer, Request, Rerun, Submit, TurnIs
+    from gpusched.control.messages import Answer, Removed, Request, Rerun, Submit, TurnIs
     from gpusched.model.job import Submission
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
@@ -139,6 +139,12 @@ class Link:
         from gpusched.control.messages import Explain, Explained
 
         return self._ask(Explain(id=job), Explained).why
+
+    def remove(self, ids: Sequence[str], *, keep_results: bool) -> "Removed":
+        """Have jobs forgotten that have ended; see messages.Remove."""
+        from gpusched.control.messages import Remove, Removed
+
+        return self._ask(Remove(ids=tuple(ids), keep_results=keep_results), Removed)
 
     def done(self, request: "Request") -> tuple[str, ...]:
         """Have something done, and return the lines to print about it."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 import gpusched.api
-from gpusched.api import attached, daemon, queue
+from gpusched.api import attached, daemon, history, queue
 from gpusched.errors import UsageError
 from tests.cli.command import Command
 
@@ -36,6 +36,7 @@ RIGHT: Final[tuple[tuple[Callable[..., object], str, object], ...]] = (
     (queue.find_jobs, "ended", 5),
     (queue.find_jobs, "ids", []),
     (queue.select, "names", []),
+    (history.prune, "older", 5),
 )
 """What is no wrong value: no jobs, or a number of them or of seconds."""
 

@@ -1,0 +1,85 @@
+"""Jobs that have ended are removed: named ones, or all that ended some time ago."""
+
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpusched.api.selecting import Since, linked, moment_of, states_of
+from gpusched.api.validation import SomeJobs, require_ids, require_type
+from gpusched.errors import UsageError
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.listing import has_jobs
+from gpusched.execution.removed import delete_removed
+from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
+from gpusched.model.status import JOB_TERMINAL
+from gpusched.settings import Settings, load_settings
+
+__all__ = ["Removal", "prune", "remove"]
+
+_AT_A_TIME: Final = 100
+_ENDED: Final = tuple(sorted(JOB_TERMINAL))
+
+
+class Removal(NamedTuple):
+    """The ids of the jobs that are no more, and why each of the others stays, by id."""
+
+    ids: tuple[str, ...] = ()
+    kept: Mapping[str, str] = MappingProxyType({})
+
+
+def remove(ids: SomeJobs, *, keep_results: bool = False, settings: Settings | None = None) -> Removal:
+    """Remove jobs that have ended, with their directories; a glob means those of them that have ended.
+
+    `keep_results`: what a job itself wrote is moved to results/ID in the state directory. A job that lives, that
+    another one is to follow, or whose directory is a link stays. Raises NotFound for what means no job, UsageError for
+    none, NoDaemon and HostFault.
+    """
+    require_type(keep_results, bool, "keep_results")
+    names, settings = require_ids(ids, "ids"), settings or load_settings(os.environ)
+    if not names:
+        raise UsageError("no job is named", "name one or more")
+    with linked(settings, names) as link:
+        found: list[str] = []
+        for name in names:
+            states = _ENDED if is_glob(name) else ()
+            found += link.select(Selection(names=(name,), states=states, ended=MOST_ENDED_SELECTED))
+        return _remove(link, tuple(dict.fromkeys(found)), settings, keep_results=keep_results)
+
+
+def prune(
+    older: Since,
+    *,
+    state: str | Sequence[str] = (),
+    keep_results: bool = False,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+) -> Removal:
+    """Remove all jobs that ended longer ago than `older`, such as "30d", or before that moment.
+
+    `state`: only those that ended so, such as "failed". `dry_run`: nothing is removed; the ids are those that would be.
+    The other arguments and the errors are those of `remove`.
+    """
+    require_type(keep_results, bool, "keep_results")
+    require_type(dry_run, bool, "dry_run")
+    states = states_of(state) or _ENDED
+    if live := [one for one in states if one not in JOB_TERMINAL]:
+        raise UsageError(f"a job that is {live[0]} has not ended", f"one of {', '.join(_ENDED)}")
+    settings, before = settings or load_settings(os.environ), moment_of(older, "older")
+    if not has_jobs(settings):
+        return Removal()
+    with linked(settings, ()) as link:
+        ids = link.select(Selection(states=states, before=before, ended=MOST_ENDED_SELECTED))
+        return Removal(ids) if dry_run else _remove(link, ids, settings, keep_results=keep_results)
+
+
+def _remove(link: Link, ids: Sequence[str], settings: Settings, *, keep_results: bool) -> Removal:
+    """Remove some jobs at a time, so that the daemon has time for others, and delete what was theirs."""
+    removed: list[str] = []
+    kept: dict[str, str] = {}
+    for begin in range(0, len(ids), _AT_A_TIME):
+        done = link.remove(ids[begin : begin + _AT_A_TIME], keep_results=keep_results)
+        removed += done.ids
+        kept |= done.kept
+        delete_removed(settings)
+    return Removal(tuple(removed), kept)

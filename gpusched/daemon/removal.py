@@ -1,0 +1,87 @@
+"""Jobs that have ended are removed: first their directories are moved away, then they leave the table.
+
+What lies in a directory is deleted by who asked, not by the daemon: that may take long.
+"""
+
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpusched.daemon.job import Job
+from gpusched.daemon.state import DaemonState
+from gpusched.errors import GpuschedError
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.removed import OURS, REMOVED, RESULTS
+from gpusched.linux.files import make_private
+from gpusched.model.status import JOB_TERMINAL
+
+__all__ = ["remove"]
+
+_JOBS: Final = "jobs"
+
+
+def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the ids of the jobs that were removed, and why each of the others stays. Raises HostFault.
+
+    `keep_results`: what the job itself wrote is moved to STATE_DIR/results/ID.
+    """
+    followed = {
+        earlier: job.id
+        for job in state.jobs.live.values()
+        if job.submission is not None
+        for earlier in (*job.submission.after, *job.submission.after_any)
+    }
+    removed, kept = [], dict[str, str]()
+    for job_id in dict.fromkeys(ids):
+        try:
+            job = state.jobs.job(job_id)
+            why = _why_not(state, job, followed)
+            if why is None:
+                _move_away(state.settings.state_dir, job, keep_results=keep_results)
+        except GpuschedError as error:
+            why = error.message
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+        if why is None:
+            removed.append(job_id)
+        else:
+            kept[job_id] = why
+    state.jobs.remove(removed)
+    return tuple(removed), kept
+
+
+def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | None:
+    """Return why a job cannot be removed, None if it can."""
+    if job.state not in JOB_TERMINAL:
+        return f"it is {job.state}"
+    if state.jobs.is_unsaved(job.id):
+        return "its end is not saved yet"
+    if job.id in followed:
+        return f"{followed[job.id]} is to follow it"
+    path = state.settings.state_dir / _JOBS / job.id
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{path} is a link to another place" if stat.S_ISLNK(found.st_mode) else f"{path} is no directory"
+    return "a process of it still lives" if JobDirectory(path).is_guarded() else None
+
+
+def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:
+    """Move a job's directory away, whole, within the state directory: never through a link. Raises OSError."""
+    path, away = state_dir / _JOBS / job.id, state_dir / REMOVED
+    make_private(away)
+    gone = away / f"{job.id}.{time.time_ns()}"
+    with suppress(FileNotFoundError):
+        path.rename(gone)
+        if keep_results:
+            kept = state_dir / RESULTS
+            make_private(kept)
+            (kept / job.id).mkdir(mode=0o700)
+            for name in os.listdir(gone):  # noqa: PTH208 (names alone)
+                if name not in OURS and not name.startswith("."):
+                    (gone / name).rename(kept / job.id / name)

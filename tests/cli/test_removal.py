@@ -1,0 +1,112 @@
+"""`rm` and `prune`: jobs that have ended are removed with their directories, and nothing else is."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from tests.cli.command import Command
+
+CPU = ("--num-gpus", "0")
+
+
+def over(command: Command, *words: str, script: str = "true") -> str:
+    job = command.run("run", "-d", *CPU, *words, "--", "sh", "-c", script).stdout.strip()
+    command.run("wait", job)
+    return job
+
+
+def all_ids(command: Command) -> list[str]:
+    return [job["id"] for job in json.loads(command.run("ps", "--all", "--json").stdout)["jobs"]]
+
+
+def directory(command: Command, job: str) -> Path:
+    return command.state / "jobs" / job
+
+
+def leftovers(command: Command) -> list[str]:
+    return [one.name for one in (command.state / "removed").iterdir()]
+
+
+def test_a_job_that_has_ended_is_removed_with_its_directory_and_its_id_is_not_used_again(command: Command) -> None:
+    first, second = over(command), over(command, "--name", "train")
+    told = command.run("rm", "train", first)
+    assert (told.returncode, told.stdout) == (0, f"{second} is removed\n{first} is removed\n")
+    assert (all_ids(command), directory(command, first).exists(), leftovers(command)) == ([], False, [])
+    assert command.run("logs", first).returncode == 4
+    os.kill(command.daemon(), 9)
+    assert over(command) == "run-3"
+
+
+def test_what_lives_or_is_followed_stays(command: Command) -> None:
+    done = over(command)
+    lives = command.run("run", "-d", *CPU, "--", "sleep", "600").stdout.strip()
+    waits = command.run("run", "-d", *CPU, "--hold", "--after", done, "--", "true").stdout.strip()
+    told = command.run("rm", done, lives, waits)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert f"{done} stays: {waits} is to follow it" in told.stderr
+    assert f"{lives} stays: it is " in told.stderr
+    assert f"{waits} stays: it is queued" in told.stderr
+    assert sorted(all_ids(command)) == sorted([done, lives, waits])
+    told = command.run("rm", "run-*")  # a glob means those that have ended
+    assert f"{lives} stays" not in told.stderr
+    assert directory(command, done).is_dir()
+
+
+def test_a_directory_that_is_a_link_is_refused_and_what_it_points_to_is_untouched(
+    command: Command, tmp_path: Path
+) -> None:
+    job, treasure = over(command), tmp_path / "treasure"
+    directory(command, job).rename(treasure)
+    directory(command, job).symlink_to(treasure)
+    before = sorted(treasure.rglob("*"))
+    told = command.run("rm", job)
+    assert (told.returncode, "is a link to another place" in told.stderr) == (1, True)
+    assert sorted(treasure.rglob("*")) == before
+    assert all_ids(command) == [job]
+
+
+def test_a_link_within_a_directory_is_not_followed(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "treasure").mkdir()
+    (tmp_path / "treasure" / "gold").write_text("here")
+    job = over(command)
+    (directory(command, job) / "data").symlink_to(tmp_path / "treasure")
+    assert command.run("rm", job).returncode == 0
+    assert (tmp_path / "treasure" / "gold").read_text() == "here"
+
+
+def test_results_are_kept_where_that_is_asked_for(command: Command) -> None:
+    job = over(command)
+    (directory(command, job) / "weights.npz").write_text("weights")
+    assert command.run("rm", "--keep-results", job).returncode == 0
+    kept = command.state / "results" / job
+    assert ([one.name for one in kept.iterdir()], (kept / "weights.npz").read_text()) == (["weights.npz"], "weights")
+    assert not directory(command, job).exists()
+
+
+def test_prune_removes_what_ended_before_and_no_job_that_lives(command: Command) -> None:
+    old = [over(command, script=script) for script in ("true", "false", "true")]
+    time.sleep(0.01)
+    lives = command.run("run", "-d", *CPU, "--", "sleep", "600").stdout.strip()
+    assert command.run("prune", "--older", "1h").stdout == "no job is meant\n"
+    told = command.run("prune", "--older", "0.001s", "--state", "failed", "--dry-run")
+    assert told.stdout == f"{old[1]} would be removed\n"
+    assert len(all_ids(command)) == 4
+    told = command.run("prune", "--older", "0.001s")
+    assert (told.returncode, sorted(told.stdout.split()[::3])) == (0, old)
+    assert all_ids(command) == [lives]
+    for words, message in (
+        (("--older", "soon"), "soon"),
+        (("--older", "1h", "--state", "running"), "a job that is running has not ended"),
+        (("--older", "1h", "--state", "odd"), "there is no state 'odd'"),
+    ):
+        told = command.run("prune", *words)
+        assert (told.returncode, message in told.stderr) == (2, True), words
+
+
+def test_what_an_interrupted_removal_left_is_deleted_by_the_next(command: Command) -> None:
+    job = over(command)
+    (command.state / "removed").mkdir(mode=0o700)
+    (command.state / "removed" / "run-9.1").mkdir()
+    assert command.run("rm", job).returncode == 0
+    assert leftovers(command) == []
