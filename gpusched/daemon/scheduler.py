@@ -38,7 +38,7 @@ _MOST_PLANNED: Final = 32
 _EARLIER_S: Final = 60.0
 """By how much earlier a head has to be expected than before, for that to be written down."""
 
-_SURETY: Final = 0.45
+_SURETY: Final = 0.5
 """How probably a job has to end before a head starts that is not late yet, to pass it. It rises to 1 in most_delay."""
 
 
