@@ -164,6 +164,8 @@ def _waits(found: Found, devices: float) -> str:
     for load_ in (0.9, 1.1):
         easy = _row(rows, devices=devices, load=load_, queue=_EASY)
         loaded = [row for row in rows if row.of["load"] == load_]
+        if not loaded:
+            continue
         lines = [[_name(row), *(_cell(row, one) for one in figures), _by(row, easy)] for row in loaded]
         told = f"{devices:g} GPUs, {load_:.0%} load ({_seeds(loaded)}):"
         parts.append(_table(told, ["", *figures, "mean wait by EASY's"], lines))
