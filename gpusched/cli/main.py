@@ -44,7 +44,6 @@ COMMANDS: Final = {
     "doctor": "Find what is wrong with this host, and what to type.",
 }
 _MEANT: Final = {
-    "help": "gpusched COMMAND --help describes one command",
     **dict.fromkeys(("kill", "cancel", "scancel", "terminate"), "to end a job: gpusched stop JOB, at once with --kill"),
     **dict.fromkeys(("queue", "squeue", "list", "ls", "jobs"), "to list jobs: gpusched ps; why they wait: --why"),
     **dict.fromkeys(
@@ -75,6 +74,8 @@ _OUTPUT_FAILS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (docs/reference.md); no traceback reaches the person."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if arguments[0] == "help":  # as of git and others: help launch
+        arguments = [*arguments[1:2], "--help"]
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # else the interpreter scans all that was imported once more before it ends
     _have_streams()

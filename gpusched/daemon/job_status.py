@@ -89,6 +89,7 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         status,
         name=asked.name,
         command=asked.workload.roles[0].command if asked.command else (),
+        cwd=asked.cwd,
         priority=asked.priority,
         held=job.held and job.state is JobState.QUEUED,
         after=asked.after,

@@ -72,7 +72,8 @@ def test_wrong_usage_is_one_message_and_code_2(words: tuple[str, ...], code: int
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("help",), "gpusched COMMAND --help"),
+        (("delete",), "gpusched rm JOB"),
+        (("retry",), "gpusched rerun JOB"),
         (("kill", "run-1"), "gpusched stop JOB"),
         (("cancel",), "gpusched stop JOB"),
         (("queue",), "gpusched ps"),
@@ -94,6 +95,12 @@ def test_a_word_that_is_near_ours_leads_to_it(words: tuple[str, ...], hint: str,
 
     assert (told.returncode, told.stdout) == (2, "")
     assert hint in told.stderr
+
+
+@pytest.mark.parametrize("words", [("help",), ("help", "launch")])
+def test_help_is_a_word_too(words: tuple[str, ...], command: Command) -> None:
+    told = command.run(*words)
+    assert (told.returncode, told.stdout) == (0, command.run(*words[1:], "--help").stdout)
 
 
 @pytest.mark.parametrize("near", ["--workloads", "--contexts"])
