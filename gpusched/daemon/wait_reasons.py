@@ -52,8 +52,9 @@ def when_expected(starts: Sequence[float], now: float) -> str:
     low, middle, high = (sorted(starts)[len(starts) * part // 10] - now for part in (1, 5, 9))
     if middle == math.inf:
         return ""
-    late = "never" if high == math.inf else format_seconds(max(1, high))
-    return f"expected to start in {format_seconds(max(1, middle))}, between {format_seconds(max(1, low))} and {late}"
+    early, usual = (format_seconds(max(1, round(seconds))) for seconds in (low, middle))
+    late = "never" if high == math.inf else format_seconds(max(1, round(high)))
+    return f"expected to start in {usual}, between {early} and {late}"
 
 
 def would_delay(needs: str, head: str, most_s: float | None) -> str:
