@@ -77,10 +77,12 @@ def parse_since(text: str, now: dt.datetime, what: str) -> float:
     Raises UsageError, naming `what`, for anything else.
     """
     try:
-        moment = dt.datetime.fromisoformat(text.strip())
-        return (moment if moment.tzinfo else moment.astimezone()).timestamp()
+        moment = dt.datetime.fromisoformat(text.strip()).astimezone()  # without a zone: the local one
     except (ValueError, OverflowError):
         return now.timestamp() - parse_span(text, what)
+    if moment > now:
+        raise UsageError(f"{what}: {text!r} has not come yet: it is {now:%Y-%m-%d %H:%M}", "give one that is over")
+    return moment.timestamp()
 
 
 def _over(what: str, text: str, now: dt.datetime) -> UsageError:

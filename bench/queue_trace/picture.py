@@ -13,6 +13,7 @@ __all__ = ["draw"]
 
 _OURS, _PEER = "#2e7d5b", "#9a9a9a"
 _DEFAULT_DAYS: Final = 2.0
+_BOUNDS: Final = (0.5, 1.0, 2.0, 3.0, 5.0, 1000.0)
 _COLOURS: Final = {"spread 0.5": "#1b5e42", "spread 1": "#2e7d5b", "spread 1.5": "#7fb69c", "shapes": "#c08a3b"}
 
 
@@ -53,18 +54,16 @@ def _draw_frontier(axes: "Axes", rows: Sequence[Measured]) -> None:
     for people, colour in _COLOURS.items():
         for load, style in ((0.9, "-"), (1.1, "--")):
             points = sorted(
-                (_days(row), row.figures["mean wait h"][0])
+                (_BOUNDS.index(_days(row)), row.figures["mean wait h"][0])
                 for row in rows
                 if row.of["load"] == load and str(row.of["queue"]).startswith(f"{people},")
             )
             name = people if load < 1 else None
             axes.plot([x for x, _ in points], [y for _, y in points], style, marker="o", color=colour, label=name)
-    axes.axvline(_DEFAULT_DAYS, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xscale("log")
-    axes.set_xticks([0.5, 1, 2, 3, 5, 1000], ["½", "1", "2: default", "3", "5", "no bound"], fontsize=8)
-    axes.minorticks_off()
+    axes.axvline(_BOUNDS.index(_DEFAULT_DAYS), color="black", linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(len(_BOUNDS)), [_bound(days) for days in _BOUNDS], fontsize=8)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("bound on a head's delay, days (solid: 90 % load, dashed: 110 %)")
+    axes.set_xlabel("bound on a head's delay, days\n(solid: 90 % load, dashed: 110 %)")
     axes.set_ylabel("mean wait, hours")
     if rows:
         axes.legend(fontsize=8, title="people repeat commands")
@@ -73,3 +72,9 @@ def _draw_frontier(axes: "Axes", rows: Sequence[Measured]) -> None:
 
 def _days(row: Measured) -> float:
     return float(str(row.of["queue"]).rpartition("most_delay ")[2].removesuffix("d"))
+
+
+def _bound(days: float) -> str:
+    if days == max(_BOUNDS):
+        return "no bound"
+    return f"{days:g}, default" if days == _DEFAULT_DAYS else f"{days:g}"

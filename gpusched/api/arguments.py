@@ -212,6 +212,8 @@ def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
     kinds = get_type_hints(Submission, include_extras=True)  # with bounds
     for name, value in chosen.items():
         require_type(value, str if name in {"name", "at"} else kinds.get(name, str), name)
+    if chosen.get("name") == "":
+        raise UsageError("--name: it is empty", "leave it out, or give one")
     if len(chosen.get("name", "")) > _LONGEST_NAME:
         raise UsageError(f"--name: {len(chosen['name'])} characters are too many", f"give at most {_LONGEST_NAME}")
     if "at" in chosen:

@@ -21,7 +21,7 @@ from gpusched.api.validation import require_list, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import command_request
 from gpusched.execution.plan_options import machine_meant
-from gpusched.execution.submission import GRACE_S
+from gpusched.execution.submission import GRACE_S, unencodable
 from gpusched.execution.submission import command_submission as submission
 from gpusched.model.job import ProcessIdentity, Submission
 from gpusched.model.workload import Restart
@@ -32,6 +32,7 @@ __all__ = ["command_submission"]
 
 _SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+_OURS: Final = "GPUSCHED_"
 
 
 def command_submission(
@@ -56,7 +57,7 @@ def command_submission(
     found = submission(argv, texts, queue, launcher, _grace_s(span_text(given.get("grace"), "grace")))
     found = _with_program(found, given)
     if not follows(queue):  # what goes before may still make the program
-        require_program(argv[0], found.cwd)
+        require_program(argv[0], found.cwd, (given.get("env") or {}).get("PATH"))
     return found
 
 
@@ -68,6 +69,10 @@ def _with_program(found: Submission, given: Mapping[str, Any]) -> Submission:
         raise UsageError("--env: a variable needs a name, and neither has a zero byte", "give NAME=VALUE")
     if _VISIBLE in env:
         raise UsageError(f"--env: {_VISIBLE} is what the plan decides", "choose devices with --gpus")
+    if ours := [name for name in env if name.startswith(_OURS)]:
+        raise UsageError(f"--env: {ours[0]} is set by gpusched itself", "leave it out")
+    if odd := unencodable(env):
+        raise UsageError(f"--env: {odd[0]!a} is no UTF-8", "set it in a script that the job runs")
     if retry and found.launcher is not None:
         raise UsageError("--retry belongs to a command in the background", "add -d, or leave it out")
     (role,) = found.workload.roles

@@ -4,6 +4,7 @@ import os
 from typing import Unpack
 
 from gpusched.api.arguments import QueueArguments, queue_change, with_arguments
+from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Change, Submitted
 from gpusched.api.selecting import linked, only_id, waiting
 from gpusched.api.validation import SomeJobs, require_ids
@@ -11,6 +12,7 @@ from gpusched.control.messages import Edit, Rerun
 from gpusched.errors import UsageError
 from gpusched.execution.submission import outer_environment, unencodable
 from gpusched.linux.attributes import current_attributes
+from gpusched.model.job import QueueChange
 from gpusched.settings import Settings, load_settings
 
 __all__ = ["edit", "rerun"]
@@ -26,7 +28,8 @@ def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Que
     Example: queue.edit("train*", priority=5)
     """
     names = require_ids(ids, "ids")
-    if not names or not given or "hold" in given:
+    require_known(given, QueueArguments)
+    if not names or "hold" in given or queue_change(given) == QueueChange():
         hint = "name jobs and what to change" if "hold" not in given else "use hold and release"
         raise UsageError("there is nothing to change", hint)
     change = queue_change(given)
@@ -45,6 +48,7 @@ def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Qu
 
     Example: queue.rerun("train", priority=5)
     """
+    require_known(given, QueueArguments)
     names, change = require_ids(job, "job"), queue_change(given)
     if len(names) != 1:
         raise UsageError(f"job: {len(names)} jobs are named", "name one")

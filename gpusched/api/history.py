@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpusched.api.selecting import Since, linked, moment_of, states_of
+from gpusched.api.selecting import Since, linked, moment_of, selected, states_of
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.daemon_link import Link
@@ -40,10 +40,10 @@ def remove(ids: SomeJobs, *, keep_results: bool = False, settings: Settings | No
     if not names:
         raise UsageError("no job is named", "name one or more")
     with linked(settings, names) as link:
-        found: list[str] = []
-        for name in names:
-            states = _ENDED if is_glob(name) else ()
-            found += link.select(Selection(names=(name,), states=states, ended=MOST_ENDED_SELECTED))
+        globs = [name for name in names if is_glob(name)]
+        found = [*selected(link, [name for name in names if name not in globs])]
+        for glob in globs:
+            found += link.select(Selection(names=(glob,), states=_ENDED, ended=MOST_ENDED_SELECTED))
         return _remove(link, tuple(dict.fromkeys(found)), settings, keep_results=keep_results)
 
 
@@ -78,7 +78,8 @@ def _remove(link: Link, ids: Sequence[str], settings: Settings, *, keep_results:
     removed: list[str] = []
     kept: dict[str, str] = {}
     for begin in range(0, len(ids), _AT_A_TIME):
-        done = link.remove(ids[begin : begin + _AT_A_TIME], keep_results=keep_results)
+        part = ids[begin : begin + _AT_A_TIME]
+        done = link.remove(part, keep_results=keep_results)
         removed += done.ids
         kept |= done.kept
         delete_removed(settings)

@@ -2,7 +2,8 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -17,6 +18,8 @@ from gpusched.times import parse_since
 
 if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
+
+_AT_A_TIME: Final = 5000
 
 __all__ = ["Since", "jobs_of", "linked", "moment_of", "only_id", "selected", "selection_of", "states_of", "waiting"]
 
@@ -57,7 +60,10 @@ def linked(settings: Settings, ids: Sequence[str]) -> Link:
 
 def selected(link: Link, names: Sequence[str], ended: int = 0) -> tuple[str, ...]:
     """Return the ids that names mean, of a glob those that live and the `ended` latest. Raises NotFound."""
-    return link.select(Selection(names=tuple(names), ended=min(ended, MOST_ENDED_SELECTED))) if names else ()
+    most = min(ended, MOST_ENDED_SELECTED)
+    parts = (names[begin : begin + _AT_A_TIME] for begin in range(0, len(names), _AT_A_TIME))
+    found = (link.select(Selection(names=tuple(part), ended=most)) for part in parts)
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 def jobs_of(link: Link, names: Sequence[str], ended: int = 0) -> "tuple[JobStatus, ...]":
@@ -99,7 +105,10 @@ def states_of(state: str | Sequence[str]) -> tuple[JobState, ...]:
 def moment_of(since: Since, name: str) -> float:
     """Return a moment that is over as Unix seconds. Raises UsageError, naming the argument `name`."""
     if isinstance(since, dt.datetime):
-        return since.timestamp()
+        try:
+            return since.timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise UsageError(f"{name}: {since} is no moment that can be counted", "give one nearer to now") from None
     require_type(since, str | float, name)
     text = since if isinstance(since, str) else f"{since:.3f}s"
     return parse_since(text, dt.datetime.now().astimezone(), name)

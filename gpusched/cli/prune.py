@@ -18,6 +18,7 @@ def prune(
         bool, typer.Option("--keep-results", help="Move what a job wrote to results/JOB in the state directory.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print which they are.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
     """Remove jobs that ended some time ago, with their directories.
 
@@ -26,5 +27,6 @@ def prune(
     from gpusched.api.history import prune
     from gpusched.cli.queue_answers import print_removal
 
-    states = tuple(state.split(",")) if state else ()
-    print_removal(prune(older, state=states, keep_results=keep_results, dry_run=dry_run), dry_run=dry_run)
+    states = tuple(state.split(",")) if state is not None else ()
+    removal = prune(older, state=states, keep_results=keep_results, dry_run=dry_run)
+    print_removal(removal, as_json=as_json, dry_run=dry_run)

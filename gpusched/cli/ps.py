@@ -43,6 +43,8 @@ def ps(
     """
     if everything and ended is not None:
         raise UsageError("--all and --ended exclude each other", "give one of them")
+    if given["last"] and (everything or ended is not None):
+        raise UsageError("--last is one job: it excludes --all and --ended", "give one of them")
     conditions = {name: value for name, value in given.items() if value not in (None, False)}
     if "state" in conditions:
         conditions["state"] = conditions["state"].split(",")

@@ -53,14 +53,22 @@ def submit_detached(submission: "Submission", settings: "Settings", *, as_json: 
     return submitted.job.id
 
 
-def print_removal(removal: "Removal", *, dry_run: bool = False) -> None:
-    """Print which jobs are no more (or would be), and on stderr which stay. It ends the command, with 1, if some do."""
-    for job_id in removal.ids:
-        print(f"{job_id} would be removed" if dry_run else f"{job_id} is removed")
-    if not removal.ids and not removal.kept:
-        print("no job is meant")
-    for job_id, why in removal.kept.items():
-        print(f"gpusched: {job_id} stays: {why}", file=sys.stderr)
+def print_removal(removal: "Removal", *, as_json: bool, dry_run: bool = False) -> None:
+    """Print which jobs are no more (or would be), and on stderr which stay; with JSON all as one object.
+
+    It ends the command, with 1, if some stay.
+    """
+    if as_json:
+        import json
+
+        print(json.dumps({"removed": removal.ids, "kept": dict(removal.kept)}))
+    else:
+        for job_id in removal.ids:
+            print(f"{job_id} would be removed" if dry_run else f"{job_id} is removed")
+        if not removal.ids and not removal.kept:
+            print("no job is meant")
+        for job_id, why in removal.kept.items():
+            print(f"gpusched: {job_id} stays: {why}", file=sys.stderr)
     if removal.kept:
         raise SystemExit(JobFailed.exit_code)
 

@@ -26,5 +26,5 @@ def rerun(job: OneJob = None, last: Last = False, *, as_json: bool, **given: Any
     from gpusched.api.editing import rerun
     from gpusched.cli.queue_answers import print_submitted
 
-    chosen = {name: value for name, value in given.items() if value not in (None, False, [])}
+    chosen = {name: value for name, value in given.items() if value is not None and value is not False}
     print_submitted(rerun(the_one(job, last=last), **chosen), as_json=as_json)

@@ -16,6 +16,7 @@ def rm(
     keep_results: Annotated[
         bool, typer.Option("--keep-results", help="Move what a job wrote to results/JOB in the state directory.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
     """Remove jobs that have ended, with their directories. A glob means those of them that have ended.
 
@@ -25,4 +26,4 @@ def rm(
     from gpusched.cli.queue_answers import print_removal
 
     ids = meant(jobs, last=last, state=state)
-    print_removal(remove(ids, keep_results=keep_results) if ids else Removal())
+    print_removal(remove(ids, keep_results=keep_results) if ids else Removal(), as_json=as_json)

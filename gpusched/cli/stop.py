@@ -8,6 +8,7 @@ import typer
 
 from gpusched.api import queue
 from gpusched.cli.selecting import JobNames, Last, State, meant
+from gpusched.errors import UsageError
 
 if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
@@ -32,6 +33,8 @@ def stop(
     """
     from gpusched.cli.queue_answers import print_change, print_jobs
 
+    if everything and (last or state is not None):
+        raise UsageError("--all excludes --last and --state", "give one of them")
     names = tuple(jobs or ()) if everything else meant(jobs, last=last, state=state)
     stopped = queue.stop(names, everything=everything, kill=kill) if names or everything else queue.Change()
     ids = [job.id for job in stopped.jobs]

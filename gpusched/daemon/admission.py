@@ -31,6 +31,8 @@ __all__ = ["Admission"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KEPT_ANSWERS: Final = 64
 _KEPT_TOKENS: Final = 1000
+_NUMBER: Final = re.compile(r"\.\d+")
+_LONGEST_STEM: Final = 180  # of a name, so that a number has room
 _ENDED_TOKENS: Final = 200  # of jobs that ended, at the start: who lost an answer asks again within seconds
 
 
@@ -56,7 +58,7 @@ class Admission:
         Raises UsageError, NotFound for a job that it is to follow, NeverFits, HostFault.
         """
         _check(submission)
-        submission = self._with_ids(submission)
+        submission = _sound(self._with_ids(submission))
         if submission.command is None:
             require_short_socket(submission.workload, self._state.settings)
         submission = self._named(self._resolved(_absolute(submission), host))
@@ -105,30 +107,28 @@ class Admission:
             if job.submission is None or job.state is not JobState.QUEUED:
                 state = ENDED.get(job.state, f"is {job.state}")
                 raise UsageError(f"{job.id} {state}: only a queued job can be changed", "see gpusched ps")
-            mine = change if change.name != job.submission.name else msgspec.structs.replace(change, name=msgspec.UNSET)
-            asked = self._with_ids(mine.of(job.submission))
+            asked = _sound(self._with_ids(change.of(job.submission)))
             if (circle := self._circle(job.id, asked)) is not None:
-                raise UsageError(
-                    f"{job.id} would wait for {circle}, which waits for it", "see --after in gpusched ps --json"
-                )
-            changed.append((job, asked, mine))
-        for job, asked, mine in changed:
-            renamed = asked if mine.name is msgspec.UNSET else self._named(asked)
+                raise UsageError(f"{job.id} would wait for {circle}, which waits for it", "name another with --after")
+            changed.append((job, asked))
+        for job, asked in changed:
+            renamed = self._named(asked, job.id)
             self._state.expectations.forget(job.id)
             self._state.jobs.change(msgspec.structs.replace(job, submission=renamed, promised=None))
         self._state.changed()
 
     def _circle(self, job_id: str, asked: Submission) -> str | None:
         """Return the job that this one would follow and that follows it, however far; None if there is none."""
-        seen, ahead = set[str](), [*asked.after, *asked.after_any]
-        while ahead:
-            one = ahead.pop()
-            if one == job_id:
-                return next(iter((*asked.after, *asked.after_any)))
-            other = self._state.jobs.live.get(one)
-            if other is not None and other.submission is not None and one not in seen:
-                ahead += (*other.submission.after, *other.submission.after_any)
-            seen.add(one)
+        for first in (*asked.after, *asked.after_any):
+            seen, ahead = set[str](), [first]
+            while ahead:
+                one = ahead.pop()
+                if one == job_id:
+                    return "itself" if first == job_id else first
+                other = self._state.jobs.live.get(one)
+                if other is not None and other.submission is not None and one not in seen:
+                    ahead += (*other.submission.after, *other.submission.after_any)
+                seen.add(one)
         return None
 
     def _with_ids(self, submission: Submission) -> Submission:
@@ -143,16 +143,21 @@ class Admission:
         except NotFound as error:
             raise NotFound(f"{error.message} to start after", error.hint) from None
 
-    def _named(self, submission: Submission) -> Submission:
-        """Return the submission with a name that no living job has: `train`, else `train.2` and so on."""
+    def _named(self, submission: Submission, own: str = "") -> Submission:
+        """Return the submission with a name that no living job has but `own` (an id): `train`, else `train.2`."""
         name, names = submission.name, self._state.jobs.names
-        if not name or name not in names:
+        if not name or names.get(name, own) == own:
             return submission
-        number = next(n for n in itertools.count(self._copies.get(name, 1) + 1) if f"{name}.{n}" not in names)
+        stem, present = name[:_LONGEST_STEM], self._state.jobs.live.get(own)
+        if present is not None and present.submission is not None:
+            mine = present.submission.name or ""
+            if _NUMBER.fullmatch(mine.removeprefix(stem)):  # it is called so already, with a number
+                return msgspec.structs.replace(submission, name=mine)
+        number = next(n for n in itertools.count(self._copies.get(stem, 1) + 1) if names.get(f"{stem}.{n}", own) == own)
         if len(self._copies) >= _KEPT_TOKENS:
             self._copies.clear()
-        self._copies[name] = number
-        return msgspec.structs.replace(submission, name=f"{name}.{number}")
+        self._copies[stem] = number
+        return msgspec.structs.replace(submission, name=f"{stem}.{number}")
 
     def _remember(self, token: str, job_id: str) -> None:
         if token:
@@ -229,3 +234,12 @@ def _absolute(submission: Submission) -> Submission:
     if machine is None or not (os.sep in machine or machine.endswith(".json")):
         return submission
     return msgspec.structs.replace(submission, machine=str(Path(submission.cwd) / machine))
+
+
+def _sound(submission: Submission) -> Submission:
+    """Return the submission. Raises UsageError for one that could be written, and not read again."""
+    try:
+        msgspec.convert(msgspec.to_builtins(submission), Submission)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the job cannot be kept so: {error}", "ask for less, such as fewer jobs to follow") from None
+    return submission

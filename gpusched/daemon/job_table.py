@@ -168,6 +168,10 @@ class JobTable:
         for job in refused:
             self._forget(job)
             self.known.discard(job.id)
+            self._states.pop(job.id, None)
+            self._over.pop(job.id, None)
+        gone = {job.id for job in refused}
+        self._changes = [job for job in self._changes if job.id not in gone]
         return refused
 
     def _rename(self, former: Job | None, job: Job) -> None:

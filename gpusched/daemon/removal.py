@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,8 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError
 from gpusched.execution.directory import JobDirectory
-from gpusched.execution.removed import OURS, REMOVED, RESULTS
-from gpusched.linux.files import make_private
-from gpusched.model.status import JOB_TERMINAL
+from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own
+from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["remove"]
 
@@ -31,7 +31,7 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> t
     followed = {
         earlier: job.id
         for job in state.jobs.live.values()
-        if job.submission is not None
+        if job.submission is not None and (job.state is JobState.QUEUED or job.submission.requeue)
         for earlier in (*job.submission.after, *job.submission.after_any)
     }
     removed, kept = [], dict[str, str]()
@@ -66,22 +66,32 @@ def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | No
         found = path.lstat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{path} is a link to another place" if stat.S_ISLNK(found.st_mode) else f"{path} is no directory"
+    if path.parent.is_symlink() or not stat.S_ISDIR(found.st_mode):
+        return f"{path} is a link to another place, or no directory"
     return "a process of it still lives" if JobDirectory(path).is_guarded() else None
 
 
 def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:
-    """Move a job's directory away, whole, within the state directory: never through a link. Raises OSError."""
+    """Move a job's directory away, its results first: what fails leaves the rest where it is. Raises OSError.
+
+    All is moved within the state directory, and never through a link.
+    """
     path, away = state_dir / _JOBS / job.id, state_dir / REMOVED
-    make_private(away)
-    gone = away / f"{job.id}.{time.time_ns()}"
+    make_own(away)
+    keep_number(state_dir, job.id)
+    if keep_results and path.is_dir():
+        _keep_results(path, state_dir / RESULTS)
     with suppress(FileNotFoundError):
-        path.rename(gone)
-        if keep_results:
-            kept = state_dir / RESULTS
-            make_private(kept)
-            (kept / job.id).mkdir(mode=0o700)
-            for name in os.listdir(gone):  # noqa: PTH208 (names alone)
-                if name not in OURS and not name.startswith("."):
-                    (gone / name).rename(kept / job.id / name)
+        path.rename(away / f"{job.id}.{time.time_ns()}")
+
+
+def _keep_results(path: Path, results: Path) -> None:
+    """Move what a job wrote itself to a new directory RESULTS/ID, or ID.2 and so on."""
+    make_own(results)
+    names = [name for name in os.listdir(path) if not is_ours(name)]  # noqa: PTH208 (names alone)
+    for kept in (results / f"{path.name}{'' if number == 1 else f'.{number}'}" for number in count(1)):
+        with suppress(FileExistsError):
+            kept.mkdir(mode=0o700)
+            break
+    for name in names:
+        (path / name).rename(kept / name)

@@ -24,21 +24,21 @@ def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
     if not asked.names:
         found |= dict.fromkeys(_every(jobs, asked))
     if asked.last and found:
-        return (max(map(jobs.job, found), key=lambda job: (job.created, job.id)).id,)
+        return (max(map(jobs.job, found), key=lambda job: (job.created, len(job.id), job.id)).id,)
     return tuple(found)
 
 
 def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
-    if name not in jobs.known and is_glob(name):
-        found = list(_every(jobs, asked, name))
-        if not found and not _conditions(asked):
-            which = "" if asked.ended else " that runs or waits"
-            raise NotFound(f"no job{which} matches {name}", "see `gpusched ps --all`")
-        return found
     job_id = name if name in jobs.known else jobs.id_of(name)
-    if job_id is None:
+    if job_id is not None:
+        return [job_id] if _meets(jobs.job(job_id), asked) else []
+    if not is_glob(name):
         raise NotFound(f"there is no job {name}", "see `gpusched ps --all`")
-    return [job_id] if _meets(jobs.job(job_id), asked) else []
+    found = list(_every(jobs, asked, name))
+    if not found and not _conditions(asked):
+        which = "" if asked.ended else " that runs or waits"
+        raise NotFound(f"no job{which} matches {name}", "see `gpusched ps --all`")
+    return found
 
 
 def _every(jobs: JobTable, asked: Selection, glob: str | None = None) -> Iterator[str]:

@@ -38,13 +38,11 @@ _TABLES: Final = (
     "CREATE INDEX jobs_by_number ON jobs (workload, number)",
     "CREATE INDEX jobs_by_end ON jobs (ended, created)",
     "CREATE INDEX jobs_by_name ON jobs (name, ended) WHERE name IS NOT NULL",
-    "CREATE TABLE numbers (workload TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE environments (digest BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
     "CREATE INDEX jobs_by_environment ON jobs (environment) WHERE environment IS NOT NULL",
 )
 """A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
-what its user named it, `text` what is searched (see `searched`). `numbers`
-are the highest numbers of removed jobs: no id is used twice.
+what its user named it, `text` what is searched (see `searched`).
 
 An environment is kept once for all jobs that have it, and only while one of them lives: it is most of what a job takes
 on disk, and may hold secrets.
@@ -156,16 +154,12 @@ class Store:
 
     def last_number(self, workload: str) -> int:
         """Return the highest N of all ids WORKLOAD-N, 0 if there is none."""
-        there = self._database.number("SELECT max(number) FROM jobs WHERE workload=?", (workload,))
-        return max(there, self._database.number("SELECT max(number) FROM numbers WHERE workload=?", (workload,)))
+        return self._database.number("SELECT max(number) FROM jobs WHERE workload=?", (workload,))
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Forget jobs, but for their numbers."""
-        update = "DO UPDATE SET number=max(number, excluded.number)"
-        keep = f"INSERT INTO numbers VALUES (?, ?) ON CONFLICT (workload) {update}"  # noqa: S608 (nothing from outside)
+        """Forget jobs."""
         with self.transaction():
             for job_id in ids:
-                self._database.run(keep, _split(job_id))
                 self._database.run("DELETE FROM jobs WHERE id=?", (job_id,))
 
     def _put(self, job: Job, conflict: str) -> None:

@@ -24,6 +24,7 @@ _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _SUBMITTED_AGAIN_S: Final = 5.0
 _LONGEST_ID: Final = 128
+_LONGEST_NAME: Final = 256
 
 SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
 
@@ -120,6 +121,9 @@ class Link:
         """Return the ids of the jobs that are meant. Raises NotFound for a name that means none."""
         from gpusched.control.messages import Select, Selected
 
+        for name in jobs.names:
+            if not 0 < len(name) <= _LONGEST_NAME:
+                raise NotFound(f"there is no job {name[:_LONGEST_NAME]!r}", "see `gpusched ps --all`")
         return self._ask(Select(jobs=jobs), Selected).ids
 
     def turn(self, job: str, wait_s: float) -> "TurnIs":

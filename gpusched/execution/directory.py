@@ -30,6 +30,7 @@ import msgspec
 
 from gpusched.errors import HostFault
 from gpusched.execution.hosts import with_network
+from gpusched.execution.removed import kept_number
 from gpusched.execution.spec import JobSpec
 from gpusched.linux.file_locks import is_held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
@@ -144,15 +145,15 @@ def create(state_dir: Path, workload: str) -> JobDirectory:
 def claim_directory(state_dir: Path, workload: str, after: int = 0) -> JobDirectory:
     """Make the directory of a new job, `WORKLOAD-N` with the lowest N above all that exist; its name is the job's id.
 
-    With `after` N is the lowest above that for which there is none; this reads no other directory. mkdir decides
-    between two that try at the same time. What it needs to start is made by `complete`: on a disk, a directory takes
-    its time. Raises HostFault where it cannot be made.
+    With `after` N is the lowest above that for which there is none; this reads no other directory. No number of a
+    removed job is used. mkdir decides between two that try at the same time. What it needs to start is made by
+    `complete`: on a disk, a directory takes its time. Raises HostFault where it cannot be made.
     """
     jobs = state_dir / "jobs"
     try:
         make_private(jobs)
         taken = () if after else (_number(entry.name, workload) for entry in jobs.iterdir())
-        number = max(taken, default=after) + 1
+        number = max(*taken, after, kept_number(state_dir, workload)) + 1
         while not _made(jobs / f"{workload}-{number}"):
             number += 1
     except OSError as error:

@@ -1,32 +1,69 @@
-"""What is left of removed jobs, until it is deleted; see daemon.removal."""
+"""What is left of removed jobs: directories until they are deleted, results that are kept, and the highest numbers."""
 
 import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from gpusched.linux.files import remove_tree
+from gpusched.linux.files import make_private, remove_tree, replace_file
+from gpusched.linux.regular_files import read_regular
 from gpusched.settings import Settings
 
-__all__ = ["OURS", "REMOVED", "RESULTS", "delete_removed"]
+__all__ = ["REMOVED", "RESULTS", "delete_removed", "is_ours", "keep_number", "kept_number", "make_own"]
 
 REMOVED: Final = "removed"
 RESULTS: Final = "results"
-"""Directories of the state directory: for what is to be deleted, and for results that are kept of removed jobs."""
+_NUMBERS: Final = "numbers"
+"""Directories of the state directory."""
 
-OURS: Final = frozenset(
+_OURS: Final = frozenset(
     (
         *("spec.json", "status.json", "events.jsonl", "orders.jsonl", "guard.lock", "lease", "environ", "logs"),
         *("ready", "tmp", "keys", "invitation.json", "joined.json", "frame.txt", "watched"),
     )
 )
-"""What gpusched itself has in a job's directory; all else is the job's results, progress.jsonl among them."""
+_MOVED: Final = re.compile(r".+\.\d{10,}")
+_LONGEST: Final = 20
+
+
+def is_ours(name: str) -> bool:
+    """Return whether gpusched itself has this file in a job's directory; all else is results, and progress.jsonl."""
+    bare = name.removeprefix(".")
+    return name in _OURS or (name != bare and any(bare.startswith(f"{one}.") for one in _OURS))
+
+
+def make_own(directory: Path) -> None:
+    """Make a directory of this user. Raises OSError, also where a link or another user's directory is in its place."""
+    make_private(directory)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(0, "a link, or another user's, is in its place: move it away", str(directory))
 
 
 def delete_removed(settings: Settings) -> None:
     """Delete what was moved away of jobs that are no more, as far as that is allowed."""
     away = settings.state_dir / REMOVED
+    with suppress(OSError):
+        make_own(away)
+        for name in os.listdir(away):  # noqa: PTH208 (names alone)
+            if _MOVED.fullmatch(name):
+                remove_tree(away / name)
+
+
+def keep_number(state_dir: Path, job_id: str) -> None:
+    """Note the number of a job that is about to be removed, so that its id is not used again. Raises OSError."""
+    workload, _, number = job_id.rpartition("-")
+    if number.isdecimal() and int(number) > kept_number(state_dir, workload):
+        make_own(state_dir / _NUMBERS)
+        replace_file(state_dir / _NUMBERS / workload, number.encode())
+
+
+def kept_number(state_dir: Path, workload: str) -> int:
+    """Return the highest number of the removed jobs of a workload, 0 if there is none."""
     try:
-        names = os.listdir(away)  # noqa: PTH208 (names alone)
-    except OSError:
-        return
-    for name in names:
-        remove_tree(away / name)
+        text = read_regular(state_dir / _NUMBERS / workload, _LONGEST).decode()
+    except (OSError, UnicodeDecodeError):
+        return 0
+    return int(text) if text.isdecimal() and text.isascii() else 0

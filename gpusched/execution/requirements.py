@@ -56,10 +56,13 @@ def require_programs(workload: Workload) -> None:
             )
 
 
-def require_program(program: str, cwd: str) -> None:
-    """Raise NoProgram or NotExecutable for what a shell could not start in the directory `cwd` either."""
+def require_program(program: str, cwd: str, search: str | None = None) -> None:
+    """Raise NoProgram or NotExecutable for what a shell could not start in the directory `cwd` either.
+
+    `search`: where programs are; None: on the PATH of this process.
+    """
     path = str(Path(cwd, program)) if "/" in program else program
-    if shutil.which(path) is not None:
+    if shutil.which(path, path=search) is not None:
         return
     if "/" in program and Path(path).exists():
         raise NotExecutable(

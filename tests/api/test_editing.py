@@ -14,8 +14,13 @@ def test_a_job_is_changed_and_queued_again() -> None:
     assert (waits.status().priority, waits.status().time_limit_s) == (3, 60)
     again = waits.rerun(name="two", hold=False)
     assert again.wait(60).name == "two"
-    with pytest.raises(UsageError, match="nothing to change"):
-        editing.edit(waits, hold=True)
+    for nothing in ({"hold": True}, {}, {"priority": None}):
+        with pytest.raises(UsageError, match="nothing to change"):
+            editing.edit(waits, **nothing)
+    with pytest.raises(TypeError, match="typo"):
+        editing.edit(waits, typo=1)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="it is empty"):
+        editing.edit(waits, name="")
     with pytest.raises(UsageError, match="only a queued job"):
         again.edit(priority=1)
 

@@ -55,7 +55,7 @@ def test_a_wrong_change_changes_nothing(command: Command) -> None:
     for words, message in (
         ((first, running, "--priority", "3"), f"{running} is running: only a queued job can be changed"),
         ((first, "--after", second), f"{first} would wait for {second}, which waits for it"),
-        ((first, "--after", first), f"{first} would wait for {first}"),
+        ((first, "--after", first), f"{first} would wait for itself"),
         ((first, "--after", "nothing"), "there is no job nothing to start after"),
         ((first, "--time-limit", "soon"), "--time-limit: 'soon'"),
         ((first,), "there is nothing to change"),
@@ -94,3 +94,11 @@ def test_a_job_that_follows_others_does_not_when_it_is_queued_again(command: Com
     assert command.run("wait", failing, follower).returncode == 1
     again = command.run("rerun", "--last").stdout.strip()
     assert command.run("wait", again).returncode == 0
+
+
+def test_a_name_is_given_again_and_a_priority_of_zero_is_one(command: Command) -> None:
+    first, second = (submit(command, "--hold", "--name", "train", "--priority", "5") for _ in range(2))
+    assert command.run("edit", "train.2", "--name", "train").returncode == 0
+    assert job(command, second)["name"] == "train.2"
+    again = command.run("rerun", first, "--priority", "0", "--hold").stdout.strip()
+    assert job(command, again)["priority"] == 0

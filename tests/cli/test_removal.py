@@ -5,6 +5,9 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
+from gpusched.execution.directory import create
 from tests.cli.command import Command
 
 CPU = ("--num-gpus", "0")
@@ -78,9 +81,14 @@ def test_a_link_within_a_directory_is_not_followed(command: Command, tmp_path: P
 def test_results_are_kept_where_that_is_asked_for(command: Command) -> None:
     job = over(command)
     (directory(command, job) / "weights.npz").write_text("weights")
+    (directory(command, job) / ".hydra").mkdir()
+    (command.state / "results" / job).mkdir(parents=True)  # of an earlier try
     assert command.run("rm", "--keep-results", job).returncode == 0
-    kept = command.state / "results" / job
-    assert ([one.name for one in kept.iterdir()], (kept / "weights.npz").read_text()) == (["weights.npz"], "weights")
+    kept = command.state / "results" / f"{job}.2"
+    assert (sorted(one.name for one in kept.iterdir()), (kept / "weights.npz").read_text()) == (
+        [".hydra", "weights.npz"],
+        "weights",
+    )
     assert not directory(command, job).exists()
 
 
@@ -107,6 +115,39 @@ def test_prune_removes_what_ended_before_and_no_job_that_lives(command: Command)
 def test_what_an_interrupted_removal_left_is_deleted_by_the_next(command: Command) -> None:
     job = over(command)
     (command.state / "removed").mkdir(mode=0o700)
-    (command.state / "removed" / "run-9.1").mkdir()
-    assert command.run("rm", job).returncode == 0
-    assert leftovers(command) == []
+    (command.state / "removed" / "run-9.1764000000000000000").mkdir()
+    (command.state / "removed" / "of-somebody").mkdir()
+    told = command.run("rm", job, "--json")
+    assert json.loads(told.stdout) == {"removed": [job], "kept": {}}
+    assert leftovers(command) == ["of-somebody"]
+
+
+@pytest.mark.parametrize("place", ["removed", "results", "jobs"])
+def test_what_is_moved_is_never_moved_through_a_link(command: Command, tmp_path: Path, place: str) -> None:
+    job, elsewhere = over(command), tmp_path / "elsewhere"
+    (directory(command, job) / "weights.npz").write_text("weights")
+    elsewhere.mkdir()
+    (elsewhere / "thesis").mkdir()
+    if place == "jobs":
+        (command.state / "jobs").rename(elsewhere / "jobs")
+        (command.state / "jobs").symlink_to(elsewhere / "jobs")
+    else:
+        (command.state / place).symlink_to(elsewhere)
+    told = command.run("rm", "--keep-results", job)
+    assert (told.returncode, f"{job} stays: " in told.stderr) == (1, True)
+    assert (directory(command, job) / "weights.npz").read_text() == "weights"
+    assert (elsewhere / "thesis").is_dir()
+
+
+def test_no_launch_uses_the_id_of_a_removed_job(command: Command) -> None:
+    over(command)
+    assert over(command) == "run-2"
+    command.run("rm", "run-*")
+    assert create(command.state, "run").path.name == "run-3"
+
+
+def test_a_moment_that_has_not_come_is_no_age(command: Command) -> None:
+    job = over(command)
+    told = command.run("prune", "--older", "2099-01-01")
+    assert (told.returncode, "has not come yet" in told.stderr) == (2, True)
+    assert all_ids(command) == [job]

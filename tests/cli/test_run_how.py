@@ -36,6 +36,19 @@ def test_a_program_is_looked_for_from_the_directory_that_it_runs_in(command: Com
     assert command.run("run", *CPU, "--", "./program", cwd=tmp_path).returncode == 127
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_program_is_found_on_the_path_that_is_typed(command: Command, tmp_path: Path, detached: bool) -> None:
+    program = tmp_path / "mytool"
+    program.write_text("#!/bin/sh\necho it ran\n")
+    program.chmod(0o755)
+    words = (*CPU, "--env", f"PATH={tmp_path}:{command.env['PATH']}", "--", "mytool")
+    if detached:
+        job = command.run("run", "-d", *words).stdout.strip()
+        assert command.run("wait", job).returncode == 0
+    else:
+        assert command.run("run", *words).stdout == "it ran\n"
+
+
 def test_a_command_that_fails_is_started_again_so_often(command: Command, tmp_path: Path) -> None:
     count = tmp_path / "count"
     script = f"echo x >> {count}; test $(wc -l < {count}) -ge 3"
@@ -54,6 +67,8 @@ def test_a_command_that_fails_is_started_again_so_often(command: Command, tmp_pa
         (("--env", "LR"), "--env: 'LR' has no value"),
         (("--env", "=1"), "--env: a variable needs a name"),
         (("--env", "CUDA_VISIBLE_DEVICES=1"), "--gpus"),
+        (("--env", "GPUSCHED_STATE_DIR=/tmp"), "is set by gpusched itself"),
+        (("--env", "X=caf\udce9"), "is no UTF-8"),
         (("--cwd", "nowhere"), "nowhere is no directory"),
         (("--retry", "2"), "--retry belongs to a command in the background"),
         (("-d", "--retry", "-1"), "--retry"),

@@ -1,6 +1,8 @@
 """Jobs by name, by glob, by state and the last one, the same for every command that takes jobs."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -97,3 +99,32 @@ def test_a_job_follows_one_by_its_name(command: Command) -> None:
     assert json.loads(told.stdout)["jobs"][0]["after"] == [first]
     told = command.run("run", "-d", "--after", "nothing", "--", "true")
     assert (told.returncode, "there is no job nothing to start after" in told.stderr) == (4, True)
+
+
+def test_an_option_that_would_be_passed_over_is_refused(command: Command, queue: dict[str, str]) -> None:
+    for words, message in (
+        (("stop", "--all", "--state", "queued"), "--all excludes --last and --state"),
+        (("stop", "--state", ""), "there is no state ''"),
+        (("prune", "--older", "1h", "--state", ""), "there is no state ''"),
+        (("ps", "--last", "--ended", "3"), "--last is one job"),
+    ):
+        told = command.run(*words)
+        assert (told.returncode, message in told.stderr) == (2, True), words
+    assert list(states(command, "--state", "queued")) == list(queue.values())
+
+
+def test_a_job_is_called_by_its_name_though_it_looks_like_a_glob(command: Command) -> None:
+    odd, other = submit(command, "--hold", "--name", "lr[1e-3]"), submit(command, "--hold", "--name", "lr1")
+    assert list(states(command, "lr[1e-3]")) == [odd]
+    assert command.run("release", "lr[1e-3]").stdout == f"{odd} is queued\n"
+    assert list(states(command, "lr[1]")) == [other]
+
+
+def test_a_long_name_is_numbered_and_read_again(command: Command) -> None:
+    name = "x" * 200
+    ids = [submit(command, "--hold", "--name", name) for _ in range(2)]
+    os.kill(command.daemon(), signal.SIGKILL)
+    command.daemon()
+    assert list(states(command, "x*")) == ids
+    told = command.run("stop", "x" * 300)
+    assert (told.returncode, "there is no job" in told.stderr) == (4, True)

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpusched.control.messages import Refused, Select, Selected, Stop
+from gpusched.daemon.admission import _sound
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.selection import selected
 from gpusched.daemon.store import Store
-from gpusched.errors import NotFound
+from gpusched.errors import HostFault, NotFound, UsageError
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon
@@ -148,3 +149,31 @@ def ask(daemon: Daemon, *given: str) -> tuple[str, ...]:
     answer = daemon.ask(Select(jobs=Selection(names=given)))
     assert isinstance(answer, Selected), isinstance(answer, Refused) and answer.message
     return answer.ids
+
+
+def test_a_job_that_was_turned_away_does_not_come_back_by_a_change_to_it(
+    table: JobTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = a_job(1, "train")
+    table.add(new)
+    table.change(replace(new, held=True))
+    with monkeypatch.context() as full:
+        full.setattr(table._store, "add", lambda _: a_fault())
+        assert [job.id for job in table.save(0.0)] == ["run-1"]
+    table.add(a_job(2))
+    assert table.save(10.0) == []
+    assert [job.id for job in table._store.live()] == ["run-2"]
+    assert (list(table.live), table.names) == (["run-2"], {})
+
+
+def a_fault() -> None:
+    raise HostFault("the disk is full", "make room")
+
+
+def test_what_could_be_written_and_not_read_again_is_refused() -> None:
+    asked = queued(1).submission
+    assert asked is not None
+    assert _sound(asked) is asked
+    for odd in (replace(asked, after=("run-1",) * 1001), replace(asked, name="x" * 201)):
+        with pytest.raises(UsageError, match="the job cannot be kept so"):
+            _sound(odd)
