@@ -1,7 +1,7 @@
 """Jobs of the queue changed, and queued again. See gpusched.api.queue for `ids` and `settings`."""
 
 import os
-from typing import Unpack
+from typing import Final, Unpack
 
 from gpusched.api.arguments import QueueArguments, queue_change, with_arguments
 from gpusched.api.plan_arguments import require_known
@@ -16,6 +16,8 @@ from gpusched.model.job import QueueChange
 from gpusched.settings import Settings, load_settings
 
 __all__ = ["edit", "rerun"]
+
+_MOST_AT_ONCE: Final = 10_000
 
 
 @with_arguments(QueueArguments)
@@ -35,6 +37,8 @@ def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Que
     change = queue_change(given)
     with linked(settings or load_settings(os.environ), names) as link:
         found = waiting(link, names)
+        if len(found) > _MOST_AT_ONCE:  # all or none, in one message
+            raise UsageError(f"{len(found)} jobs are too many to be changed at once", f"at most {_MOST_AT_ONCE}")
         return Change(link.done(Edit(ids=found, change=change)), link.jobs(found))
 
 

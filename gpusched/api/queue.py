@@ -8,11 +8,12 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpusched.api.selecting import Since, jobs_of, linked, only_id, selection_of, waiting
+from gpusched.api.selecting import Since, in_parts, jobs_of, linked, only_id, selection_of, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import GpuschedError, NoDaemon, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link
@@ -163,7 +164,10 @@ def stop(
     with linked(settings, names) as link:
         found = jobs_of(link, names) if names or has_jobs(settings) else ()
         ids = tuple(job.id for job in found) if names else ()
-        return Change(link.done(Stop(ids=ids, everything=everything, kill=kill)), found) if found else Change()
+        if everything:
+            return Change(link.done(Stop(everything=True, kill=kill)), found) if found else Change()
+        parts = (link.done(Stop(ids=part, kill=kill)) for part in in_parts(ids))
+        return Change(tuple(chain.from_iterable(parts)), found)
 
 
 def as_completed(
@@ -220,7 +224,8 @@ def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
         raise UsageError("no job is named", "name one or more")
     with linked(settings or load_settings(os.environ), names) as link:
         ids = waiting(link, names)
-        return Change(link.done(Hold(ids=ids, held=held)), link.jobs(ids))
+        parts = (link.done(Hold(ids=part, held=held)) for part in in_parts(ids))
+        return Change(tuple(chain.from_iterable(parts)), link.jobs(ids))
 
 
 def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterator["JobStatus"]:

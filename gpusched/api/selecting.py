@@ -1,7 +1,7 @@
 """Which jobs a caller means, as the daemon is asked for them."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
 _AT_A_TIME: Final = 5000
 
-__all__ = ["Since", "jobs_of", "linked", "moment_of", "only_id", "selected", "selection_of", "states_of", "waiting"]
+__all__ = [
+    "Since",
+    "in_parts",
+    "jobs_of",
+    "linked",
+    "moment_of",
+    "only_id",
+    "selected",
+    "selection_of",
+    "states_of",
+    "waiting",
+]
 
 Since = str | float | dt.datetime
 """A moment, or how long ago it was: "2h", a number of seconds."""
@@ -58,11 +69,16 @@ def linked(settings: Settings, ids: Sequence[str]) -> Link:
     return Link(settings, starts=known, lasting=True)
 
 
+def in_parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield them in parts of which each fits one message."""
+    for begin in range(0, len(ids), _AT_A_TIME):
+        yield tuple(ids[begin : begin + _AT_A_TIME])
+
+
 def selected(link: Link, names: Sequence[str], ended: int = 0) -> tuple[str, ...]:
     """Return the ids that names mean, of a glob those that live and the `ended` latest. Raises NotFound."""
     most = min(ended, MOST_ENDED_SELECTED)
-    parts = (names[begin : begin + _AT_A_TIME] for begin in range(0, len(names), _AT_A_TIME))
-    found = (link.select(Selection(names=tuple(part), ended=most)) for part in parts)
+    found = (link.select(Selection(names=part, ended=most)) for part in in_parts(names))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 

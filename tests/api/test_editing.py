@@ -36,6 +36,7 @@ def test_jobs_are_selected_by_what_they_are() -> None:
     assert queue.select("train*", state="cancelled", since="1h") == ids[::-1]
     assert queue.select(state=["running", "queued"]) == ()
     assert gpusched.job("train.2") == jobs[1]
+    assert [job.id for job in queue.find_jobs(["train.2"] * 10_001).jobs] == [ids[1]]
     with pytest.raises(UsageError, match="means several jobs"):
         gpusched.job("train*")
     with pytest.raises(NotFound, match="no job that runs or waits matches"):
