@@ -234,6 +234,6 @@ def _passes(rows: Sequence[Measured]) -> str:
 
 
 def _history(rows: Sequence[Measured]) -> str:
-    told = "CPU time of a prediction, ms, by how many jobs have ended: the first of a daemon, and each later one"
-    lines = [[f"{row.of['ended']:,}", *(_cell(row, one, ".2g") for one in ("first", "each"))] for row in rows]
-    return _table(f"{told} ({_seeds(rows)}):", ["", "first", "each"], lines)
+    told = "CPU time of predictions, ms, by how many jobs have ended: at the daemon's start, and for each submission"
+    lines = [[f"{row.of['ended']:,}", *(_cell(row, one, ".2g") for one in ("at the start", "each"))] for row in rows]
+    return _table(f"{told} ({_seeds(rows)}):", ["", "at the start", "each"], lines)

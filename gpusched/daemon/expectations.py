@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Final
 
 from gpusched.daemon.forecast import drawn_ends
@@ -22,13 +21,14 @@ _REMEMBERED: Final = 1000
 
 
 class Expectations:
-    """The run times of the latest jobs; they are read from the store when they are first asked for.
+    """The run times of the latest jobs, which are read from the store at once.
 
     Where the store cannot be read, nothing is known of them, and the queue goes on.
     """
 
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
+        self._seen = _read(jobs)
         self._kinds: dict[str, tuple[str, ...]] = {}
         self._work = WorkDone()
 
@@ -59,25 +59,24 @@ class Expectations:
 
     def note_end(self, job: Job) -> None:
         """Note how long a job ran that has ended."""
-        if "_seen" in self.__dict__:
-            _add(self._seen, job)
+        _add(self._seen, job)
 
     def forget(self, job_id: str) -> None:
         """Drop what is kept of a job that is over."""
         self._kinds.pop(job_id, None)
         self._work.forget(job_id)
 
-    @cached_property
-    def _seen(self) -> RunTimesSeen:
-        seen = RunTimesSeen()
-        try:
-            ended = self._jobs.ended(_REMEMBERED)
-        except HostFault as error:
-            _LOG.warning("how long earlier jobs ran is not known: %s", error)
-            return seen
-        for job in reversed(ended):
-            _add(seen, job)
+
+def _read(jobs: JobTable) -> RunTimesSeen:
+    seen = RunTimesSeen()
+    try:
+        ended = jobs.ended(_REMEMBERED)
+    except HostFault as error:
+        _LOG.warning("how long earlier jobs ran is not known: %s", error)
         return seen
+    for job in reversed(ended):
+        _add(seen, job)
+    return seen
 
 
 def _add(seen: RunTimesSeen, job: Job) -> None:

@@ -27,7 +27,7 @@ def test_the_page_has_means_goals_and_what_each_row_is_of(tmp_path: Path) -> Non
     path = tmp_path / "queue.json"
     store("queue", of_seeds(rows()), path)
     store("pass", of_seeds([({"devices": 64, "waiting": 10_000, "limits": "none"}, {"full host": 31.0})]), path)
-    store("history", of_seeds([({"ended": 100_000}, {"first": 16.0, "each": 0.002})]), path)
+    store("history", of_seeds([({"ended": 100_000}, {"at the start": 16.0, "each": 0.002})]), path)
     told = part(load(path))
     assert "8 GPUs, 90% load (2 seeds, 20" in told
     assert "110% load" not in told
