@@ -4,6 +4,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -86,8 +87,8 @@ def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Dae
 
 
 def test_an_error_whose_text_changes_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    nothing = cast("Any", None)
-    state = DaemonState(settings=nothing, jobs=nothing, devices=nothing, starts=nothing)
+    nothing, empty = cast("Any", None), cast("Any", SimpleNamespace(ended=lambda _: []))
+    state = DaemonState(settings=nothing, jobs=empty, devices=nothing, starts=nothing)
 
     def fail(number: int) -> None:
         raise ValueError(number)
