@@ -10,7 +10,7 @@ import msgspec
 
 from bench.fresh import ROOT
 
-__all__ = ["Measured", "Row", "load", "of_seeds", "part", "store"]
+__all__ = ["Found", "Measured", "Row", "load", "of_seeds", "part", "store"]
 
 SOURCE: Final = ROOT / "docs" / "queue.json"
 _EASY: Final = "EASY, limits 1 to 5 times too long"
@@ -193,7 +193,7 @@ def _by(row: Measured, easy: Measured | None) -> str:
 
 def _seeds(rows: Sequence[Measured]) -> str:
     seeds, dates = sorted({row.seeds for row in rows}), sorted({row.date for row in rows})
-    return f"{' or '.join(map(str, seeds))} seeds, {' and '.join(dates)}"
+    return f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}, {' and '.join(dates)}"
 
 
 def _frontier(rows: Sequence[Measured]) -> str:

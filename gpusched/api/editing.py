@@ -6,7 +6,7 @@ from typing import Final, Unpack
 from gpusched.api.arguments import QueueArguments, queue_change, with_arguments
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Change, Submitted
-from gpusched.api.selecting import linked, only_id, waiting
+from gpusched.api.selecting import linked, only, selected, waiting
 from gpusched.api.validation import SomeJobs, require_ids
 from gpusched.control.messages import Edit, Rerun
 from gpusched.errors import UsageError
@@ -18,6 +18,7 @@ from gpusched.settings import Settings, load_settings
 __all__ = ["edit", "rerun"]
 
 _MOST_AT_ONCE: Final = 10_000
+_SEVERAL: Final = 2
 
 
 @with_arguments(QueueArguments)
@@ -27,14 +28,15 @@ def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Que
     "none" takes a time limit, a moment, a name or the jobs before it away. Nothing is changed if one of the jobs cannot
     be: it is no longer queued, or would wait for itself. Raises UsageError.
 
-    Example: queue.edit("train*", priority=5)
+    Example: editing.edit("train*", priority=5)
     """
     names = require_ids(ids, "ids")
     require_known(given, QueueArguments)
-    if not names or "hold" in given or queue_change(given) == QueueChange():
-        hint = "name jobs and what to change" if "hold" not in given else "use hold and release"
-        raise UsageError("there is nothing to change", hint)
+    if "hold" in given:
+        raise UsageError("there is nothing to change", "use hold and release")
     change = queue_change(given)
+    if not names or change == QueueChange():
+        raise UsageError("there is nothing to change", "name jobs and what to change")
     with linked(settings or load_settings(os.environ), names) as link:
         found = waiting(link, names)
         if len(found) > _MOST_AT_ONCE:  # all or none, in one message
@@ -50,7 +52,7 @@ def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Qu
     kept. It waits for no other job and no moment unless that is given. Raises UsageError for several jobs, and for one
     that was launched in the foreground; and what submit raises.
 
-    Example: queue.rerun("train", priority=5)
+    Example: editing.rerun("train", priority=5)
     """
     require_known(given, QueueArguments)
     names, change = require_ids(job, "job"), queue_change(given)
@@ -58,7 +60,7 @@ def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Qu
         raise UsageError(f"job: {len(names)} jobs are named", "name one")
     with linked(settings or load_settings(os.environ), names) as link:
         again = Rerun(
-            id=only_id(link, names[0]),
+            id=only(names[0], selected(link, names, _SEVERAL)),
             change=change,
             environ=outer_environment(),
             attributes=current_attributes(),

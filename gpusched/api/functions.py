@@ -8,7 +8,7 @@ name of an argument is a TypeError, as of any function.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Unpack
+from typing import Annotated, Unpack
 
 import msgspec
 
@@ -25,15 +25,13 @@ from gpusched.api.commands import command_submission
 from gpusched.api.handle import Job
 from gpusched.api.launching import prepare
 from gpusched.api.plan_arguments import require_known
-from gpusched.api.queue import find_jobs
+from gpusched.api.queue import find_job, find_jobs
 from gpusched.api.queue import submit as submit_to_queue
+from gpusched.api.selecting import states_of
 from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName
-from gpusched.errors import UsageError
-from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.status import JOB_TERMINAL
 from gpusched.settings import load_settings
-
-_SEVERAL: Final = 3
 
 __all__ = [
     "job",
@@ -97,10 +95,7 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunArguments]
 def job(job_id: str) -> Job:
     """Return the job of that id or name, or that a glob means. Raises NotFound, UsageError where it means several."""
     require_type(job_id, str, "job_id")
-    jobs = find_jobs(job_id, _SEVERAL).jobs
-    if len(jobs) > 1:
-        raise UsageError(f"{job_id} means several jobs: {', '.join(one.id for one in jobs[:3])}", "name one of them")
-    (found,) = jobs
+    (found,) = find_job(job_id).jobs
     return Job(found.id, Path(found.run_dir))
 
 
@@ -110,8 +105,7 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
     `state`: only those in this state, such as "running". Raises UsageError for a state that there is not.
     """
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    if state is not None and state not in list(JobState):
-        raise UsageError(f"there is no state {state!r}", f"one of {', '.join(JobState)}")
+    states_of(() if state is None else (state,))
     found = find_jobs((), ended).jobs
     live = [one for one in found if one.state not in JOB_TERMINAL]
     over = [one for one in found if one.state in JOB_TERMINAL]  # with those that ended a moment ago, in any order

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpusched.api.selecting import Since, linked, moment_of, selected, states_of
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import UsageError
-from gpusched.execution.daemon_link import Link
+from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
 from gpusched.execution.removed import delete_removed
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
@@ -77,8 +77,7 @@ def _remove(link: Link, ids: Sequence[str], settings: Settings, *, keep_results:
     """Remove some jobs at a time, so that the daemon has time for others, and delete what was theirs."""
     removed: list[str] = []
     kept: dict[str, str] = {}
-    for begin in range(0, len(ids), _AT_A_TIME):
-        part = ids[begin : begin + _AT_A_TIME]
+    for part in in_parts(ids, _AT_A_TIME):
         done = link.remove(part, keep_results=keep_results)
         removed += done.ids
         kept |= done.kept

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpusched.api.selecting import Since, in_parts, jobs_of, linked, only_id, selection_of, waiting
+from gpusched.api.selecting import Since, jobs_of, linked, only, selected, selection_of, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import GpuschedError, NoDaemon, TimedOut, UsageError
-from gpusched.execution.daemon_link import Link
+from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.model import why as model
 from gpusched.settings import Settings, load_settings
@@ -31,6 +31,7 @@ __all__ = [
     "Submitted",
     "Why",
     "as_completed",
+    "find_job",
     "find_jobs",
     "hold",
     "job_ids",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _COMPLETION_S: Final = 0.4
+_SEVERAL: Final = 3
 _ANSWER_S: Final = 2.0
 _ANSWER_OF_ONE_S: Final = 0.1
 
@@ -97,6 +99,16 @@ def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None =
         return FoundJobs(found, error if has_queue(settings) else None)
 
 
+def find_job(name: SomeJobs, *, settings: Settings | None = None) -> FoundJobs:
+    """Return the one job that an id, a name or a glob means, as find_jobs does. Raises UsageError for several."""
+    names = require_ids(name, "name")
+    if len(names) != 1:
+        raise UsageError(f"name: {len(names)} jobs are named", "name one")
+    found = find_jobs(names, _SEVERAL, settings=settings)
+    only(names[0], [job.id for job in found.jobs])
+    return found
+
+
 def select(
     names: SomeJobs = (),
     *,
@@ -112,9 +124,9 @@ def select(
     Those that live come first, the oldest first, then those that ended, the latest first. `ended`: how many of these a
     glob, or no name, means at the most; 0: only jobs that live, or where a condition asks for others, all.
 
-    `state`: "running", or several. `since`: jobs that live, or ended after this moment, or not longer ago than a span
-    such as "2h". `text` is in their command or options, their directory or name. `last`: of all these the one that came
-    last, whether it has ended or not. Raises UsageError for an argument that is none of these.
+    `state`: "running", or several, also as "failed,lost". `since`: jobs that live, or ended after this moment, or not
+    longer ago than a span such as "2h". `text` is in their command or options, their directory or name. `last`: of all
+    these the one that came last, whether it has ended or not. Raises UsageError for an argument that is none of these.
 
     Example: queue.stop(queue.select("train*", state="queued"))
     """
@@ -191,7 +203,7 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
     if len(names) != 1:
         raise UsageError(f"job: {len(names)} jobs are named", "name one")
     with linked(settings or load_settings(os.environ), names) as link:
-        found = link.explained(only_id(link, names[0]))
+        found = link.explained(only(names[0], selected(link, names, _SEVERAL)))
     return Why(**msgspec.structs.asdict(found))
 
 

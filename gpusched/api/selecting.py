@@ -1,7 +1,7 @@
 """Which jobs a caller means, as the daemon is asked for them."""
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -9,7 +9,7 @@ import msgspec
 
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import NotFound, UsageError
-from gpusched.execution.daemon_link import Link
+from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL, JobState
@@ -19,15 +19,12 @@ from gpusched.times import parse_since
 if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
 
-_AT_A_TIME: Final = 5000
-
 __all__ = [
     "Since",
-    "in_parts",
     "jobs_of",
     "linked",
     "moment_of",
-    "only_id",
+    "only",
     "selected",
     "selection_of",
     "states_of",
@@ -36,6 +33,8 @@ __all__ = [
 
 Since = str | float | dt.datetime
 """A moment, or how long ago it was: "2h", a number of seconds."""
+
+_NAMED: Final = 3
 
 
 def selection_of(
@@ -69,12 +68,6 @@ def linked(settings: Settings, ids: Sequence[str]) -> Link:
     return Link(settings, starts=known, lasting=True)
 
 
-def in_parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield them in parts of which each fits one message."""
-    for begin in range(0, len(ids), _AT_A_TIME):
-        yield tuple(ids[begin : begin + _AT_A_TIME])
-
-
 def selected(link: Link, names: Sequence[str], ended: int = 0) -> tuple[str, ...]:
     """Return the ids that names mean, of a glob those that live and the `ended` latest. Raises NotFound."""
     most = min(ended, MOST_ENDED_SELECTED)
@@ -100,17 +93,16 @@ def waiting(link: Link, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def only_id(link: Link, name: str) -> str:
-    """Return the id of the one job that a name means. Raises NotFound, UsageError where it means several."""
-    ids = selected(link, (name,), MOST_ENDED_SELECTED)
-    if len(ids) != 1:
-        raise UsageError(f"{name} means {len(ids)} jobs: {', '.join(ids[:3])}", "name one of them")
+def only(name: str, ids: Sequence[str]) -> str:
+    """Return the one id that a name means. Raises UsageError where it means several."""
+    if len(ids) > 1:
+        raise UsageError(f"{name} means several jobs: {', '.join(ids[:_NAMED])}", "name one of them")
     return ids[0]
 
 
 def states_of(state: str | Sequence[str]) -> tuple[JobState, ...]:
-    """Return states by their names. Raises UsageError for a name of none."""
-    given = (state,) if isinstance(state, str) else state
+    """Return states by their names, as text with commas between them. Raises UsageError for a name of none."""
+    given = state.split(",") if isinstance(state, str) else state
     require_type(given, Sequence[str], "state")
     unknown = [one for one in given if one not in list(JobState)]
     if unknown:
@@ -121,10 +113,7 @@ def states_of(state: str | Sequence[str]) -> tuple[JobState, ...]:
 def moment_of(since: Since, name: str) -> float:
     """Return a moment that is over as Unix seconds. Raises UsageError, naming the argument `name`."""
     if isinstance(since, dt.datetime):
-        try:
-            return since.timestamp()
-        except (ValueError, OverflowError, OSError):
-            raise UsageError(f"{name}: {since} is no moment that can be counted", "give one nearer to now") from None
+        since = since.isoformat()
     require_type(since, str | float, name)
     text = since if isinstance(since, str) else f"{since:.3f}s"
     return parse_since(text, dt.datetime.now().astimezone(), name)

@@ -7,16 +7,14 @@ from typing import Annotated, Final
 import typer
 
 from gpusched.api.handle import Job
-from gpusched.api.queue import find_jobs
+from gpusched.api.queue import find_job
 from gpusched.cli.log_writer import Writer
 from gpusched.cli.queue_answers import noted
 from gpusched.cli.selecting import Last, OneJob, the_one
-from gpusched.errors import UsageError
 
 __all__ = ["logs"]
 
 _QUEUE_POLL_S: Final = 0.3
-_SEVERAL: Final = 3
 
 
 def logs(
@@ -37,10 +35,8 @@ def logs(
 
     Example: gpusched logs -f snake-4 --replica actor.3 --lines 20
     """
-    found = noted(find_jobs(the_one(job, last=last), _SEVERAL))
-    if len(found) > 1:
-        raise UsageError(f"{job} means several jobs: {', '.join(one.id for one in found[:3])}", "name one of them")
-    handle = Job(found[0].id, Path(found[0].run_dir))
+    (found,) = noted(find_job(the_one(job, last=last)))
+    handle = Job(found.id, Path(found.run_dir))
     if follow:
         _print_until_begun(handle)
     writers: dict[str, Writer] = {}

@@ -27,6 +27,5 @@ def prune(
     from gpusched.api.history import prune
     from gpusched.cli.queue_answers import print_removal
 
-    states = tuple(state.split(",")) if state is not None else ()
-    removal = prune(older, state=states, keep_results=keep_results, dry_run=dry_run)
+    removal = prune(older, state=() if state is None else state, keep_results=keep_results, dry_run=dry_run)
     print_removal(removal, as_json=as_json, dry_run=dry_run)

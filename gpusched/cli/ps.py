@@ -46,8 +46,6 @@ def ps(
     if given["last"] and (everything or ended is not None):
         raise UsageError("--last is one job: it excludes --all and --ended", "give one of them")
     conditions = {name: value for name, value in given.items() if value not in (None, False)}
-    if "state" in conditions:
-        conditions["state"] = conditions["state"].split(",")
     if conditions:
         most = 0 if "last" in conditions else _MOST if ended is None else ended
         ids = select(jobs or (), ended=most, **conditions)

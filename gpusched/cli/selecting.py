@@ -29,7 +29,7 @@ def meant(jobs: Sequence[str] | None, *, last: bool, state: str | None) -> tuple
         raise UsageError("no job is named", "name one or more, or give --last or --state")
     if not last and state is None:
         return tuple(jobs or ())
-    found = queue.select(jobs or (), last=last, state=tuple(state.split(",")) if state is not None else ())
+    found = queue.select(jobs or (), last=last, state=() if state is None else state)
     if last and not found:
         raise UsageError("there is no job yet", "see gpusched launch --help, gpusched run --help")
     return found

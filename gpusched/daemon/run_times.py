@@ -12,7 +12,7 @@ from typing import Final
 
 from gpusched.model.job import Submission
 
-__all__ = ["LEAST_LEFT_S", "OUTLIVED", "PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after"]
+__all__ = ["LEAST_LEFT_S", "PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after", "outlived"]
 
 RunTimes = tuple[float, ...]
 """Seconds, rising, each as likely as the others; never empty."""
@@ -28,7 +28,7 @@ _KEPT_OF_ALL: Final = 200
 _MOST_KINDS: Final = 5000
 _ENOUGH: Final = 3
 _ENOUGH_OF_ALL: Final = 20
-OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
+_OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
 """By how much what has outlived its prediction may outlive it at last."""
 
 LEAST_LEFT_S: Final = 60.0
@@ -89,4 +89,9 @@ def left_after(run_times: RunTimes, age_s: float) -> RunTimes:
     One that has outlived them all is expected to run for another tenth to twice its age.
     """
     longer = run_times[bisect_right(run_times, age_s) :]
-    return tuple([each - age_s for each in longer] or [max(age_s * (by - 1), LEAST_LEFT_S) for by in OUTLIVED])
+    return tuple(each - age_s for each in longer) or outlived(age_s)
+
+
+def outlived(seconds: float) -> RunTimes:
+    """Return how many seconds what has outlived its prediction by so much may run on: another tenth to twice that."""
+    return tuple(max(seconds * (by - 1), LEAST_LEFT_S) for by in _OUTLIVED)

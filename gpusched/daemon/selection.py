@@ -31,7 +31,7 @@ def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
 def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     job_id = name if name in jobs.known else jobs.id_of(name)
     if job_id is not None:
-        return [job_id] if _meets(jobs.job(job_id), asked) else []
+        return [job_id] if not _conditions(asked) or _meets(jobs.job(job_id), asked) else []
     if not is_glob(name):
         raise NotFound(f"there is no job {name}", "see `gpusched ps --all`")
     found = list(_every(jobs, asked, name))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpusched.daemon.job import Job
-from gpusched.daemon.run_times import LEAST_LEFT_S, OUTLIVED, RunTimes
+from gpusched.daemon.run_times import LEAST_LEFT_S, RunTimes, outlived
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.reports import Report, first_reports, last_reports
 from gpusched.model.status import JobState
@@ -50,9 +50,8 @@ class WorkDone:
         running = [job for job in jobs if job.state is JobState.RUNNING]
         due = [job for job in running if abs(now - self._of(job).read) >= _READ_EVERY_S]  # a clock may be set back
         for job in nsmallest(_MOST_READ, due, key=lambda job: self._of(job).read):
-            seen = self._of(job)
-            reports = [] if seen.moments else first_reports(JobDirectory(Path(job.run_dir)).progress)
-            reports += last_reports(JobDirectory(Path(job.run_dir)).progress)
+            seen, path = self._of(job), JobDirectory(Path(job.run_dir)).progress
+            reports = last_reports(path) if seen.moments else [*first_reports(path), *last_reports(path)]
             moments = _moments(reports, job.started or job.created, now)
             self._seen[job.id] = _Seen(job.attempt, now, _onward((*seen.moments, *moments)))
 
@@ -72,7 +71,7 @@ class WorkDone:
         ends = last.time + (1 - last.done) * (last.time - since.time) / (last.done - since.done)
         if now <= ends:
             return tuple(max(LEAST_LEFT_S, ends - now) * by for by in _SPREAD)
-        return tuple(max(LEAST_LEFT_S, (now - ends) * (by - 1)) for by in OUTLIVED)
+        return outlived(now - ends)
 
     def forget(self, job: str) -> None:
         """Drop what is kept of a job that is over."""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.model.status import JobStatus
     from gpusched.model.why import Why
 
-__all__ = ["Link"]
+__all__ = ["Link", "in_parts"]
 
 _AWAY_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _SUBMITTED_AGAIN_S: Final = 5.0
 _LONGEST_ID: Final = 128
 _LONGEST_NAME: Final = 256
+_IN_A_MESSAGE: Final = 5000
 
 SomeAnswer = TypeVar("SomeAnswer", bound="Answer")
 
@@ -106,8 +107,7 @@ class Link:
         from gpusched.control.messages import MOST_ENDED, Jobs, ListJobs
 
         if len(ids) > MOST_ENDED:
-            parts = (ids[begin : begin + MOST_ENDED] for begin in range(0, len(ids), MOST_ENDED))
-            return tuple(job for part in parts for job in self.jobs(part))
+            return tuple(job for part in in_parts(ids, MOST_ENDED) for job in self.jobs(part))
         found = self._ask(ListJobs(ids=tuple(ids), ended=min(ended, MOST_ENDED)), Jobs).jobs
         by_id, skip = {job.id: job for job in found}, MOST_ENDED
         while found and skip < ended and not ids:
@@ -187,6 +187,12 @@ class Link:
 
             self._client = connect_or_start(self._settings) if self._starts else Client(self._settings)
         return self._client
+
+
+def in_parts(ids: Sequence[str], most: int = _IN_A_MESSAGE) -> Iterator[tuple[str, ...]]:
+    """Yield the ids in parts, of `most` each."""
+    for begin in range(0, len(ids), most):
+        yield tuple(ids[begin : begin + most])
 
 
 def _perhaps_queued(error: GpuschedError) -> GpuschedError:

@@ -1,5 +1,7 @@
 """Jobs that wait are changed, any job is queued again, and jobs are selected, from Python."""
 
+import datetime as dt
+
 import pytest
 
 import gpusched
@@ -41,5 +43,9 @@ def test_jobs_are_selected_by_what_they_are() -> None:
         gpusched.job("train*")
     with pytest.raises(NotFound, match="no job that runs or waits matches"):
         queue.select("train*")
+    assert queue.select(state="running,queued") == ()
+    for moment in (dt.datetime.now().astimezone() + dt.timedelta(days=1), dt.datetime(1, 1, 1)):  # noqa: DTZ001 (a person's)
+        with pytest.raises(UsageError, match="since: "):
+            queue.select(since=moment)
     with pytest.raises(UsageError, match="there is no state 'odd'"):
         queue.select(state="odd")
