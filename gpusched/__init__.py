@@ -11,9 +11,24 @@ if TYPE_CHECKING:
     from gpusched.api.host import Status, status
     from gpusched.api.launching import dry_run
     from gpusched.api.planning import Plan, plan
+    from gpusched.api.sweeping import sweep
 
 __version__ = "0.1.0"
-__all__ = ["Job", "Plan", "Status", "dry_run", "job", "jobs", "join", "launch", "plan", "run", "status", "submit"]
+__all__ = [
+    "Job",
+    "Plan",
+    "Status",
+    "dry_run",
+    "job",
+    "jobs",
+    "join",
+    "launch",
+    "plan",
+    "run",
+    "status",
+    "submit",
+    "sweep",
+]
 
 _MODULES = {
     "Job": "handle",
@@ -22,6 +37,7 @@ _MODULES = {
     "status": "host",
     "dry_run": "launching",
     "plan": "planning",
+    "sweep": "sweeping",
 }
 """Where in gpusched.api the others than those of `functions` are."""
 

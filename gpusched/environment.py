@@ -109,9 +109,19 @@ class Addresses(NamedTuple):
 
 
 def identity_environment(
-    replica: Replica, there: Addresses, *, job: str, role_count: int, run_dir: str, settings: bytes
+    replica: Replica,
+    there: Addresses,
+    *,
+    job: str,
+    role_count: int,
+    run_dir: str,
+    settings: bytes,
+    index: int | None = None,
 ) -> dict[str, str]:
-    """Return which replica it is, where the others are and where to write. `settings` is JSON."""
+    """Return which replica it is, where the others are and where to write.
+
+    `settings` is JSON. `index`: the number of a member of an array.
+    """
     env = {
         "GPUSCHED_JOB": job,
         "GPUSCHED_ROLE": replica.role,
@@ -128,6 +138,7 @@ def identity_environment(
         "GPUSCHED_JOINED": there.joined or None,
         "GPUSCHED_PATIENCE_S": None if there.patience_s is None else str(there.patience_s),
         "GPUSCHED_INCARNATION": str(there.incarnation) if there.incarnation else None,
+        "GPUSCHED_INDEX": None if index is None else str(index),
     }
     return env | {name: value for name, value in further.items() if value is not None}
 

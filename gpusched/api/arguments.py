@@ -41,6 +41,7 @@ __all__ = [
     "QueueArguments",
     "RunArguments",
     "SubmitArguments",
+    "SweepArguments",
     "cluster_options",
     "follows",
     "queue_change",
@@ -184,6 +185,10 @@ class ProgramArguments(TypedDict, total=False):
 
 class RunArguments(CommandArguments, ProgramArguments, QueueArguments):
     """All arguments of run."""
+
+
+class SweepArguments(CommandArguments, ProgramArguments, PlanArguments, QueueArguments):
+    """All arguments of sweep: those of run, and for a workload those of submit on this host."""
 
 
 def queue_fields(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Jobs that have ended are removed: named ones, or all that ended some time ago."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -44,7 +44,7 @@ def remove(ids: SomeJobs, *, keep_results: bool = False, settings: Settings | No
         found = [*selected(link, [name for name in names if name not in globs])]
         for glob in globs:
             found += link.select(Selection(names=(glob,), states=_ENDED, ended=MOST_ENDED_SELECTED))
-        return _remove(link, tuple(dict.fromkeys(found)), settings, keep_results=keep_results)
+        return _remove(link, dict.fromkeys(found), settings, keep_results=keep_results)
 
 
 def prune(
@@ -73,12 +73,23 @@ def prune(
         return Removal(ids) if dry_run else _remove(link, ids, settings, keep_results=keep_results)
 
 
-def _remove(link: Link, ids: Sequence[str], settings: Settings, *, keep_results: bool) -> Removal:
-    """Remove some jobs at a time, so that the daemon has time for others, and delete what was theirs."""
+def _remove(link: Link, ids: Iterable[str], settings: Settings, *, keep_results: bool) -> Removal:
+    """Remove some jobs at a time, so that the daemon has time for others, and delete what was theirs.
+
+    An array goes after its members, which are not named in the answer.
+    """
     removed: list[str] = []
     kept: dict[str, str] = {}
-    for part in in_parts(ids, _AT_A_TIME):
+    for part in in_parts(tuple(ids), _AT_A_TIME):
         done = link.remove(part, keep_results=keep_results)
+        for array in done.arrays:
+            members = link.select(Selection(names=(f"{array}[]",)))
+            rest = _remove(link, members, settings, keep_results=keep_results).kept
+            kept |= rest
+            if not rest:
+                last = link.remove((array,), keep_results=keep_results)
+                removed += last.ids
+                kept |= last.kept
         removed += done.ids
         kept |= done.kept
         delete_removed(settings)

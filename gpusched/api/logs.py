@@ -1,15 +1,17 @@
 """What a job's processes write: as lines, or as it is; to its end, if it is followed. See Job.logs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from gpusched.api.queue import find_jobs
 from gpusched.api.validation import require_type
-from gpusched.errors import NotFound
+from gpusched.errors import NotFound, UsageError
 from gpusched.execution.job_logs import JobLogs, LogPiece, require_log
 from gpusched.execution.read_jobs import read_job
+from gpusched.model.array import number_of_member
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
 if TYPE_CHECKING:
@@ -23,14 +25,36 @@ _QUEUE_POLL_S: Final = 0.3
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
-    logs = _logs(replica, lines)
-    logs.add(job.status(), waits=follow)
+    logs, status = _logs(replica, lines), job.status()
+    if status.array is not None:
+        return _lines(_of_members(status, replica, lines, follow=follow))
+    logs.add(status, waits=follow)
     return _lines(_pieces(job, logs, follow=follow))
 
 
 def log_pieces(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
     """Yield the pieces as Job.log_pieces does. Raises at once for a wrong argument."""
-    return _pieces(job, _logs(replica, lines), follow=follow, required=True)
+    logs, status = _logs(replica, lines), job.status()
+    if status.array is not None:
+        return _of_members(status, replica, lines, follow=follow)
+    return _pieces(job, logs, follow=follow, required=True)
+
+
+def _of_members(array: JobStatus, replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
+    """Return the pieces of each member that has begun, one after the other, with its number as the name."""
+    if follow:
+        raise UsageError(f"{array.id} has many members", f"follow one: gpusched logs -f '{array.id}[0]'")
+    return _pieces_of_members(find_jobs(f"{array.id}[]").jobs, replica, lines)
+
+
+def _pieces_of_members(members: Sequence[JobStatus], replica: str | None, lines: int | None) -> Iterator[LogPiece]:
+    names = [f"[{number_of_member(member.id)}]" for member in members]
+    width = max(map(len, names), default=0)
+    for name, member in zip(names, members, strict=True):
+        logs = _logs(replica, lines)
+        logs.add(member, waits=True)
+        for one, _, piece in logs.pieces(last=True):
+            yield (name if len(member.replicas) == 1 else f"{name} {one}"), width, piece
 
 
 def _logs(replica: str | None, lines: int | None) -> JobLogs:

@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "export": "Write a plan as manifests for Kubernetes or Compose, or as a batch script for Slurm.",
     "join": "Run actors here for a learner on another host.",
     "run": "Run a command on GPUs that are free, as if it stood there alone.",
+    "sweep": "Queue a command or a workload many times, with other values of its parameters.",
+    "results": "Show what came of the members of a sweep: parameters, ends and scores.",
     "status": "Show devices, jobs and processes.",
     "ps": "List the jobs that run, wait or ended lately.",
     "why": "Show why a job waits, when it starts, and what would let it start now.",
@@ -50,6 +52,7 @@ _MEANT: Final = {
         ("remove", "delete", "clean"), "to remove a job that has ended: gpusched rm JOB; to end one: gpusched stop JOB"
     ),
     **dict.fromkeys(("submit", "sbatch", "enqueue"), "to queue a command: gpusched run -d -- COMMAND"),
+    **dict.fromkeys(("array", "grid", "map"), "to queue a command many times: gpusched sweep"),
     **dict.fromkeys(("exec", "srun"), "to run a command: gpusched run -- COMMAND"),
     **dict.fromkeys(("start", "train"), "to start a workload: gpusched launch WORKLOAD"),
     **dict.fromkeys(("again", "restart", "requeue", "retry"), "to queue the same again: gpusched rerun JOB"),

@@ -15,7 +15,7 @@ from gpusched.errors import UsageError
 from gpusched.model.status import JobStatus
 from gpusched.render.text import printable
 
-__all__ = ["COMMAND", "run"]
+__all__ = ["COMMAND", "PROGRAM", "run", "variables"]
 
 COMMAND: Final[Options] = {
     "num_gpus": Option(
@@ -72,7 +72,7 @@ def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> Non
 
     Example: gpusched run --fraction 0.4 -- python train.py --epochs 3
     """
-    given["env"] = _variables(given["env"] or ())
+    given["env"] = variables(given["env"] or ())
     if as_json and not detach:
         raise UsageError("--json belongs to a command in the background", "add -d, or leave it out")
     if detach:
@@ -93,7 +93,8 @@ def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> Non
     raise typer.Exit(end.code)
 
 
-def _variables(typed: Sequence[str]) -> dict[str, str]:
+def variables(typed: Sequence[str]) -> dict[str, str]:
+    """Return the variables that are typed as NAME=VALUE. Raises UsageError."""
     for one in typed:
         if "=" not in one:
             raise UsageError(f"--env: {one!r} has no value", "give NAME=VALUE")

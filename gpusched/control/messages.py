@@ -37,6 +37,7 @@ __all__ = [
     "Removed",
     "Request",
     "Rerun",
+    "Resume",
     "Select",
     "Selected",
     "Shutdown",
@@ -50,7 +51,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 7
+PROTOCOL: Final = 8
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -153,6 +154,17 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True, tag="rerun"):
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
+class Resume(msgspec.Struct, frozen=True, kw_only=True, tag="resume"):
+    """Queue the ended array `id` again, for those members that did not succeed or never began; answered as Submit is.
+
+    `environ` and `attributes` are its new ones: of a job that has ended no environment is kept.
+    """
+
+    id: JobId
+    environ: dict[str, str] = {}
+    attributes: ProcessAttributes | None = None
+
+
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     """Place nothing new on this device (an index, or the start of a uuid), or with no reason use it again."""
 
@@ -197,10 +209,11 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, tag="removed"):
-    """The jobs that are no more, and why each of the others stays."""
+    """The jobs that are no more, and why each of the others stays. `arrays` stay until their members are removed."""
 
     ids: tuple[str, ...]
     kept: dict[str, str] = {}
+    arrays: tuple[str, ...] = ()
 
 
 class TurnIs(msgspec.Struct, frozen=True, kw_only=True, tag="turn-is"):
@@ -240,7 +253,21 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 Request = (
-    Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Edit | Rerun | Remove | Drain | Shutdown
+    Ping
+    | Submit
+    | ListJobs
+    | Select
+    | Turn
+    | Await
+    | Explain
+    | Stop
+    | Hold
+    | Edit
+    | Rerun
+    | Resume
+    | Remove
+    | Drain
+    | Shutdown
 )
 Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Done | Drained | Refused
 

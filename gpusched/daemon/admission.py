@@ -215,6 +215,8 @@ def _check(submission: Submission) -> None:
         raise UsageError(f"{name}: the request names roles that the workload does not have", "submit it again")
     if sum(max(0, role.count) for role in asked) > MOST_REPLICAS or any(role.count < 0 for role in asked):
         raise UsageError(f"{name}: more than {MOST_REPLICAS} processes", "ask for fewer")
+    if submission.array is not None and (not submission.array.fits or submission.launcher or submission.network):
+        raise UsageError(f"{name}: its members are not understood", "see gpusched sweep --help")
     if any(not role.command for role in submission.workload.roles):
         raise UsageError(f"{name}: a role without a command", "give every role a command")
     texts = [word for role in submission.workload.roles for word in role.command]

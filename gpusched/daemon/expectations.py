@@ -42,7 +42,7 @@ class Expectations:
             return self._seen.expected(())
         kinds = self._kinds.get(job.id)
         if kinds is None:
-            kinds = kinds_of(job.submission)
+            kinds = kinds_of(job.submission, job.array)
             if job.id in self._jobs.live:
                 self._kinds[job.id] = kinds
         return self._seen.expected(kinds, job.submission.time_limit_s)
@@ -70,7 +70,7 @@ class Expectations:
 def _read(jobs: JobTable) -> RunTimesSeen:
     seen = RunTimesSeen()
     try:
-        ended = jobs.ended(_REMEMBERED)
+        ended = jobs.ended(_REMEMBERED, members=True)
     except HostFault as error:
         _LOG.warning("how long earlier jobs ran is not known: %s", error)
         return seen
@@ -84,4 +84,4 @@ def _add(seen: RunTimesSeen, job: Job) -> None:
     if job.state is not JobState.SUCCEEDED or job.submission is None:
         return
     if job.started is not None and job.ended is not None:
-        seen.add(kinds_of(job.submission), max(0.0, job.ended - job.started))
+        seen.add(kinds_of(job.submission, job.array), max(0.0, job.ended - job.started))

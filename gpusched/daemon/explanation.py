@@ -43,7 +43,7 @@ class Explanation:
     def _begin(self) -> None:
         """Begin to find out, once a pass has seen the job."""
         seen = self._state.queue_seen
-        job = next((job for job in seen.waiting if job.id == self._id), None) if seen else None
+        job = next((one for one in seen.waiting if self._id in (one.id, one.array)), None) if seen else None
         if seen is not None and job is not None:
             self._outlook = Outlook(job, seen, self._state.expectations, self._state.settings)
             self._state.outlooks.append(self._outlook)

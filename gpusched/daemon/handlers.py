@@ -24,8 +24,8 @@ from gpusched.control.messages import (
     Ping,
     Pong,
     Remove,
-    Removed,
     Rerun,
+    Resume,
     Select,
     Selected,
     Shutdown,
@@ -36,6 +36,7 @@ from gpusched.control.messages import (
     TurnIs,
 )
 from gpusched.daemon.admission import Admission
+from gpusched.daemon.arrays import resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.job import Job
@@ -100,9 +101,11 @@ class Handlers:
                 return self._edit(asked.request)
             case Rerun():
                 return self._rerun(asked.request)
+            case Resume():
+                job = resume(self._state, self._known(asked.request.id), asked.request)
+                return Submitted(id=job.id, job=status_of(self._state.jobs.job(job.id)))
             case Remove():
-                removed, kept = remove(self._state, asked.request.ids, keep_results=asked.request.keep_results)
-                return Removed(ids=removed, kept=kept)
+                return remove(self._state, asked.request.ids, keep_results=asked.request.keep_results)
             case Drain():
                 return self._drain(asked.request)
             case Shutdown():
@@ -174,7 +177,7 @@ class Handlers:
             jobs = [self._state.jobs.job(job_id) for job_id in request.ids]
         else:
             live = () if request.skip else self._state.jobs.live.values()
-            jobs = [*live, *self._state.jobs.ended(request.ended, request.skip)]
+            jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
         return Jobs(jobs=tuple(status_of(job, self._state.why.get(job.id)) for job in jobs))
 
     def _turn(self, asked: Asked, request: Turn, now: float) -> None:
@@ -230,6 +233,8 @@ class Handlers:
     def _stop_one(self, job: Job, now: float, *, kill: bool) -> str:
         if job.state in JOB_TERMINAL:
             return f"{job.id} is over: {job.state}"
+        if job.is_array:
+            return self._stop_array(job, now, kill=kill)
         if job.state is JobState.QUEUED or (job.id in self._state.starts and cancel_start(self._state, job, now)):
             cancel(self._state, job, STOPPED)
             return f"{job.id} is cancelled"
@@ -239,6 +244,15 @@ class Handlers:
         else:
             self._state.orders.append((job.id, kill))
         return f"{job.id} is stopping"
+
+    def _stop_array(self, job: Job, now: float, *, kill: bool) -> str:
+        """Let no more members begin, and stop those that live; the end of the last is the end of the array."""
+        live = self._state.jobs.arrays.live(job.id)
+        self._state.jobs.change(msgspec.structs.replace(job, stop_asked=True, message=STOPPED))
+        for member in live:
+            self._stop_one(self._state.jobs.live[member], now, kill=kill)
+        self._state.changed()
+        return f"{job.id} is stopping, with {len(live)} of its members" if live else f"{job.id} is cancelled"
 
     def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]

@@ -4,7 +4,7 @@ import msgspec
 
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
-from gpusched.model.status import JobState, JobStatus
+from gpusched.model.status import ArrayStatus, JobState, JobStatus
 
 __all__ = ["Job"]
 
@@ -17,7 +17,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
     it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
     status be removed. `promised`: when it was expected to start,
-    as it became the first that has no place.
+    as it became the first that has no place. `array`: of which array it is a member. `members`: of an array, as of its
+    last change; an array is queued until it has ended.
     """
 
     id: str
@@ -37,3 +38,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_start: int | None = None
     boot_id: str | None = None
     promised: float | None = None
+    array: str | None = None
+    members: ArrayStatus | None = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it stands for its members."""
+        return self.submission is not None and self.submission.array is not None

@@ -50,6 +50,8 @@ def runs_again(job: Job, end: JobStatus) -> bool:
 
 def status_of(job: Job, why: str | None = None) -> JobStatus:
     """Return the job as others see it; `why` is why it waits. It reads the job's directory if the job is worked on."""
+    if job.is_array:
+        return _with_wishes(job.last or _array(job), job, why)
     status, trouble = job.last, None
     if status is None and job.state in _WORKED_ON:
         try:
@@ -61,6 +63,14 @@ def status_of(job: Job, why: str | None = None) -> JobStatus:
         elif status is not None and runs_again(job, status):
             status = msgspec.structs.replace(status, state=JobState.STOPPING, ended=None)
     return _with_wishes(status or _bare(job, trouble), job, why)
+
+
+def _array(job: Job) -> JobStatus:
+    """Return an array: queued until its first member begins, then running until the last has ended."""
+    state = job.state
+    if job.members is not None and job.members.live:
+        state = JobState.STOPPING if job.stop_asked else JobState.RUNNING
+    return msgspec.structs.replace(_bare(job, None), state=state)
 
 
 def _bare(job: Job, trouble: str | None) -> JobStatus:
@@ -85,8 +95,11 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
     asked = job.submission
     if asked is None:
         return status
+    names = dict.fromkeys(asked.array.names, "") if asked.array else asked.parameters
     return msgspec.structs.replace(
         status,
+        array=job.members,
+        parameters=names,
         name=asked.name,
         command=asked.workload.roles[0].command if asked.command else (),
         cwd=asked.cwd,

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpusched.daemon.array_table import ArrayTable
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import leave_status
 from gpusched.daemon.store import Store
@@ -29,7 +30,8 @@ _KEPT_ENVIRONMENTS: Final = 16
 class JobTable:
     """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
 
-    `names` are the ids of those that live by the names that their users gave them, no two of which are equal.
+    `names` are the ids of those that live by the names that their users gave them, no two of which are equal. `arrays`:
+    how far those of them are that stand for many members; a member is one of `live`, too.
 
     `problem` is why nothing can be saved at present, None if it can.
     """
@@ -46,6 +48,9 @@ class JobTable:
         self.live = {job.id: self._slim(job) for job in store.live()}
         self.names = {name: job.id for job in self.live.values() if (name := _name(job))}
         self.known = set(store.known_ids())
+        self.arrays = ArrayTable()
+        for job in list(self.live.values()):
+            self._note_array(job)
 
     @property
     def unsaved(self) -> bool:
@@ -71,10 +76,14 @@ class JobTable:
                 self._states[job_id] = found.state
         return self._states.get(job_id)
 
-    def ended(self, limit: int, skip: int = 0) -> list[Job]:
-        """Return the latest jobs that ended after the `skip` latest, latest first."""
-        unsaved = [] if skip else list(reversed(self._over.values()))
-        saved = self._store.ended(limit, skip) if limit else []
+    def members(self, array: str) -> list[tuple[str, JobState]]:
+        """Return the ids and states of those members of an array that are saved, in no order."""
+        return self._store.members(array)
+
+    def ended(self, limit: int, skip: int = 0, *, members: bool = False) -> list[Job]:
+        """Return the latest jobs that ended after the `skip` latest, latest first; `members`: those of arrays, too."""
+        unsaved = [] if skip else [job for job in reversed(self._over.values()) if members or job.array is None]
+        saved = self._store.ended(limit, skip, members=members) if limit else []
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
 
     def id_of(self, name: str) -> str | None:
@@ -104,6 +113,7 @@ class JobTable:
         self.known.add(job.id)
         if name := _name(job):
             self.names[name] = job.id
+        self._note_array(job)
         self._added.append(job)
 
     def adopt(self, job: Job) -> None:
@@ -119,7 +129,11 @@ class JobTable:
             self._over[job.id] = job
         else:
             self._rename(self.live.get(job.id), job)
+            self._states.pop(job.id, None)
             self.live[job.id] = job
+            self._note_array(job)
+        self.arrays.note(job)
+        self._show_members(job.array)
         self._changes.append(job)
 
     def is_unsaved(self, job_id: str) -> bool:
@@ -183,8 +197,22 @@ class JobTable:
         if now:
             self.names[now] = job.id
 
+    def _note_array(self, job: Job) -> None:
+        """Take in an array that is new here, or resumed."""
+        if job.submission is None or job.submission.array is None:
+            return
+        if job.id not in self.arrays:
+            self.arrays.add(job.id, job.submission.array, self._store.members(job.id))
+        self._show_members(job.id)
+
+    def _show_members(self, array: str | None) -> None:
+        if array in self.arrays and array in self.live:
+            self.live[array] = msgspec.structs.replace(self.live[array], members=self.arrays.status(array))
+            self.arrays.changed.add(array)
+
     def _forget(self, job: Job) -> None:
         self.live.pop(job.id, None)
+        self.arrays.forget(job.id)
         name = _name(job)
         if name and self.names.get(name) == job.id:
             del self.names[name]

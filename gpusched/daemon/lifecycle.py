@@ -69,7 +69,7 @@ def begin(state: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
     started = time.time()
     held = of_job(leases, Path(job.run_dir), started)
     starting = msgspec.structs.replace(job, state=JobState.STARTING, started=started, message=None, leases=held)
-    state.jobs.change(starting)
+    state.jobs.adopt(starting)
     state.prepared.append(job.id)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import zmq
 
 from gpusched.control.messages import Answer, Submitted
+from gpusched.daemon.arrays import finish_arrays
 from gpusched.daemon.explanation import work_on_outlooks
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.lifecycle import (
@@ -158,6 +159,7 @@ class Loop:
         check_starts(self._state, now)
         check_running(self._state, now)
         force_kills(self._state, now)
+        finish_arrays(self._state)
         if now >= self._adoption.due():
             self._adoption.scan()
 

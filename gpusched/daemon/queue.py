@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gpusched.daemon.arrays import made, may_start, offered
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
 from gpusched.daemon.outlook import QueueSnapshot
@@ -36,6 +37,7 @@ _LOCKED_AGAIN_S: Final = 0.1
 _REST: Final = 4  # times as long as a pass took, so that a long queue leaves the daemon time for its clients
 _STARTING_PER_CPU: Final = 2
 _TRY_AGAIN_S: Final = 5.0
+_OFFERED: Final = 16  # members of an array in one pass: few more can be starting at the same time
 _FLOOD_S: Final = 0.25
 _LONGEST_FLOOD_S: Final = 5.0
 _BLOCKED, _DECISION, _PREPARATION = "the conditions", "the plan", "the start"
@@ -105,11 +107,13 @@ class Queue:
         return now - self._flooded_since < _LONGEST_FLOOD_S
 
     def _queued(self) -> list[Job]:
-        return [job for job in self._state.jobs.live.values() if job.state is JobState.QUEUED]
+        queued = (job for job in self._state.jobs.live.values() if job.state is JobState.QUEUED)
+        return [job for job in queued if may_start(self._state, job)]
 
     def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> None:
         blocked = dict(self._blocked(queued, host, now))
         waiting = [job for job in queued if job.id in self._state.jobs.live]
+        waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
         with self._grounds(waiting, host) as (grounds, directories):
             decision = schedule(
@@ -122,13 +126,15 @@ class Queue:
                 began=_began,
                 expected=self._state.expectations.expected,
             )
-            self._state.why = dict(decision.why)
+            self._state.why = _with_arrays(waiting, decision.why)
             live = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
             self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), grounds, blocked, time.time())
             self._note_faults(decision.faults, waiting)
+            jobs = {job.id: job for job in waiting}
             for head, expected in decision.promised.items():
-                self._state.jobs.change(replace(self._state.jobs.live[head], promised=expected))
-            self._start(decision, {job.id: job for job in waiting}, directories, now)
+                waits = self._state.jobs.live.get(head) or self._state.jobs.live[jobs[head].array or ""]
+                self._state.jobs.change(replace(waits, promised=expected))
+            self._start(decision, jobs, directories, now)
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
         """Yield the jobs that must not start now, each with the reason; cancel those that never may."""
@@ -246,6 +252,8 @@ class Queue:
     def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:
         simulated = job.submission is not None and job.submission.machine is not None
         try:
+            if job.id not in self._state.jobs.live:
+                job = made(self._state, job)
             self._state.starts.prepare(job, start.plan, directories[simulated], now)
         except GpuschedError as error:
             self._put_off(job, error.message, now)
@@ -258,8 +266,15 @@ class Queue:
             begin(self._state, job, leases_of_plan(start.plan, job.id))
 
     def _put_off(self, job: Job, why: str, now: float) -> None:
-        self._state.not_before[job.id] = now + _TRY_AGAIN_S
-        self._state.why[job.id] = self._state.hindrances[job.id] = why
+        waits = job.id if job.id in self._state.jobs.live else job.array or ""
+        self._state.not_before[waits] = now + _TRY_AGAIN_S
+        self._state.why[waits] = self._state.hindrances[waits] = why
+
+
+def _with_arrays(waiting: list[Job], why: Mapping[str, str]) -> dict[str, str]:
+    """Return why jobs wait: an array for what the first of its members waits for that come next."""
+    of_arrays = {job.array: why[job.id] for job in reversed(waiting) if job.array is not None and job.id in why}
+    return of_arrays | dict(why)
 
 
 def _on_this_host(job: Job) -> bool:

@@ -26,6 +26,7 @@ from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.lease_usage import leases_of_spec
 from gpusched.execution.read_jobs import START_PATIENCE_S, read_job
+from gpusched.model.array import array_of
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Adoption", "reconcile"]
@@ -87,7 +88,10 @@ class Adoption:
         names = {entry.name for entry in os.scandir(self._jobs) if entry.name.isprintable()}  # as all of ours are
         settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
         self._seen_at = changed if settled else -1
-        self._fresh = list(names - self._state.jobs.known - self._young.keys())
+        fresh = names - self._state.jobs.known - self._young.keys()
+        self._fresh = [
+            name for name in fresh if array_of(name) not in self._state.jobs.known
+        ]  # which knows its members
 
     def _adopt(self, path: Path, now: float) -> None:
         """Take in the job of a directory, if there is one that has been started."""

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from gpusched.control.messages import Removed
 from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError
@@ -23,8 +24,8 @@ __all__ = ["remove"]
 _JOBS: Final = "jobs"
 
 
-def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the ids of the jobs that were removed, and why each of the others stays. Raises HostFault.
+def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> Removed:
+    """Remove jobs, and return which, and why each of the others stays. Raises HostFault.
 
     `keep_results`: what the job itself wrote is moved to STATE_DIR/results/ID.
     """
@@ -34,11 +35,14 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> t
         if job.submission is not None and (job.state is JobState.QUEUED or job.submission.requeue)
         for earlier in (*job.submission.after, *job.submission.after_any)
     }
-    removed, kept = [], dict[str, str]()
+    removed, arrays, kept = list[str](), list[str](), dict[str, str]()
     for job_id in dict.fromkeys(ids):
         try:
             job = state.jobs.job(job_id)
             why = _why_not(state, job, followed)
+            if why is None and job.is_array and state.jobs.members(job.id):
+                arrays.append(job_id)
+                continue
             if why is None:
                 _move_away(state.settings.state_dir, job, keep_results=keep_results)
         except GpuschedError as error:
@@ -50,17 +54,13 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> t
         else:
             kept[job_id] = why
     state.jobs.remove(removed)
-    return tuple(removed), kept
+    return Removed(ids=tuple(removed), kept=kept, arrays=tuple(arrays))
 
 
 def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | None:
     """Return why a job cannot be removed, None if it can."""
-    if job.state not in JOB_TERMINAL:
-        return f"it is {job.state}"
-    if state.jobs.is_unsaved(job.id):
-        return "its end is not saved yet"
-    if job.id in followed:
-        return f"{followed[job.id]} is to follow it"
+    if (needed := _needed(state, job, followed)) is not None:
+        return needed
     path = state.settings.state_dir / _JOBS / job.id
     try:
         found = path.lstat()
@@ -69,6 +69,20 @@ def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | No
     if path.parent.is_symlink() or not stat.S_ISDIR(found.st_mode):
         return f"{path} is a link to another place, or no directory"
     return "a process of it still lives" if JobDirectory(path).is_guarded() else None
+
+
+def _needed(state: DaemonState, job: Job, followed: dict[str, str]) -> str | None:
+    """Return what a job is needed for, whatever its directory is, None for nothing."""
+    why = None
+    if job.state not in JOB_TERMINAL:
+        why = f"it is {job.state}"
+    elif state.jobs.is_unsaved(job.id):
+        why = "its end is not saved yet"
+    elif job.id in followed:
+        why = f"{followed[job.id]} is to follow it"
+    elif job.array in state.jobs.live:
+        why = f"{job.array}, of which it is a member, has not ended"
+    return why
 
 
 def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:

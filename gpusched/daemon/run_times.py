@@ -68,19 +68,21 @@ class RunTimesSeen:
         return tuple(sorted(found if limit_s is None else (min(each, limit_s) for each in found)))
 
 
-def kinds_of(submission: Submission) -> tuple[str, ...]:
-    """Return what a job has in common with earlier ones: all that it runs, then its program, then its given name.
+def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...]:
+    """Return what a job has in common with earlier ones: all that it runs, its array, its program, its given name.
 
     A program is two words as in `python train.py`, three where the second is an option: `python -m train`.
     """
     argv = submission.workload.roles[0].command if submission.command is not None else ()
     name = submission.workload.name
     named = (f"name {_NUMBER.sub('', submission.name)}",) if submission.name else ()
+    members = (f"array {array}",) if array else ()
     if argv:
         program = argv[: 3 if len(argv) > 1 and argv[1].startswith("-") else 2]
-        return f"= {submission.cwd} {argv!r}", f"program {program!r}", *named
+        return f"= {submission.cwd} {argv!r}", *members, f"program {program!r}", *named
     counts = [(role.name, role.count) for role in submission.request.roles] if submission.request else []
-    return f"= {name} {submission.options!r} {counts!r}", f"= {name} {submission.options!r}", f"workload {name}", *named
+    same = f"= {name} {submission.options!r}"
+    return f"{same} {counts!r}", same, *members, f"workload {name}", *named
 
 
 def left_after(run_times: RunTimes, age_s: float) -> RunTimes:

@@ -1,16 +1,22 @@
 """Which jobs a selection means (see model.selection)."""
 
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from typing import Final
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.search import searched
 from gpusched.errors import NotFound
+from gpusched.model.array import MOST_MEMBERS, number_of_member
 from gpusched.model.selection import Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
 
 __all__ = ["selected"]
+
+_MEMBERS: Final = re.compile(r"(?P<array>.+)\[(?:(?P<first>\d{0,7})(?P<to>-)?(?P<last>\d{0,7}))\]")
+"""Members of an array: `train-7[3]`, `train-7[3-9]`, `train-7[3-]`, all of them `train-7[]`."""
 
 
 def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
@@ -32,6 +38,8 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     job_id = name if name in jobs.known else jobs.id_of(name)
     if job_id is not None:
         return [job_id] if not _conditions(asked) or _meets(jobs.job(job_id), asked) else []
+    if (members := _members(jobs, name)) is not None:
+        return [one for one in members if not _conditions(asked) or _meets(jobs.job(one), asked)]
     if not is_glob(name):
         raise NotFound(f"there is no job {name}", "see `gpusched ps --all`")
     found = list(_every(jobs, asked, name))
@@ -41,10 +49,29 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     return found
 
 
+def _members(jobs: JobTable, name: str) -> list[str] | None:
+    """Return the ids of the members that a name means, in the order of their numbers; None if it means none of that."""
+    found = _MEMBERS.fullmatch(name)
+    array = None if found is None else (found["array"] if found["array"] in jobs.known else jobs.id_of(found["array"]))
+    if found is None or array is None or not jobs.job(array).is_array:
+        return None
+    first = int(found["first"] or 0)
+    last = int(found["last"] or MOST_MEMBERS) if found["to"] or not found["first"] else first
+    begun = {job_id: None for job_id, _ in jobs.members(array)} | dict.fromkeys(jobs.arrays.live(array))
+    numbers = {number_of_member(job_id): job_id for job_id in begun}
+    chosen = [numbers[number] for number in sorted(numbers) if first <= number <= last]
+    if not chosen and found["first"]:
+        raise NotFound(f"no member {name} has begun", f"see gpusched results {array}")
+    return chosen
+
+
 def _every(jobs: JobTable, asked: Selection, glob: str | None = None) -> Iterator[str]:
-    yield from (job.id for job in jobs.live.values() if _matches(job, glob) and _meets(job, asked))
+    alone = (job for job in jobs.live.values() if job.array is None)
+    yield from (job.id for job in alone if _matches(job, glob) and _meets(job, asked))
     if asked.ended and (not asked.states or not JOB_TERMINAL.isdisjoint(asked.states)):
-        yield from jobs.search(glob, asked, lambda job: _matches(job, glob) and _meets(job, asked))
+        yield from jobs.search(
+            glob, asked, lambda job: job.array is None and _matches(job, glob) and _meets(job, asked)
+        )
 
 
 def _matches(job: Job, glob: str | None) -> bool:

@@ -5,6 +5,7 @@ gpusched-JOB-NONCE (docs/decisions/0009-jobs-run-in-units-of-their-own.md). Else
 """
 
 import os
+import re
 import resource
 import subprocess
 import time
@@ -29,6 +30,9 @@ _PAUSE_S: Final = 10.0
 """How long a service manager that did not answer is not asked again: one silence is enough for many jobs."""
 
 _MOST_FILES: Final = 1 << 20
+
+_NOT_IN_UNITS: Final = re.compile(r"[^A-Za-z0-9_.-]")
+"""What no unit may have in its name (systemd.unit(5)): the brackets of a member of an array."""
 
 _STOP_MARGIN_S: Final = 15
 """What guard and supervisor may take on top of the grace of the replicas."""
@@ -123,7 +127,7 @@ def _command(directory: JobDirectory, nonce: str) -> list[str]:
     return [
         "systemd-run",
         *("--user", "--quiet", "--collect", "--service-type=exec"),
-        f"--unit=gpusched-{directory.path.name}-{nonce}",
+        f"--unit=gpusched-{_NOT_IN_UNITS.sub('.', directory.path.name)}-{nonce}",
         f"--description=gpusched: {directory.path.name}",
         *(f"--property={name}={value}" for name, value in properties.items()),
         "--",

@@ -19,7 +19,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.search import searched
 from gpusched.errors import HostFault
 from gpusched.model.selection import Selection
-from gpusched.model.status import JOB_TERMINAL
+from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["APPLICATION_ID", "VERSION", "Store"]
 
@@ -28,21 +28,23 @@ T = TypeVar("T")
 APPLICATION_ID: Final = 0x67707573
 """The letters "gpus" in the file's header: they distinguish our database from that of another program."""
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The version of the tables."""
 
 _TABLES: Final = (
     """CREATE TABLE jobs (id TEXT NOT NULL UNIQUE, workload TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
     created REAL NOT NULL, ended REAL, record BLOB NOT NULL, environment BLOB REFERENCES environments, name TEXT,
-    text TEXT NOT NULL)""",
+    text TEXT NOT NULL, array TEXT)""",
     "CREATE INDEX jobs_by_number ON jobs (workload, number)",
     "CREATE INDEX jobs_by_end ON jobs (ended, created)",
+    "CREATE INDEX alone_by_end ON jobs (ended, created) WHERE array IS NULL",
+    "CREATE INDEX members ON jobs (array, state) WHERE array IS NOT NULL",
     "CREATE INDEX jobs_by_name ON jobs (name, ended) WHERE name IS NOT NULL",
     "CREATE TABLE environments (digest BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
     "CREATE INDEX jobs_by_environment ON jobs (environment) WHERE environment IS NOT NULL",
 )
 """A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
-what its user named it, `text` what is searched (see `searched`).
+what its user named it, `text` what is searched (see `searched`), `array` the id of the array of a member.
 
 An environment is kept once for all jobs that have it, and only while one of them lives: it is most of what a job takes
 on disk, and may hold secrets.
@@ -52,8 +54,8 @@ _JOB: Final = msgspec.msgpack.Decoder(Job)
 _ENVIRONMENT: Final = msgspec.msgpack.Decoder(dict[str, str])
 _FASTEST: Final = 1
 _LONGEST_NUMBER: Final = 18  # digits, so that it fits into 64 bits
-_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record, name, text"
-_MARKS: Final = ", ".join("?" * 10)
+_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record, name, text, array"
+_MARKS: Final = ", ".join("?" * 11)
 _UPDATES: Final = ", ".join(
     f"{one}=excluded.{one}" for one in ("state", "ended", "environment", "record", "name", "text")
 )
@@ -110,9 +112,15 @@ class Store:
         """Return all jobs that have not ended, oldest first. Jobs of the same environment share it."""
         return self._jobs("WHERE ended IS NULL ORDER BY created, rowid")
 
-    def ended(self, limit: int, skip: int = 0) -> list[Job]:
-        """Return the jobs that ended after the `skip` latest, latest first; they have no `environ` any more."""
-        latest = "SELECT rowid FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC, rowid DESC LIMIT ? OFFSET ?"
+    def ended(self, limit: int, skip: int = 0, *, members: bool = False) -> list[Job]:
+        """Return the jobs that ended after the `skip` latest, latest first; they have no `environ` any more.
+
+        `members`: those of arrays, too.
+        """
+        alone = "" if members else "AND array IS NULL"
+        latest = (
+            f"SELECT rowid FROM jobs WHERE ended IS NOT NULL {alone} ORDER BY ended DESC, rowid DESC LIMIT ? OFFSET ?"  # noqa: S608 (nothing from outside)
+        )
         return self._jobs(f"WHERE rowid IN ({latest}) ORDER BY ended DESC, rowid DESC", limit, skip)
 
     def last_named(self, name: str) -> str | None:
@@ -127,7 +135,7 @@ class Store:
 
         Where the last job is asked for, it is the one that came last.
         """
-        conditions, values = ["ended IS NOT NULL"], list[object]()
+        conditions, values = ["ended IS NOT NULL", "array IS NULL"], list[object]()
         if glob is not None:
             conditions.append("(matches(id, ?) OR matches(name, ?))")
             values += [glob, glob]
@@ -147,6 +155,11 @@ class Store:
         order, most = ("created", 1) if asked.last else ("ended", limit)
         query = f"SELECT id FROM jobs WHERE {where} ORDER BY {order} DESC, rowid DESC LIMIT ?"  # noqa: S608 (nothing from outside)
         return [job_id for (job_id,) in self._database.run(query, (*values, most))]
+
+    def members(self, array: str) -> list[tuple[str, JobState]]:
+        """Return the ids and states of the members of an array that have begun, in no order."""
+        rows = self._database.run("SELECT id, state FROM jobs WHERE array=?", (array,))
+        return [(job_id, JobState(state)) for job_id, state in rows]
 
     def known_ids(self) -> list[str]:
         """Return the ids of all jobs, in no order."""
@@ -181,6 +194,7 @@ class Store:
                 _packed(slim),
                 name,
                 searched(job),
+                job.array,
             )
             self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_MARKS}) {conflict}", values)  # noqa: S608 (nothing from outside)
             if over:

@@ -12,7 +12,7 @@ from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
-    from gpusched.control.messages import Answer, Removed, Request, Rerun, Submit, TurnIs
+    from gpusched.control.messages import Answer, Removed, Request, Rerun, Resume, Submit, TurnIs
     from gpusched.model.job import Submission
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
@@ -73,6 +73,12 @@ class Link:
         from msgspec.structs import replace
 
         return self._taken(replace(request, token=os.urandom(16).hex()))
+
+    def resume(self, request: "Resume") -> "JobStatus":
+        """Queue an array again that has ended, and return it as it is then; see messages.Resume."""
+        from gpusched.control.messages import Submitted
+
+        return self._ask(request, Submitted).job
 
     def _taken(self, request: "Submit | Rerun") -> "JobStatus":
         from gpusched.control.client import Unanswered

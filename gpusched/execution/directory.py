@@ -30,7 +30,7 @@ import msgspec
 
 from gpusched.errors import HostFault
 from gpusched.execution.hosts import with_network
-from gpusched.execution.removed import kept_number
+from gpusched.execution.removed import kept_number, make_own
 from gpusched.execution.spec import JobSpec
 from gpusched.linux.file_locks import is_held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
@@ -48,6 +48,7 @@ __all__ = [
     "complete",
     "create",
     "initial_status",
+    "own_directory",
 ]
 
 _MOST_SPEC: Final = 128 << 20
@@ -160,6 +161,15 @@ def claim_directory(state_dir: Path, workload: str, after: int = 0) -> JobDirect
         hint = "make room or make it writable, or set GPUSCHED_STATE_DIR to another directory"
         raise HostFault(f"cannot make a job's directory in {jobs}: {error.strerror}", hint) from None
     return JobDirectory(jobs / f"{workload}-{number}")
+
+
+def own_directory(directory: JobDirectory) -> None:
+    """Make the directory of a member of an array, unless it is there. Raises HostFault, also where a link is there."""
+    try:
+        make_own(directory.path)
+    except OSError as error:
+        hint = "see that the state directory has room and is writable"
+        raise HostFault(f"{directory.path}: {error.strerror}", hint) from None
 
 
 def complete(directory: JobDirectory) -> None:

@@ -110,6 +110,7 @@ def _identities(
             role_count=whole.counts[replica.role],
             run_dir=str(directory.path),
             settings=submission.options,
+            index=submission.index,
         )
 
     return identity

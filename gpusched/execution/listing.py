@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpusched.errors import HostFault, NotFound
+from gpusched.model.array import array_of
 from gpusched.model.selection import is_glob
 from gpusched.settings import Settings
 
@@ -70,7 +71,7 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     jobs = settings.state_dir / _JOBS
     if ids and not globs:
         return tuple(_job(jobs / job_id) for job_id in ids)
-    names = [name for name in names if not ids or name in ids or any(fnmatchcase(name, glob) for glob in globs)]
+    names = [name for name in names if name in ids or (array_of(name) not in names and _is_meant(name, ids, globs))]
     from gpusched.model.status import JOB_TERMINAL
 
     ends = _ends(jobs, names)
@@ -83,6 +84,10 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     live.sort(key=lambda job: (job.created, job.id))
     over.sort(key=lambda job: (job.ended or job.created, job.id), reverse=True)
     return (*live, *over[:ended])
+
+
+def _is_meant(name: str, ids: Sequence[str], globs: Sequence[str]) -> bool:
+    return not ids or any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _ends(jobs: Path, names: Sequence[str]) -> dict[str, float]:

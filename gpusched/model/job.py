@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from gpusched.model.array import Array
 from gpusched.model.plan import Request
 from gpusched.model.workload import Workload
 
@@ -163,6 +164,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     submitter, the same for each submission of the same job, whose answer may be lost; empty where it submits once.
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
     `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
+    `array`: it is an array, whose members differ from it in their parameters; `index`: it is a member, of that number,
+    with those `parameters`.
     """
 
     workload: Workload
@@ -193,6 +196,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""
     attributes: ProcessAttributes | None = None
+    array: Array | None = None
+    index: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    parameters: dict[str, str] = {}
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):

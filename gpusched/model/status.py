@@ -16,6 +16,7 @@ __all__ = [
     "ENDED",
     "JOB_TERMINAL",
     "REPLICA_TERMINAL",
+    "ArrayStatus",
     "ExitKind",
     "ExitReason",
     "JobState",
@@ -137,6 +138,27 @@ class JoinedJob(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class ArrayStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How many members an array has: in all, that have not begun, that live, and that have ended, by how they did.
+
+    `at_most`: as many may live at the same time, None: as many as fit.
+    """
+
+    count: int
+    waiting: int = 0
+    live: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    at_most: int | None = None
+
+    @property
+    def ended(self) -> int:
+        """How many have ended, in whatever way."""
+        return self.succeeded + self.failed + self.cancelled + self.lost
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One job as others see it.
 
@@ -146,7 +168,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     the order in which they came. `joins`: whose actors its replicas are, None for a job that joins none. `engine`: what
     cluster runs it, None: this host. What only the daemon knows has the default elsewhere: `name`, `priority`, `held`,
     `after`, `at` and `time_limit_s` as submitted, `cwd` its directory, `command` the argv of one that is no workload's,
-    `why` a queued job waits, in numbers.
+    `why` a queued job waits, in numbers. `array`: how many members an array has, None for another job; `parameters`:
+    the values of a member's, or the names of an array's, each without a value.
     """
 
     id: str
@@ -181,6 +204,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     joined: tuple[JoinedHost, ...] = ()
     joins: JoinedJob | None = None
     engine: str | None = None
+    array: ArrayStatus | None = None
+    parameters: dict[str, str] = {}
 
 
 def as_lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:

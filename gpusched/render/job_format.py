@@ -10,6 +10,7 @@ from typing import Final
 
 from gpusched.model.status import (
     JOB_TERMINAL,
+    ArrayStatus,
     ExitReason,
     JobState,
     JobStatus,
@@ -22,6 +23,7 @@ from gpusched.render.text import printable
 from gpusched.units import format_seconds
 
 __all__ = [
+    "array_text",
     "decimal",
     "end_line",
     "host_text",
@@ -41,6 +43,7 @@ __all__ = [
 _MINUTE: Final = 60
 _AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
 _MOST_NAMED: Final = 3
+_BAR: Final = 10
 
 
 def what(job: JobStatus) -> str:
@@ -63,6 +66,14 @@ def state_text(job: JobStatus) -> str:
     if job.state is JobState.RUNNING and 0 < (ready := ready_count(job)) < len(job.replicas):
         return f"running, {ready} ready"
     return str(job.state)
+
+
+def array_text(array: ArrayStatus) -> str:
+    """Return how far an array is: `[####......] 412/1000, 16 run, 3 failed`."""
+    full = _BAR * array.ended // array.count
+    others = {"run": array.live, "failed": array.failed, "lost": array.lost, "cancelled": array.cancelled}
+    parts = [f"[{'#' * full:.<{_BAR}}] {array.ended}/{array.count}"]
+    return ", ".join([*parts, *(f"{count} {name}" for name, count in others.items() if count)])
 
 
 def ready_count(job: JobStatus) -> int:

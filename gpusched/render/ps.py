@@ -9,7 +9,7 @@ from typing import Final, TextIO
 
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text, colours_of, painted, width_of
-from gpusched.render.job_format import span, state_text, what
+from gpusched.render.job_format import array_text, span, state_text, what
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import cut, index_runs, printable
 
@@ -75,6 +75,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
         "ID": [Text(job.id, "bold") for job in jobs],
         "NAME": [Text(cut(printable(job.name or "-"), _LONGEST_NAME)) for job in jobs],
         "STATE": [Text(state_text(job), _COLOURS[job.state]) for job in jobs],
+        "MEMBERS": [Text(array_text(job.array) if job.array else "-") for job in jobs],
         ">PROCS": [Text(_processes(job)) for job in jobs],
         "GPUS": [Text(_devices(job)) for job in jobs],
         ">MEMORY": [Text(text) for text in _memory(jobs)],
@@ -82,7 +83,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
         ">AGE": [Text(span(now - job.created)) for job in jobs],
         "COMMAND": [Text(what(job)) for job in jobs],
     }
-    for title in ("NAME", "GPUS", ">MEMORY"):
+    for title in ("NAME", "MEMBERS", "GPUS", ">MEMORY"):
         if {cell.plain for cell in columns[title]} == {"-"}:
             del columns[title]
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]

@@ -1,0 +1,147 @@
+"""Arrays in the queue: their members are offered to the scheduler when they may start, and made when they do."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpusched.control.messages import Resume
+from gpusched.daemon.job import Job
+from gpusched.daemon.job_status import status_of
+from gpusched.daemon.state import DaemonState
+from gpusched.errors import HostFault, UsageError
+from gpusched.execution.directory import JobDirectory, own_directory
+from gpusched.model.array import member_id, member_submission
+from gpusched.model.status import JOB_TERMINAL, JobState
+
+__all__ = ["finish_arrays", "made", "may_start", "offered", "resume"]
+
+_AGAIN: Final = (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
+_PLACES: Final = 1e-6
+"""Seconds by which members seem to have come after each other, so that they start in the order of their numbers."""
+
+
+def may_start(state: DaemonState, job: Job) -> bool:
+    """Return whether something of a queued job waits to start: of an array, a member that has not begun."""
+    if not job.is_array:
+        return True
+    return not job.stop_asked and next(state.jobs.arrays.waiting(job.id), None) is not None
+
+
+def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str], most: int) -> Iterator[Job]:
+    """Yield the jobs that the scheduler decides on: for an array those of its members that come next.
+
+    An array that may start none now is itself among the `blocked`.
+    """
+    for job in waiting:
+        numbers = state.jobs.arrays.startable(job.id, most) if job.is_array and job.id not in blocked else []
+        if numbers:
+            yield from (_member(job, number) for number in numbers)
+            continue
+        if job.is_array and job.id not in blocked:
+            found = state.jobs.arrays.status(job.id)
+            blocked[job.id] = f"{found.live} of at most {found.at_most} of its members run"
+        yield job
+
+
+def made(state: DaemonState, member: Job) -> Job:
+    """Return a member that is about to start, with a directory, which an earlier run of it may have left.
+
+    Raises HostFault.
+    """
+    directory = JobDirectory(Path(member.run_dir))
+    own_directory(directory)
+    attempt = 0
+    with suppress(HostFault):  # it cannot be read: then it is as new
+        status = directory.read_status()
+        attempt = 0 if status is None else status.attempt + 1
+    array = state.jobs.live[member.array or ""]
+    if array.started is None:
+        state.jobs.change(replace(array, started=time.time()))
+    return replace(member, attempt=attempt, promised=None)
+
+
+def finish_arrays(state: DaemonState) -> None:
+    """Note the end of arrays whose members have all ended, or of which those that live were to be the last."""
+    changed, state.jobs.arrays.changed = state.jobs.arrays.changed, set()
+    for job_id in changed:
+        job, found = state.jobs.live[job_id], state.jobs.arrays.status(job_id)
+        if found.live or (found.waiting and not job.stop_asked):
+            continue
+        over = replace(
+            job,
+            state=_end(job, found.failed + found.lost, found.cancelled),
+            ended=time.time(),
+            members=found,
+            held=False,
+        )
+        bad = {name: count for name in _AGAIN if (count := getattr(found, name))}
+        message = ", ".join(f"{count} {name}" for name, count in bad.items()) or None
+        over = replace(over, message=over.message or message)
+        state.jobs.change(replace(over, last=status_of(over)))
+        state.forget(job_id)
+
+
+def resume(state: DaemonState, job: Job, asked: Resume) -> Job:
+    """Queue an array again that has ended: of its members those that did not succeed, or never began, run.
+
+    Raises UsageError where there is nothing to be resumed, and HostFault.
+    """
+    if not job.is_array or job.submission is None or job.submission.array is None:
+        raise UsageError(f"{job.id} is no array", "see gpusched sweep --help; queue a job again with gpusched rerun")
+    if job.state not in JOB_TERMINAL:
+        raise UsageError(f"{job.id} has not ended", f"wait for it: gpusched wait {job.id}")
+    if state.jobs.is_unsaved(job.id):
+        raise HostFault(f"{job.id}: its end is not saved yet", "try again")
+    members = state.jobs.members(job.id)
+    again = [one for one, ended in members if ended in _AGAIN]
+    if not again and len(members) == job.submission.array.count:
+        raise UsageError(f"all members of {job.id} have succeeded", "queue the same again: gpusched rerun")
+    state.jobs.remove(again)
+    submission = replace(
+        job.submission,
+        environ=asked.environ,
+        attributes=asked.attributes,
+        hold=False,
+        at=None,
+        after=(),
+        after_any=(),
+    )
+    waits = replace(
+        job,
+        submission=submission,
+        state=JobState.QUEUED,
+        stop_asked=False,
+        ended=None,
+        message=None,
+        last=None,
+        members=None,
+        promised=None,
+    )
+    state.jobs.change(waits)
+    state.changed()
+    return waits
+
+
+def _member(job: Job, number: int) -> Job:
+    """Return a member of an array that has not begun."""
+    if job.submission is None or job.submission.array is None:
+        raise AssertionError(f"{job.id} is no array")
+    name = member_id(job.id, number)
+    return Job(
+        id=name,
+        run_dir=str(Path(job.run_dir).with_name(name)),
+        created=job.created + number * _PLACES,
+        submission=member_submission(job.submission, job.submission.array, number),
+        array=job.id,
+        promised=job.promised,
+    )
+
+
+def _end(job: Job, failed: int, cancelled: int) -> JobState:
+    if job.stop_asked or cancelled:
+        return JobState.CANCELLED
+    return JobState.FAILED if failed else JobState.SUCCEEDED
