@@ -1,32 +1,19 @@
 """What came of the members of an array: their parameters, how they ended, and what they reported last."""
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from gpusched.api.selecting import linked, only, selected
 from gpusched.api.validation import SomeJobs, require_ids
 from gpusched.errors import UsageError
-from gpusched.model.array import number_of_member
+from gpusched.model.array import MemberResult, number_of_member
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import Settings, load_settings
 
-__all__ = ["MemberResult", "Results", "results"]
+__all__ = ["Results", "results"]
 
 _SEVERAL: Final = 2
-
-
-class MemberResult(NamedTuple):
-    """One member. `report`: all numbers of its last report; `seconds`: how long it ran, None before it began."""
-
-    id: str
-    number: int
-    parameters: Mapping[str, str]
-    state: str
-    seconds: float | None
-    score: float | None
-    report: Mapping[str, float]
-    message: str | None
 
 
 class Results:

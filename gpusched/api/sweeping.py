@@ -15,7 +15,7 @@ from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Submitted
 from gpusched.api.queue import submit as submit_to_queue
 from gpusched.api.selecting import linked, only, selected
-from gpusched.api.validation import SomeJobs, require_ids, require_type
+from gpusched.api.validation import SomeJobs, require_ids, require_list, require_type
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.control.messages import Resume
 from gpusched.errors import UsageError
@@ -156,12 +156,14 @@ def _array(
         _require_count(count)
         found = Array(count=count, at_most=at_most, names=names, values=values)
     else:
-        found = _of_rows(parameters or (), at_most)
+        found = _of_rows(require_list(parameters, "parameters"), at_most)
     return _sound(found)
 
 
 def _of_rows(rows: Sequence[Mapping[str, object]], at_most: int | None) -> Array:
     _require_count(len(rows))
+    for row in rows:
+        require_type(row, dict[str, Any], "parameters")
     names = tuple(rows[0])
     for number, row in enumerate(rows):
         if tuple(row) != names:
@@ -210,9 +212,9 @@ def _require_count(count: int) -> None:
 
 def _require_used(base: "Submission", array: Array) -> None:
     """Raise UsageError for a parameter that the command does not name: all its values would do the same."""
-    words = base.workload.roles[0].command
+    argv = base.workload.roles[0].command
     for name in array.names:
-        if all(filled_in(word, {name: ""}) == word for word in words):
+        if all(filled_in(word, {name: ""}) == word for word in argv):
             raise UsageError(
                 f"the command has no {{{name}}} for the values of {name}", f"write {{{name}}} where they go"
             )
@@ -224,8 +226,8 @@ def _of_options(
     given: Parameters | Sequence[Mapping[str, object]] | None,
 ) -> Parameters | Sequence[Mapping[str, object]] | None:
     """Return parameters by the names of a workload's options, their values as JSON. Raises UsageError."""
-    if given is None:
-        return None
+    if given is None or not isinstance(given, Mapping | Sequence):
+        return given
     from gpusched.api.workloads import chosen_under, settings_class
 
     named = named_workload(workload)

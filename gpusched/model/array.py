@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_MEMBERS",
     "Array",
+    "MemberResult",
     "Numbers",
     "array_of",
     "filled_in",
@@ -78,6 +79,19 @@ class Array(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.names)
 
 
+class MemberResult(NamedTuple):
+    """One member. `report`: all numbers of its last report; `seconds`: how long it ran, None before it began."""
+
+    id: str
+    number: int
+    parameters: Mapping[str, str]
+    state: str
+    seconds: float | None
+    score: float | None
+    report: Mapping[str, float]
+    message: str | None
+
+
 def parameters(array: Array, number: int) -> dict[str, str]:
     """Return the values of a member's parameters, by their names."""
     place = number - array.first
@@ -133,8 +147,8 @@ def member_submission(asked: "Submission", array: Array, number: int) -> "Submis
         options = msgspec.json.encode(msgspec.json.decode(asked.options) | chosen)
         return replace(alone, options=options, parameters=shown)
     (role,) = asked.workload.roles
-    words = values | {INDEX: str(number)}
-    role = replace(role, command=tuple(filled_in(word, words) for word in role.command))
+    texts = values | {INDEX: str(number)}
+    role = replace(role, command=tuple(filled_in(word, texts) for word in role.command))
     return replace(alone, workload=replace(asked.workload, roles=(role,)))
 
 

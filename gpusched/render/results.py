@@ -5,15 +5,13 @@ import io
 from collections.abc import Iterator, Sequence
 from html import escape
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
 
+from gpusched.model.array import MemberResult
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.job_format import span
 from gpusched.render.table import lines_of
 from gpusched.render.text import cut, printable
-
-if TYPE_CHECKING:
-    from gpusched.api.results import MemberResult
 
 __all__ = ["draw_results", "print_results", "results_csv", "results_html"]
 
@@ -32,7 +30,7 @@ class _Level(NamedTuple):
     number: int
 
 
-def print_results(members: Sequence["MemberResult"], names: Sequence[str], stream: TextIO) -> None:
+def print_results(members: Sequence[MemberResult], names: Sequence[str], stream: TextIO) -> None:
     """Write the table, the best score first, and behind it a bar of the mean score for each value of a parameter."""
     colour = colours_of(stream) > 0
     width = width_of(stream, 80) if stream.isatty() else None
@@ -40,7 +38,7 @@ def print_results(members: Sequence["MemberResult"], names: Sequence[str], strea
         print(painted(line.pieces, 16 if colour else 0), file=stream)
 
 
-def draw_results(members: Sequence["MemberResult"], names: Sequence[str], width: int | None) -> Iterator[Text]:
+def draw_results(members: Sequence[MemberResult], names: Sequence[str], width: int | None) -> Iterator[Text]:
     """Yield the lines of the table and of the bars."""
     columns = {
         "MEMBER": [Text(f"[{one.number}]", "bold") for one in members],
@@ -60,7 +58,7 @@ def draw_results(members: Sequence["MemberResult"], names: Sequence[str], width:
             yield from _bars(name, levels)
 
 
-def results_csv(members: Sequence["MemberResult"], names: Sequence[str]) -> str:
+def results_csv(members: Sequence[MemberResult], names: Sequence[str]) -> str:
     """Return the results as CSV: number, parameters, state, seconds, then all numbers of the last report."""
     numbers = list(dict.fromkeys(name for one in members for name in one.report))
     file = io.StringIO()
@@ -74,7 +72,7 @@ def results_csv(members: Sequence["MemberResult"], names: Sequence[str]) -> str:
     return file.getvalue()
 
 
-def results_html(members: Sequence["MemberResult"], names: Sequence[str]) -> str:
+def results_html(members: Sequence[MemberResult], names: Sequence[str]) -> str:
     """Return the table for a notebook, and for each parameter a bar of the mean score for each of its values."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in ("member", *names, "state", "score"))
     rows = "".join(
@@ -90,7 +88,7 @@ def results_html(members: Sequence["MemberResult"], names: Sequence[str]) -> str
     return f"<table><tr>{head}</tr>{rows}</table>{bars}"
 
 
-def _levels(members: Sequence["MemberResult"], name: str) -> list[_Level]:
+def _levels(members: Sequence[MemberResult], name: str) -> list[_Level]:
     """Return the scores by the values of a parameter; many numbers are put together in ranges."""
     scored = [(one.parameters.get(name, ""), one.score) for one in members if one.score is not None]
     by_value: dict[str, list[float]] = {}

@@ -26,6 +26,7 @@ SOUND: Final[dict[str, object]] = {
     "job_id": "run-1",
     "kind": "compose",
     "name": "lab2",
+    "what": ["true"],
     "workload": "snake",
 }
 

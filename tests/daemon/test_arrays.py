@@ -1,0 +1,211 @@
+"""Arrays in the queue: each member runs once, so many at a time; an array is stopped, held, resumed and removed."""
+
+import sqlite3
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusched.api.history import remove
+from gpusched.control.messages import Hold, Jobs, ListJobs, Resume, Select, Selected, Stop, Submitted
+from gpusched.errors import NotFound, UsageError
+from gpusched.execution.listing import jobs_on_disk
+from gpusched.model.array import Array
+from gpusched.model.job import CommandRequest
+from gpusched.model.selection import Selection
+from gpusched.model.status import ArrayStatus, JobState
+from tests.daemon.daemons import Daemon, until
+
+PART = CommandRequest(fraction=2500)
+
+
+def array(daemon: Daemon, script: str, count: int, at_most: int | None = None, **changes: Any) -> str:
+    """Queue an array of a shell's script on a described machine of 16 places; $1 is the member's number."""
+    members = Array(count=count, at_most=at_most)
+    changes = {"machine": "p3.8xlarge", "need": PART, "array": members, **changes}
+    return daemon.submit("sh", "-c", script, "sh", "{index}", **changes)
+
+
+def members(daemon: Daemon, job: str) -> ArrayStatus:
+    found = daemon.job(job).array
+    assert found is not None
+    return found
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def test_each_member_runs_once_and_never_more_than_asked_for_at_the_same_time(daemon: Daemon, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    job = array(daemon, f"echo begin-$1 >> {ran}; sleep 0.1; echo end-$1 >> {ran}", 12, at_most=2)
+    (over,) = daemon.ended(job)
+    assert (over.state, over.array) == (JobState.SUCCEEDED, ArrayStatus(count=12, succeeded=12, at_most=2))
+    assert sorted(lines(ran)) == sorted(f"{what}-{number}" for number in range(12) for what in ("begin", "end"))
+    live = 0
+    for line in lines(ran):
+        live += 1 if line.startswith("begin") else -1
+        assert live <= 2
+
+
+def test_whenever_the_daemon_is_killed_no_member_is_lost_and_none_runs_twice(daemon: Daemon, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    job = array(daemon, f"echo $1 >> {ran}", 40)
+
+    def ran_at_least(number: int) -> bool:
+        return len(lines(ran)) >= number
+
+    for kill in range(1, 5):
+        until(partial(ran_at_least, 8 * kill), "more members have run")
+        daemon.kill()
+        daemon.start()
+    (over,) = daemon.ended(job)
+    assert over.array == ArrayStatus(count=40, succeeded=40)
+    assert Counter(lines(ran)) == Counter(map(str, range(40)))
+
+
+def test_a_member_that_has_not_begun_is_no_directory_and_no_row(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 100_000, at_most=1)
+    until(lambda: members(daemon, job).live == 1, "the first member lives")
+    assert sorted(path.name for path in (daemon.state / "jobs").iterdir()) == [job, f"{job}[0]"]
+    daemon.ask(Stop(ids=(job,), kill=True))
+    daemon.ended(job)
+    daemon.kill()
+    with sqlite3.connect(daemon.state / "gpusched.db") as table:
+        assert table.execute("SELECT count(*) FROM jobs").fetchone() == (2,)
+
+
+def test_what_failed_and_what_never_began_runs_when_it_is_resumed_and_keeps_its_directory(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    script = (
+        f'echo $1 >> {ran}; echo $GPUSCHED_ATTEMPT >> "$GPUSCHED_RUN_DIR/attempts"; test $1 != 2 -o -e {tmp_path}/go'
+    )
+    job = array(daemon, script, 5, at_most=1)
+    (over,) = daemon.ended(job)
+    assert (over.state, over.message) == (JobState.FAILED, "1 failed")
+    again = daemon.ask(Resume(id=job, environ=daemon.env))
+    assert isinstance(again, Submitted)
+    assert daemon.ended(job)[0].state is JobState.FAILED
+    (tmp_path / "go").touch()
+    daemon.ask(Resume(id=job, environ=daemon.env))
+    assert daemon.ended(job)[0].array == ArrayStatus(count=5, succeeded=5, at_most=1)
+    assert Counter(lines(ran)) == {"0": 1, "1": 1, "2": 3, "3": 1, "4": 1}
+    assert lines(daemon.state / "jobs" / f"{job}[2]" / "attempts") == ["0", "1", "2"]
+    with pytest.raises(UsageError, match="all members"):
+        daemon.ask(Resume(id=job, environ=daemon.env))
+
+
+def test_a_stop_ends_those_that_live_and_lets_no_other_begin(daemon: Daemon, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    job = array(daemon, f"echo $1 >> {ran}; sleep 1000", 20, at_most=3)
+    until(lambda: len(lines(ran)) == 3, "three members run")
+    daemon.ask(Stop(ids=(job,)))
+    (over,) = daemon.ended(job)
+    assert (over.state, over.array) == (JobState.CANCELLED, ArrayStatus(count=20, waiting=17, cancelled=3, at_most=3))
+    assert len(lines(ran)) == 3
+
+
+def test_one_member_that_is_stopped_makes_room_for_the_next(daemon: Daemon, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    job = array(daemon, f"echo $1 >> {ran}; test $1 = 1 || sleep 1000", 2, at_most=1)
+    until(lambda: lines(ran) == ["0"], "the first runs")
+    daemon.ask(Stop(ids=(f"{job}[0]",)))
+    daemon.ended(job)
+    assert lines(ran) == ["0", "1"]
+
+
+def test_a_held_array_begins_nothing_until_it_is_released_and_one_behind_another_waits_for_all_of_it(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    first = array(daemon, f"echo first >> {ran}", 3, hold=True)
+    second = array(daemon, f"echo second >> {ran}", 1, after=(first,))
+    until(lambda: daemon.job(second).why, "it is known why the second waits")
+    assert daemon.job(first).held
+    assert "waits for the end of" in (daemon.job(second).why or "")
+    daemon.ask(Hold(ids=(first,), held=False))
+    daemon.ended(second)
+    assert lines(ran) == ["first"] * 3 + ["second"]
+
+
+def test_why_it_waits_is_what_its_next_member_waits_for(daemon: Daemon) -> None:
+    daemon.start()
+    blocker = daemon.submit("sleep", "1000", machine="p3.8xlarge", need=CommandRequest(devices=4))
+    daemon.wait(blocker, JobState.RUNNING)
+    job = array(daemon, "true", 3)
+    until(lambda: daemon.job(job).why, "it is known why it waits")
+    assert blocker in (daemon.job(job).why or "")
+    assert daemon.job(job).state is JobState.QUEUED
+
+
+def test_members_are_listed_and_selected_through_their_array_alone(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "true", 12, name="mine")
+    daemon.ended(job)
+
+    def selected(*names: str, ended: int = 100) -> tuple[str, ...]:
+        answer = daemon.ask(Select(jobs=Selection(names=names, ended=ended)))
+        assert isinstance(answer, Selected)
+        return answer.ids
+
+    found = daemon.ask(ListJobs(ended=100))
+    assert isinstance(found, Jobs)
+    assert [one.id for one in found.jobs] == [job]
+    assert selected("run*") == selected() == (job,)
+    assert selected(f"{job}[]") == tuple(f"{job}[{number}]" for number in range(12))
+    assert selected("mine[2-3]") == (f"{job}[2]", f"{job}[3]")
+    assert selected("mine[10-]") == (f"{job}[10]", f"{job}[11]")
+    assert selected(f"{job}[7]") == (f"{job}[7]",)
+    with pytest.raises(NotFound):
+        selected("mine[12]")
+    daemon.kill()
+    assert [one.id for one in jobs_on_disk(daemon.settings, (), 100)] == [job]
+    assert [one.state for one in jobs_on_disk(daemon.settings, (f"{job}[3]",), 0)] == [JobState.SUCCEEDED]
+
+
+def test_an_array_is_removed_with_its_members_and_while_it_lives_none_of_them(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "test $1 = 0 || sleep 1000", 2)
+    until(lambda: members(daemon, job).succeeded == 1, "the first has ended")
+    kept = remove(f"{job}[0]", settings=daemon.settings)
+    assert kept.ids == ()
+    assert "has not ended" in kept.kept[f"{job}[0]"]
+    daemon.ask(Stop(ids=(job,)))
+    daemon.ended(job)
+    assert remove(job, settings=daemon.settings).ids == (job,)
+    assert list((daemon.state / "jobs").iterdir()) == []
+    assert daemon.ask(ListJobs(ended=100)) == Jobs(jobs=())
+
+
+def test_a_link_in_the_place_of_a_member_is_not_followed_and_the_reason_is_shown(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    daemon.start()
+    job = array(daemon, "true", 2, at_most=1, hold=True)
+    place = daemon.state / "jobs" / f"{job}[0]"
+    place.symlink_to(elsewhere)
+    daemon.ask(Hold(ids=(job,), held=False))
+    until(lambda: "is in its place" in (daemon.job(job).why or ""), "the link is the reason")
+    assert list(elsewhere.iterdir()) == []
+    place.unlink()
+    assert daemon.ended(job)[0].state is JobState.SUCCEEDED
+
+
+def test_an_array_whose_parameters_do_not_go_together_is_refused(daemon: Daemon) -> None:
+    daemon.start()
+    wrong = Array(count=3, names=("a",), values=(("1",),))
+    with pytest.raises(UsageError):
+        daemon.submit("true", array=wrong)
