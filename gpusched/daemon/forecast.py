@@ -57,6 +57,10 @@ class HeadForecast(ABC):
         return sum(_part_over(run_times, start - self._now) for start in self.starts) / FUTURES
 
     @abstractmethod
+    def expected_beside(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> float:
+        """Return when the head would be expected if a job were started; see `admit`. math.inf: it is not known."""
+
+    @abstractmethod
     def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
         """Note that a job was started that has so much of the head's devices, and ends so. Devices go by places."""
 
@@ -76,6 +80,11 @@ class WholeForecast(HeadForecast):
         """Return how probably a job ends before the head starts; 0 once it takes too long to find that out again."""
         return super().in_time(run_times) if self._more else 0.0
 
+    def expected_beside(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> float:
+        """Return math.inf: to find it out would take too long, but for a job that has none of the head's devices."""
+        del ends
+        return math.inf if amounts else self.expected
+
     def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
         """Note that a job was started, of which `found` knows."""
         del ends
@@ -92,6 +101,11 @@ class DeviceForecast(HeadForecast):
         self._devices, self._number = dict(devices), number
         self._room = {place: _rooms(device) for place, device in devices.items()}
         self.starts = self._starts_with(self._room)
+
+    def expected_beside(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> float:
+        """Return when the head would be expected if a job were started."""
+        beside = {place: _rooms(_with(self._devices[place], mib, ends)) for place, mib in amounts.items()}
+        return median(self._starts_with(self._room | beside))
 
     def admit(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> None:
         """Note that a job was started."""

@@ -73,6 +73,7 @@ class Machine:
         self.behind: list[tuple[Job, Submission]] = []
         self.in_vain = 0
         self.surety = math.inf
+        self.latest = -math.inf
         self._ends = ends
         self._settings = settings
         self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)

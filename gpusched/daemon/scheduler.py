@@ -24,6 +24,7 @@ from gpusched.errors import GpuschedError, NeverFits
 from gpusched.execution.plans import need_of, needs_devices, plan_for
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner.holders import Began
 from gpusched.settings import Settings
@@ -40,6 +41,14 @@ _EARLIER_S: Final = 60.0
 
 _SURETY: Final = 0.5
 """How probably a job has to end before a head starts that is not late yet, to pass it. It rises to 1 in most_delay."""
+
+
+_SLACK: Final = 0.1
+"""By what part of its own expected run time a head may be expected later for a job that passes it; most_delay at most.
+
+The slack of Talby and Feitelson, Supporting Priorities and Improving Utilization of the IBM SP Scheduler Using
+Slack-Based Backfilling (IPPS 1999), with a prediction in the place of a user's estimate.
+"""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,6 +252,7 @@ class _Pass:
                 machine.wait_at_head(job.id, submission, self._now, self._surety(job))
                 if machine.forecast is not None:
                     self._promise(job, machine.forecast.expected)
+                    machine.latest = self._latest(job, machine.forecast.expected)
             self._later.append((job.id, submission, need))
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
@@ -260,6 +270,11 @@ class _Pass:
         late_s = 0.0 if job.promised is None else max(0.0, self._now - job.promised)
         return _SURETY + (1 - _SURETY) * late_s / max(1.0, self._settings.most_delay_s)
 
+    def _latest(self, job: Job, expected: float) -> float:
+        """Return until when a head may be expected at the latest beside a job that passes it (Unix seconds)."""
+        earliest = expected if job.promised is None else min(expected, job.promised)
+        return earliest + min(_SLACK * median(self._expected(job)), self._settings.most_delay_s)
+
     def _promise(self, job: Job, expected: float) -> None:
         """Note when a head is expected, if it never was before or was so later: the bound counts from the earliest."""
         if expected < (math.inf if job.promised is None else job.promised - _EARLIER_S):
@@ -268,7 +283,7 @@ class _Pass:
     def _pass_by(
         self, job: Job, submission: Submission, need: _Need, machine: Machine, prospect: HeadReservation
     ) -> None:
-        """Start a job that fits behind the head if it is expected to be over in time, or proved not to delay it."""
+        """Start a job that fits behind the head if it is expected to delay that by little, or proved not to."""
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
@@ -278,12 +293,21 @@ class _Pass:
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
-                if in_time or probably or prospect.never_delays_head(leases_of_plan(plan, job.id)):
+                leases = leases_of_plan(plan, job.id)
+                delays_little = self._expected_beside(job, leases, machine) <= machine.latest < math.inf
+                if in_time or probably or delays_little or prospect.never_delays_head(leases):
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1
             need.in_vain = True
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
+
+    def _expected_beside(self, job: Job, leases: tuple[Lease, ...], machine: Machine) -> float:
+        """Return when the head is expected beside this job; math.inf where that is not known."""
+        if machine.forecast is None or machine.prospect is None:
+            return math.inf
+        ends = drawn_ends(job.id, self._expected(job), self._now)
+        return machine.forecast.expected_beside(machine.prospect.amounts(leases), ends)
 
     def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
         """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""

@@ -69,6 +69,30 @@ def test_the_later_the_head_is_the_surer_it_has_to_be_that_a_job_is_over_before_
     assert started(behind((50.0,), promised=-late - 1)) == ["behind"]
 
 
+def little_late(behind_s: float, head_s: float, promised: float | None = None) -> list[str]:
+    """The head is expected in 100 s, and in `behind_s` beside the job behind it; it will itself run for `head_s`."""
+    head, candidate = job("head", whole(1), created=1.0), job("behind", part(0.3), created=2.0)
+    expected = {"head": (head_s,), "behind": (behind_s,)}
+    jobs = [replace(head, promised=promised), candidate]
+    old = running("old", (100.0,))
+    return started(decide(jobs, host(100), [OLD], [old], settings=EXPECTING, expected=expected_of(expected)))
+
+
+def test_a_job_may_delay_the_head_by_a_tenth_of_what_that_is_expected_to_run() -> None:
+    assert little_late(149.0, head_s=500.0) == ["behind"]
+    assert little_late(151.0, head_s=500.0) == []
+
+
+def test_little_delays_add_up_from_the_earliest_moment_for_which_the_head_was_expected() -> None:
+    assert little_late(149.0, head_s=500.0, promised=100.0) == ["behind"]
+    assert little_late(149.0, head_s=500.0, promised=98.0) == []
+
+
+def test_however_long_the_head_will_run_a_job_delays_it_by_two_days_at_most() -> None:
+    assert little_late(100.0 + 2 * DAY_S, head_s=1e7) == ["behind"]
+    assert little_late(101.0 + 2 * DAY_S, head_s=1e7) == []
+
+
 def test_a_new_head_is_noted_with_when_it_is_expected() -> None:
     assert behind((10.0,)).promised == {"head": 150.0}
     assert behind((10.0,), promised=120.0).promised == {}

@@ -68,6 +68,13 @@ def test_a_job_on_a_device_that_the_head_will_not_be_on_does_not_delay_it() -> N
     assert started_with(devices, {0: 10}, at(5000)) == at(900)
 
 
+def test_what_a_head_is_expected_beside_is_what_it_is_expected_once_the_job_was_admitted() -> None:
+    forecast = DeviceForecast({0: wait(40, (at(100), 40)), 1: wait(40, (at(900), 40))}, 1, NOW)
+    assert forecast.expected_beside({0: 10}, at(500)) == NOW + 500
+    assert forecast.expected_beside({0: 10}, at(5000)) == NOW + 900
+    assert forecast.expected_beside({}, at(5000)) == forecast.expected == NOW + 100
+
+
 ends = st.lists(st.floats(0, 1000), min_size=FUTURES, max_size=FUTURES).map(
     lambda each: tuple(NOW + one for one in each)
 )
