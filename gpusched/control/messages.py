@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.errors import ProtocolError
+from gpusched.model.array import MOST_MEMBERS
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
@@ -27,6 +28,7 @@ __all__ = [
     "Edit",
     "Explain",
     "Explained",
+    "Extend",
     "Hold",
     "Jobs",
     "ListJobs",
@@ -165,6 +167,14 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, tag="resume"):
     attributes: ProcessAttributes | None = None
 
 
+class Extend(msgspec.Struct, frozen=True, kw_only=True, tag="extend"):
+    """Let the open array `id` have `count` members in all, if that is more than it has; `close`: there come no more."""
+
+    id: JobId
+    count: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMBERS)] = 0
+    close: bool = False
+
+
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     """Place nothing new on this device (an index, or the start of a uuid), or with no reason use it again."""
 
@@ -265,6 +275,7 @@ Request = (
     | Edit
     | Rerun
     | Resume
+    | Extend
     | Remove
     | Drain
     | Shutdown

@@ -41,6 +41,10 @@ class ArrayTable:
         """Take in an array with those of its members that have begun."""
         self._arrays[job_id] = _Progress(array, members)
 
+    def change(self, job_id: str, array: Array) -> None:
+        """Take in that an array has more members than before, or is no longer open."""
+        self._arrays[job_id].array = array
+
     def forget(self, job_id: str) -> None:
         """Drop an array that is over."""
         self._arrays.pop(job_id, None)
@@ -78,6 +82,14 @@ class ArrayTable:
         at_most = progress.array.at_most
         room = most if at_most is None else min(most, at_most - len(progress.live))
         return list(islice(self.waiting(job_id), max(0, room)))
+
+    def owned(self) -> list[str]:
+        """Return the ids of those that are open: more members come of a process, which may end."""
+        return [job_id for job_id, progress in self._arrays.items() if progress.array.open]
+
+    def is_open(self, job_id: str) -> bool:
+        """Return whether more members may come."""
+        return self._arrays[job_id].array.open
 
     def status(self, job_id: str) -> ArrayStatus:
         """Return how many members are where."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.control.messages import Resume
+from gpusched.control.messages import Extend, Resume
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
@@ -17,7 +17,7 @@ from gpusched.execution.directory import JobDirectory, own_directory
 from gpusched.model.array import member_id, member_submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["finish_arrays", "made", "may_start", "offered", "resume"]
+__all__ = ["extend", "finish_arrays", "made", "may_start", "offered", "resume"]
 
 _AGAIN: Final = (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 _PLACES: Final = 1e-6
@@ -69,7 +69,8 @@ def finish_arrays(state: DaemonState) -> None:
     changed, state.jobs.arrays.changed = state.jobs.arrays.changed, set()
     for job_id in changed:
         job, found = state.jobs.live[job_id], state.jobs.arrays.status(job_id)
-        if found.live or (found.waiting and not job.stop_asked):
+        more = found.waiting or state.jobs.arrays.is_open(job_id)
+        if found.live or (more and not job.stop_asked):
             continue
         over = replace(
             job,
@@ -124,6 +125,16 @@ def resume(state: DaemonState, job: Job, asked: Resume) -> Job:
     state.jobs.change(waits)
     state.changed()
     return waits
+
+
+def extend(state: DaemonState, job: Job, asked: Extend) -> None:
+    """Give an open array more members, or close it. Raises UsageError for an array that is not open."""
+    array = job.submission.array if job.submission else None
+    if job.submission is None or array is None or not array.open or job.id not in state.jobs.arrays:
+        raise UsageError(f"{job.id} takes no more members", "queue another array")
+    array = replace(array, count=max(array.count, asked.count), open=not asked.close)
+    state.jobs.change(replace(job, submission=replace(job.submission, array=array)))
+    state.changed()
 
 
 def _member(job: Job, number: int) -> Job:

@@ -18,6 +18,7 @@ from gpusched.control.messages import (
     Edit,
     Explain,
     Explained,
+    Extend,
     Hold,
     Jobs,
     ListJobs,
@@ -36,17 +37,17 @@ from gpusched.control.messages import (
     TurnIs,
 )
 from gpusched.daemon.admission import Admission
-from gpusched.daemon.arrays import resume
+from gpusched.daemon.arrays import extend, resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
-from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
 from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.removal import remove
 from gpusched.daemon.selection import selected
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
+from gpusched.daemon.stopping import stop_job
 from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
@@ -104,6 +105,9 @@ class Handlers:
             case Resume():
                 job = resume(self._state, self._known(asked.request.id), asked.request)
                 return Submitted(id=job.id, job=status_of(self._state.jobs.job(job.id)))
+            case Extend():
+                extend(self._state, self._known(asked.request.id), asked.request)
+                return Done()
             case Remove():
                 return remove(self._state, asked.request.ids, keep_results=asked.request.keep_results)
             case Drain():
@@ -228,31 +232,7 @@ class Handlers:
         self._adoption.scan()
         ids = tuple(self._state.jobs.live) if request.everything else request.ids
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
-        return Done(report=tuple(self._stop_one(job, now, kill=request.kill) for job in jobs))
-
-    def _stop_one(self, job: Job, now: float, *, kill: bool) -> str:
-        if job.state in JOB_TERMINAL:
-            return f"{job.id} is over: {job.state}"
-        if job.is_array:
-            return self._stop_array(job, now, kill=kill)
-        if job.state is JobState.QUEUED or (job.id in self._state.starts and cancel_start(self._state, job, now)):
-            cancel(self._state, job, STOPPED)
-            return f"{job.id} is cancelled"
-        self._state.jobs.change(msgspec.structs.replace(job, stop_asked=True))
-        if job.id in self._state.starts:
-            self._state.kills[job.id] = kill
-        else:
-            self._state.orders.append((job.id, kill))
-        return f"{job.id} is stopping"
-
-    def _stop_array(self, job: Job, now: float, *, kill: bool) -> str:
-        """Let no more members begin, and stop those that live; the end of the last is the end of the array."""
-        live = self._state.jobs.arrays.live(job.id)
-        self._state.jobs.change(msgspec.structs.replace(job, stop_asked=True, message=STOPPED))
-        for member in live:
-            self._stop_one(self._state.jobs.live[member], now, kill=kill)
-        self._state.changed()
-        return f"{job.id} is stopping, with {len(live)} of its members" if live else f"{job.id} is cancelled"
+        return Done(report=tuple(stop_job(self._state, job, now, kill=request.kill) for job in jobs))
 
     def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]

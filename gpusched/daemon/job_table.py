@@ -203,6 +203,7 @@ class JobTable:
             return
         if job.id not in self.arrays:
             self.arrays.add(job.id, job.submission.array, self._store.members(job.id))
+        self.arrays.change(job.id, job.submission.array)
         self._show_members(job.id)
 
     def _show_members(self, array: str | None) -> None:

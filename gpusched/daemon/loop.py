@@ -34,6 +34,7 @@ from gpusched.daemon.queue import Queue
 from gpusched.daemon.recovery import Adoption, reconcile
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
+from gpusched.daemon.stopping import stop_ownerless
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.model.status import JobState
 
@@ -194,6 +195,7 @@ class Loop:
             return
         self._next_own = now + _OWN_EVERY_S
         self._state.remove_left_sockets()
+        stop_ownerless(self._state)
         states = [job.state for job in self._state.jobs.live.values()]
         waiting = states.count(JobState.QUEUED)
         self._notifier.status(f"jobs: {len(states) - waiting} on their way, {waiting} in the queue")

@@ -59,7 +59,7 @@ def job_spec(
         counts=plan.counts,
         simulated=plan.inventory.simulated,
         machine=plan.inventory.host if plan.inventory.simulated else "",
-        launcher=submission.launcher,
+        launcher=submission.launcher or submission.owner,
         attached=attached,
         time_limit_s=submission.time_limit_s,
         attempt=whole.attempt or attempt,

@@ -48,16 +48,19 @@ Values = Numbers | tuple[Text, ...]
 class Array(msgspec.Struct, frozen=True, kw_only=True):
     """`count` members, numbered from `first` on; `at_most` of them live at the same time (None: all that fit).
 
+    `open`: more members may come, so that it has not ended when all that there are have.
+
     `names` are those of the parameters. Either `values` has the values of each, and every combination is a member, the
     last parameter changing fastest; or `rows` has the values of each member. Those of a workload's options are JSON.
     """
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)]
+    count: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMBERS)]
     first: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMBERS)] = 0
     at_most: Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)] | None = None
     names: Annotated[tuple[Text, ...], msgspec.Meta(max_length=100)] = ()
     values: Annotated[tuple[Values, ...], msgspec.Meta(max_length=100)] = ()
     rows: Annotated[tuple[tuple[Text, ...], ...], msgspec.Meta(max_length=MOST_MEMBERS)] = ()
+    open: bool = False
 
     @property
     def numbers(self) -> range:
@@ -67,6 +70,10 @@ class Array(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fits(self) -> bool:
         """Whether names, values, rows and count go together."""
+        if self.open:
+            return not self.names and not self.values and not self.rows
+        if not self.count:
+            return False
         if self.rows:
             return not self.values and len(self.rows) == self.count and {len(row) for row in self.rows} == {self.width}
         if len(self.values) != self.width or any(_size(one) < 1 for one in self.values):

@@ -165,7 +165,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
     `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
     `array`: it is an array, whose members differ from it in their parameters; `index`: it is a member, of that number,
-    with those `parameters`.
+    with those `parameters`. `owner`: the process of which an open array gets its members; it is stopped with that.
     """
 
     workload: Workload
@@ -199,6 +199,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     array: Array | None = None
     index: Annotated[int, msgspec.Meta(ge=0)] | None = None
     parameters: dict[str, str] = {}
+    owner: ProcessIdentity | None = None
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
