@@ -11,6 +11,7 @@ import msgspec
 
 from gpusched.errors import ProtocolError
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
+from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
 from gpusched.model.why import Why
@@ -21,14 +22,17 @@ __all__ = [
     "PROTOCOL",
     "Answer",
     "Await",
+    "ChangeGroup",
     "Done",
     "Drain",
     "Drained",
     "Edit",
     "Explain",
     "Explained",
+    "Groups",
     "Hold",
     "Jobs",
+    "ListGroups",
     "ListJobs",
     "Ping",
     "Pong",
@@ -50,7 +54,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 7
+PROTOCOL: Final = 8
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -153,6 +157,19 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True, tag="rerun"):
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
+class ListGroups(msgspec.Struct, frozen=True, kw_only=True, tag="list-groups"):
+    """The group of that name, or all. Answered with Groups."""
+
+    name: GroupName | None = None
+
+
+class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, tag="change-group"):
+    """Change what is set of a group, whether it has jobs or not. Answered with Groups once it is on disk."""
+
+    name: GroupName
+    change: GroupChange
+
+
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     """Place nothing new on this device (an index, or the start of a uuid), or with no reason use it again."""
 
@@ -194,6 +211,12 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
     """The ids of the jobs that are meant, in the order of their names; of each those that live first."""
 
     ids: tuple[str, ...]
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True, tag="groups"):
+    """Groups of the queue, by name."""
+
+    groups: tuple[GroupStatus, ...]
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, tag="removed"):
@@ -240,9 +263,24 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 Request = (
-    Ping | Submit | ListJobs | Select | Turn | Await | Explain | Stop | Hold | Edit | Rerun | Remove | Drain | Shutdown
+    Ping
+    | Submit
+    | ListJobs
+    | Select
+    | Turn
+    | Await
+    | Explain
+    | Stop
+    | Hold
+    | Edit
+    | Rerun
+    | Remove
+    | ListGroups
+    | ChangeGroup
+    | Drain
+    | Shutdown
 )
-Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Done | Drained | Refused
+Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Groups | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

@@ -12,14 +12,17 @@ import gpusched
 from gpusched.control.messages import (
     Answer,
     Await,
+    ChangeGroup,
     Done,
     Drain,
     Drained,
     Edit,
     Explain,
     Explained,
+    Groups,
     Hold,
     Jobs,
+    ListGroups,
     ListJobs,
     Ping,
     Pong,
@@ -38,6 +41,7 @@ from gpusched.control.messages import (
 from gpusched.daemon.admission import Admission
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
+from gpusched.daemon.groups import change_group, groups_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
@@ -103,6 +107,12 @@ class Handlers:
             case Remove():
                 removed, kept = remove(self._state, asked.request.ids, keep_results=asked.request.keep_results)
                 return Removed(ids=removed, kept=kept)
+            case ListGroups():
+                return Groups(groups=groups_of(self._state.jobs, asked.request.name))
+            case ChangeGroup():
+                change_group(self._state.jobs, asked.request.name, asked.request.change)
+                self._state.changed()
+                return Groups(groups=groups_of(self._state.jobs, asked.request.name))
             case Drain():
                 return self._drain(asked.request)
             case Shutdown():

@@ -88,6 +88,7 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
     return msgspec.structs.replace(
         status,
         name=asked.name,
+        group=asked.group,
         command=asked.workload.roles[0].command if asked.command else (),
         cwd=asked.cwd,
         priority=asked.priority,

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.model.plan import Request
+from gpusched.model.queue_group import GroupName
 from gpusched.model.workload import Workload
 
 __all__ = [
@@ -163,6 +164,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     submitter, the same for each submission of the same job, whose answer may be lost; empty where it submits once.
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
     `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
+    `group`: the group of the queue that it counts in, None: in no group.
     """
 
     workload: Workload
@@ -182,6 +184,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     python: Text
     xla_variable: Text
     name: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    group: GroupName | None = None
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
     after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
     after_any: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
@@ -199,6 +202,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     """What is changed of a submission's terms in the queue, as there; UNSET: nothing."""
 
     name: Annotated[str, msgspec.Meta(max_length=200)] | msgspec.UnsetType | None = msgspec.UNSET
+    group: GroupName | msgspec.UnsetType | None = msgspec.UNSET
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] | msgspec.UnsetType = msgspec.UNSET
     after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] | msgspec.UnsetType = msgspec.UNSET
     after_any: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] | msgspec.UnsetType = msgspec.UNSET
