@@ -61,6 +61,8 @@ class QueueArguments(TypedDict, total=False):
 
     name: str | None
     """A name for people, by which the job can be called; a second living `train` is called `train.2`."""
+    group: str | None
+    """A group that the job counts in, of which a limited number may run: see `groups.change_group`."""
     priority: int
     """Of jobs that wait, the highest starts first."""
     after: SomeJobs
@@ -216,16 +218,21 @@ def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
     kinds = get_type_hints(Submission, include_extras=True)  # with bounds
     for name, value in chosen.items():
-        require_type(value, str if name in {"name", "at"} else kinds.get(name, str), name)
-    if chosen.get("name") == "":
-        raise UsageError("--name: it is empty", "leave it out, or give one")
-    if len(chosen.get("name", "")) > _LONGEST_NAME:
-        raise UsageError(f"--name: {len(chosen['name'])} characters are too many", f"give at most {_LONGEST_NAME}")
+        require_type(value, str if name in {"name", "group", "at"} else kinds.get(name, str), name)
+    _require_names(chosen)
     if "at" in chosen:
         chosen["at"] = parse_moment(chosen["at"], dt.datetime.now().astimezone(), "--at")
     if "time_limit" in chosen:
         chosen["time_limit"] = parse_span(chosen["time_limit"], "--time-limit")
     return {_FIELDS.get(name, name): value for name, value in chosen.items()}
+
+
+def _require_names(chosen: Mapping[str, Any]) -> None:
+    for name in ("name", "group"):
+        if chosen.get(name) == "":
+            raise UsageError(f"--{name}: it is empty", "leave it out, or give one")
+        if len(chosen.get(name, "")) > _LONGEST_NAME:
+            raise UsageError(f"--{name}: {len(chosen[name])} characters are too many", f"give at most {_LONGEST_NAME}")
 
 
 def require_no_queue(queue: Mapping[str, Any]) -> None:
@@ -268,7 +275,7 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 
 _LONGEST_NAME: Final = 200
 _FIELDS: Final = {"time_limit": "time_limit_s"}
-_REMOVABLE: Final = ("after", "after_any", "at", "name", "time_limit")
+_REMOVABLE: Final = ("after", "after_any", "at", "group", "name", "time_limit")
 _UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     **PlanOptions._field_defaults,

@@ -13,7 +13,7 @@ from gpusched.engines.cluster.options import engine_of
 from gpusched.engines.registry import EngineOption, cluster_engine, clusters
 from gpusched.errors import UsageError
 from gpusched.execution.workload_options import Configured
-from gpusched.model.group import ClusterJob
+from gpusched.model.cluster_job import ClusterJob
 from gpusched.settings import LOCAL, Settings, load_settings
 
 __all__ = ["ClusterPlan", "engines", "plan_on_cluster", "planned"]

@@ -11,6 +11,7 @@ from gpusched.errors import UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
 from gpusched.execution.removed import delete_removed
+from gpusched.model.queue_group import GroupName
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
 from gpusched.settings import Settings, load_settings
@@ -51,17 +52,20 @@ def prune(
     older: Since,
     *,
     state: str | Sequence[str] = (),
+    group: str | None = None,
     keep_results: bool = False,
     dry_run: bool = False,
     settings: Settings | None = None,
 ) -> Removal:
     """Remove all jobs that ended longer ago than `older`, such as "30d", or before that moment.
 
-    `state`: only those that ended so, such as "failed". `dry_run`: nothing is removed; the ids are those that would be.
+    `state`: only those that ended so, such as "failed". `group`: only those in this group. `dry_run`: nothing is
+    removed; the ids are those that would be.
     The other arguments and the errors are those of `remove`.
     """
     require_type(keep_results, bool, "keep_results")
     require_type(dry_run, bool, "dry_run")
+    require_type(group, GroupName | None, "group")
     states = states_of(state) or _ENDED
     if live := [one for one in states if one not in JOB_TERMINAL]:
         raise UsageError(f"a job that is {live[0]} has not ended", f"one of {', '.join(_ENDED)}")
@@ -69,7 +73,7 @@ def prune(
     if not has_jobs(settings):
         return Removal()
     with linked(settings, ()) as link:
-        ids = link.select(Selection(states=states, before=before, ended=MOST_ENDED_SELECTED))
+        ids = link.select(Selection(states=states, before=before, group=group, ended=MOST_ENDED_SELECTED))
         return Removal(ids) if dry_run else _remove(link, ids, settings, keep_results=keep_results)
 
 

@@ -116,6 +116,7 @@ def select(
     state: str | Sequence[str] = (),
     since: Since | None = None,
     text: str | None = None,
+    group: str | None = None,
     ended: int = 0,
     settings: Settings | None = None,
 ) -> tuple[str, ...]:
@@ -125,12 +126,13 @@ def select(
     glob, or no name, means at the most; 0: only jobs that live, or where a condition asks for others, all.
 
     `state`: "running", or several, also as "failed,lost". `since`: jobs that live, or ended after this moment, or not
-    longer ago than a span such as "2h". `text` is in their command or options, their directory or name. `last`: of all
-    these the one that came last, whether it has ended or not. Raises UsageError for an argument that is none of these.
+    longer ago than a span such as "2h". `text` is in their command or options, their directory or name. `group`: jobs
+    in this group. `last`: of all these the one that came last, whether it has ended or not. Raises UsageError for an
+    argument that is none of these.
 
     Example: queue.stop(queue.select("train*", state="queued"))
     """
-    asked = selection_of(names, last=last, state=state, since=since, text=text, ended=ended)
+    asked = selection_of(names, last=last, state=state, since=since, text=text, group=group, ended=ended)
     settings = settings or load_settings(os.environ)
     if not asked.names and not has_jobs(settings):
         return ()

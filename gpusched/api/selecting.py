@@ -11,6 +11,7 @@ from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import NotFound, UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
+from gpusched.model.queue_group import GroupName
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.settings import Settings
@@ -44,17 +45,20 @@ def selection_of(
     state: str | Sequence[str],
     since: Since | None,
     text: str | None,
+    group: str | None,
     ended: int,
 ) -> Selection:
     """Return what gpusched.api.queue.select is asked for. Raises UsageError for an argument of another kind."""
     require_type(last, bool, "last")
     require_type(text, str | None, "text")
+    require_type(group, GroupName | None, "group")
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     states = states_of(state)
     moment = None if since is None else moment_of(since, "since")
     among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
     most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
-    return Selection(names=require_ids(names, "names"), last=last, states=states, since=moment, text=text, ended=most)
+    ids = require_ids(names, "names")
+    return Selection(names=ids, last=last, states=states, since=moment, text=text, group=group, ended=most)
 
 
 def linked(settings: Settings, ids: Sequence[str]) -> Link:

@@ -6,7 +6,7 @@ import typer
 
 from gpusched.api import queue
 from gpusched.cli.queue_answers import print_change
-from gpusched.cli.selecting import JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 
 __all__ = ["hold"]
 
@@ -15,11 +15,12 @@ def hold(
     jobs: JobNames = None,
     last: Last = False,
     state: State = None,
+    group: Group = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
 ) -> None:
     """Keep queued jobs from starting until they are released. Jobs that run go on.
 
     Example: gpusched hold run-7
     """
-    ids = meant(jobs, last=last, state=state)
+    ids = meant(jobs, last=last, state=state, group=group, of_group="queued")
     print_change(queue.hold(ids) if ids else queue.Change(), as_json=as_json)

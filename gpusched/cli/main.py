@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "stop": "Stop jobs.",
     "hold": "Keep queued jobs from starting.",
     "release": "Let held jobs start.",
+    "group": "Show groups of jobs; limit how many of one run, pause it, resume it.",
     "edit": "Change the priority, the time limit and the like of jobs that wait.",
     "rerun": "Queue the same again.",
     "rm": "Remove jobs that have ended, with their directories.",
@@ -57,6 +58,10 @@ _MEANT: Final = {
     **dict.fromkeys(("start", "train"), "to start a workload: gpusched launch WORKLOAD"),
     **dict.fromkeys(("again", "restart", "requeue", "retry"), "to queue the same again: gpusched rerun JOB"),
     **dict.fromkeys(("modify", "update", "alter", "set"), "to change a job that waits: gpusched edit JOB"),
+    **dict.fromkeys(
+        ("groups", "parallel", "pause", "resume"),
+        "to limit, pause or resume a group: gpusched group NAME --at-most N; to keep a job back: gpusched hold JOB",
+    ),
     **dict.fromkeys(("log", "tail"), "to read what a job wrote: gpusched logs JOB"),
     **dict.fromkeys(("top", "info", "nvidia-smi", "gpus"), "to see devices and jobs: gpusched status"),
 }

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from gpusched.cli.selecting import Group
+
 __all__ = ["prune"]
 
 
@@ -14,6 +16,7 @@ def prune(
     state: Annotated[
         str | None, typer.Option(metavar="STATE,...", help="Only those that ended so: failed, lost and so on.")
     ] = None,
+    group: Group = None,
     keep_results: Annotated[
         bool, typer.Option("--keep-results", help="Move what a job wrote to results/JOB in the state directory.")
     ] = False,
@@ -27,5 +30,7 @@ def prune(
     from gpusched.api.history import prune
     from gpusched.cli.queue_answers import print_removal
 
-    removal = prune(older, state=() if state is None else state, keep_results=keep_results, dry_run=dry_run)
+    removal = prune(
+        older, state=() if state is None else state, group=group, keep_results=keep_results, dry_run=dry_run
+    )
     print_removal(removal, as_json=as_json, dry_run=dry_run)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from gpusched.api.groups import group_names
 from gpusched.api.queue import job_ids
 from gpusched.cli.options import Option, Options, flag
 
@@ -12,6 +13,11 @@ DETACH: Final[Options] = {
 }
 QUEUE: Final[Options] = {
     "name": Option("A name to call it by.", metavar="TEXT"),
+    "group": Option(
+        "A group that it counts in: gpusched group NAME --at-most N limits how many of one run.",
+        metavar="NAME",
+        complete=group_names,
+    ),
     "priority": Option(
         "Of jobs that wait, the highest starts first.",
         metavar="N",
@@ -44,6 +50,7 @@ CONDITIONS: Final[Options] = {
     "state": Option("Only jobs in these states: queued, running, failed and so on.", metavar="STATE,..."),
     "since": Option("Only jobs that live, or ended so lately: 2h, 1d, 2026-11-22.", metavar="WHEN"),
     "text": Option("Only jobs with this in their command, options, directory or name.", metavar="TEXT"),
+    "group": Option("Only jobs in this group.", metavar="NAME", complete=group_names),
     "last": flag("Only the job that came last."),
 }
 """What jobs must meet to be shown: those of gpusched.api.queue.select."""

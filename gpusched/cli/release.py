@@ -6,7 +6,7 @@ import typer
 
 from gpusched.api import queue
 from gpusched.cli.queue_answers import print_change
-from gpusched.cli.selecting import JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 
 __all__ = ["release"]
 
@@ -15,11 +15,12 @@ def release(
     jobs: JobNames = None,
     last: Last = False,
     state: State = None,
+    group: Group = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
 ) -> None:
     """Let jobs start when their turn comes that hold, or --hold at the start, kept back.
 
     Example: gpusched release run-7
     """
-    ids = meant(jobs, last=last, state=state)
+    ids = meant(jobs, last=last, state=state, group=group, of_group="queued")
     print_change(queue.release(ids) if ids else queue.Change(), as_json=as_json)

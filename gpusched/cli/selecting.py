@@ -1,4 +1,4 @@
-"""Which jobs a command is for: ids, names, globs, `--last`, `--state`; the same of all commands that take jobs."""
+"""Which jobs a command is for: ids, names, globs, `--last`, `--state`, `--group`; the same of all that take jobs."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from gpusched.api import queue
+from gpusched.api.groups import group_names
 from gpusched.errors import UsageError
 
-__all__ = ["JobNames", "Last", "OneJob", "State", "meant", "the_one"]
+__all__ = ["Group", "JobNames", "Last", "OneJob", "State", "meant", "the_one"]
 
 JobNames = Annotated[
     list[str] | None,
@@ -21,15 +22,25 @@ Last = Annotated[bool, typer.Option("--last", help="The job that came last.")]
 State = Annotated[
     str | None, typer.Option("--state", metavar="STATE,...", help="Jobs in these states: queued, running and so on.")
 ]
+Group = Annotated[
+    str | None, typer.Option("--group", metavar="NAME", help="Jobs in this group.", autocompletion=group_names)
+]
 
 
-def meant(jobs: Sequence[str] | None, *, last: bool, state: str | None) -> tuple[str, ...]:
-    """Return the ids of the jobs that are meant; none where none is in such a state. Raises UsageError for no word."""
-    if not jobs and not last and state is None:
-        raise UsageError("no job is named", "name one or more, or give --last or --state")
-    if not last and state is None:
+def meant(
+    jobs: Sequence[str] | None, *, last: bool, state: str | None, group: str | None = None, of_group: str | None = None
+) -> tuple[str, ...]:
+    """Return the ids of the jobs that are meant; none where none is in such a state. Raises UsageError for no word.
+
+    `of_group`: in which states those of a group are meant where no state is given; by default all that live.
+    """
+    if not jobs and not last and state is None and group is None:
+        raise UsageError("no job is named", "name one or more, or give --last, --state or --group")
+    if not last and state is None and group is None:
         return tuple(jobs or ())
-    found = queue.select(jobs or (), last=last, state=() if state is None else state)
+    if state is None and group is not None:
+        state = of_group
+    found = queue.select(jobs or (), last=last, state=() if state is None else state, group=group)
     if last and not found:
         raise UsageError("there is no job yet", "see gpusched launch --help, gpusched run --help")
     return found

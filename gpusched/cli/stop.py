@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusched.api import queue
-from gpusched.cli.selecting import JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 from gpusched.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def stop(
     jobs: JobNames = None,
     last: Last = False,
     state: State = None,
+    group: Group = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs: those that run and those that wait.")] = False,
     kill: Annotated[bool, typer.Option("--kill", help="At once, without time to save their work.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until they have ended.")] = False,
@@ -33,9 +34,9 @@ def stop(
     """
     from gpusched.cli.queue_answers import print_change, print_jobs
 
-    if everything and (last or state is not None):
-        raise UsageError("--all excludes --last and --state", "give one of them")
-    names = tuple(jobs or ()) if everything else meant(jobs, last=last, state=state)
+    if everything and (last or state is not None or group is not None):
+        raise UsageError("--all excludes --last, --state and --group", "give one of them")
+    names = tuple(jobs or ()) if everything else meant(jobs, last=last, state=state, group=group)
     stopped = queue.stop(names, everything=everything, kill=kill) if names or everything else queue.Change()
     ids = [job.id for job in stopped.jobs]
     if not ids and not as_json:

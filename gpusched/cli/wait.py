@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gpusched.api.queue import as_completed
-from gpusched.cli.selecting import JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 from gpusched.errors import JobFailed
 
 __all__ = ["wait"]
@@ -16,6 +16,7 @@ def wait(
     jobs: JobNames = None,
     last: Last = False,
     state: State = None,
+    group: Group = None,
     timeout: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Give up after so long: 30s, 15m, 2h, or a number of seconds.")
     ] = None,
@@ -29,7 +30,9 @@ def wait(
     from gpusched.render.job_format import end_line
 
     found = []
-    for job in as_completed(meant(jobs, last=last, state=state), None if timeout is None else _seconds(timeout)):
+    for job in as_completed(
+        meant(jobs, last=last, state=state, group=group), None if timeout is None else _seconds(timeout)
+    ):
         found.append(job)
         if not as_json:
             print(end_line(job), flush=True)

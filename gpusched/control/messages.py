@@ -12,6 +12,7 @@ import msgspec
 from gpusched.errors import ProtocolError
 from gpusched.model.array import MOST_MEMBERS
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
+from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
 from gpusched.model.why import Why
@@ -22,6 +23,7 @@ __all__ = [
     "PROTOCOL",
     "Answer",
     "Await",
+    "ChangeGroup",
     "Done",
     "Drain",
     "Drained",
@@ -29,8 +31,10 @@ __all__ = [
     "Explain",
     "Explained",
     "Extend",
+    "Groups",
     "Hold",
     "Jobs",
+    "ListGroups",
     "ListJobs",
     "Ping",
     "Pong",
@@ -175,6 +179,19 @@ class Extend(msgspec.Struct, frozen=True, kw_only=True, tag="extend"):
     close: bool = False
 
 
+class ListGroups(msgspec.Struct, frozen=True, kw_only=True, tag="list-groups"):
+    """The group of that name, or all. Answered with Groups."""
+
+    name: GroupName | None = None
+
+
+class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, tag="change-group"):
+    """Change what is set of a group, whether it has jobs or not. Answered with Groups once it is on disk."""
+
+    name: GroupName
+    change: GroupChange
+
+
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
     """Place nothing new on this device (an index, or the start of a uuid), or with no reason use it again."""
 
@@ -216,6 +233,12 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
     """The ids of the jobs that are meant, in the order of their names; of each those that live first."""
 
     ids: tuple[str, ...]
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True, tag="groups"):
+    """Groups of the queue, by name."""
+
+    groups: tuple[GroupStatus, ...]
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, tag="removed"):
@@ -277,10 +300,12 @@ Request = (
     | Resume
     | Extend
     | Remove
+    | ListGroups
+    | ChangeGroup
     | Drain
     | Shutdown
 )
-Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Done | Drained | Refused
+Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Groups | Done | Drained | Refused
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

@@ -55,7 +55,8 @@ class Expectations:
         left = left_after(self.expected(job), now - (job.started or now)) if reported is None else reported
         if ends_at is not None:
             left = tuple(min(each, max(0.0, ends_at - now)) for each in left)
-        return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=drawn_ends(job.id, left, now))
+        ends, group = drawn_ends(job.id, left, now), job.submission.group if job.submission else None
+        return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=ends, group=group)
 
     def note_end(self, job: Job) -> None:
         """Note how long a job ran that has ended."""

@@ -12,6 +12,7 @@ import gpusched
 from gpusched.control.messages import (
     Answer,
     Await,
+    ChangeGroup,
     Done,
     Drain,
     Drained,
@@ -19,8 +20,10 @@ from gpusched.control.messages import (
     Explain,
     Explained,
     Extend,
+    Groups,
     Hold,
     Jobs,
+    ListGroups,
     ListJobs,
     Ping,
     Pong,
@@ -40,6 +43,7 @@ from gpusched.daemon.admission import Admission
 from gpusched.daemon.arrays import extend, resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
+from gpusched.daemon.groups import change_group, groups_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.recovery import Adoption
@@ -110,6 +114,12 @@ class Handlers:
                 return Done()
             case Remove():
                 return remove(self._state, asked.request.ids, keep_results=asked.request.keep_results)
+            case ListGroups():
+                return Groups(groups=groups_of(self._state.jobs, asked.request.name))
+            case ChangeGroup():
+                change_group(self._state.jobs, asked.request.name, asked.request.change)
+                self._state.changed()
+                return Groups(groups=groups_of(self._state.jobs, asked.request.name))
             case Drain():
                 return self._drain(asked.request)
             case Shutdown():

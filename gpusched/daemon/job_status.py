@@ -101,6 +101,7 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         array=job.members,
         parameters=names,
         name=asked.name,
+        group=asked.group,
         command=asked.workload.roles[0].command if asked.command else (),
         cwd=asked.cwd,
         priority=asked.priority,

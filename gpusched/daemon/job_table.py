@@ -17,6 +17,7 @@ from gpusched.daemon.store import Store
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
+from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
 
@@ -31,7 +32,8 @@ class JobTable:
     """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
 
     `names` are the ids of those that live by the names that their users gave them, no two of which are equal. `arrays`:
-    how far those of them are that stand for many members; a member is one of `live`, too.
+    how far those of them are that stand for many members; a member is one of `live`, too. `groups` are the
+    groups of jobs of which something is set, by name.
 
     `problem` is why nothing can be saved at present, None if it can.
     """
@@ -51,6 +53,7 @@ class JobTable:
         self.arrays = ArrayTable()
         for job in list(self.live.values()):
             self._note_array(job)
+        self.groups = store.groups()
 
     @property
     def unsaved(self) -> bool:
@@ -146,6 +149,13 @@ class JobTable:
         for job_id in ids:
             self.known.discard(job_id)
             self._states.pop(job_id, None)
+
+    def change_group(self, group: QueueGroup) -> None:
+        """Replace what is set of a group; it is on disk at once, or nothing is changed. Raises HostFault."""
+        self._store.save_group(group)
+        self.groups.pop(group.name, None)
+        if not group.is_plain:
+            self.groups[group.name] = group
 
     def save(self, now: float) -> list[Job]:
         """Write all that changed, in one transaction. Return the jobs that are turned away because that failed."""

@@ -48,10 +48,14 @@ _MOST_LEFT_OUT: Final = 3
 
 
 class MachineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine as it is: its devices, and every live lease on them, of all users."""
+    """A machine as it is: its devices, and every live lease on them, of all users.
+
+    `began` returns when a process of others on it began (Unix seconds); only the named ones are asked for.
+    """
 
     inventory: Inventory
     leases: tuple[Lease, ...] = ()
+    began: Began = lambda _: None
 
 
 class Fit(Enum):
@@ -67,6 +71,7 @@ class Machine:
     def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
         self.inventory = ground.inventory
         self.leases = ground.leases
+        self._began = ground.began
         self.head: str | None = None
         self.prospect: HeadReservation | None = None
         self.forecast: HeadForecast | None = None
@@ -135,14 +140,20 @@ class Machine:
             found = partial(self.prospect.starts, now, one_in)
             self.forecast = WholeForecast(found, max(1, _MOST_COST // (2 * cost)), now)
 
-    def why_later(self, submission: Submission, began: Began, now: float) -> str:
-        """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
-        return "; ".join(filter(None, (self.what_it_needs(submission), self._held(submission, began, now))))
+    def delays_little(self, leases: Sequence[Lease], ends: tuple[float, ...]) -> bool:
+        """Return whether the head is expected by `latest` also beside a job that has these leases, and ends so."""
+        if self.forecast is None or self.prospect is None:
+            return False
+        return self.forecast.expected_beside(self.prospect.amounts(leases), ends) <= self.latest < math.inf
 
-    def _held(self, submission: Submission, began: Began, now: float) -> str:
+    def why_later(self, submission: Submission, now: float) -> str:
+        """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
+        return "; ".join(filter(None, (self.what_it_needs(submission), self._held(submission, now))))
+
+    def _held(self, submission: Submission, now: float) -> str:
         only = chosen_devices(submission, self.inventory)
         if only not in self._holders:
-            holders = who_holds(self.devices(submission), self.leases, began, now)
+            holders = who_holds(self.devices(submission), self.leases, self._began, now)
             excluded = excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]
             self._holders[only] = "; ".join(filter(None, (holders, *excluded)))
         return self._holders[only]

@@ -8,6 +8,7 @@ import heapq
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -43,13 +44,17 @@ class Predictions(Protocol):
 
 
 class QueueSnapshot(NamedTuple):
-    """What the scheduler has seen at `now` (Unix seconds): jobs that wait and that live, machines, who is blocked."""
+    """What the scheduler has seen at `now` (Unix seconds): jobs that wait and that live, machines, who is blocked.
+
+    `limits`: of groups, how many of their jobs may run at the same time.
+    """
 
     waiting: tuple[Job, ...]
     live: tuple[Job, ...]
     grounds: Mapping[str | None, MachineSnapshot]
     blocked: Mapping[str, str]
     now: float
+    limits: Mapping[str, int] = MappingProxyType({})
 
 
 class Outlook:
@@ -109,8 +114,10 @@ class Outlook:
         now: float,
     ) -> Decision:
         running = [self._predictions.running(job, now) for job in live]
-        expected = self._predictions.expected
-        return schedule(waiting, running, grounds, self._seen.blocked, self._settings, now, expected=expected)
+        seen, expected = self._seen, self._predictions.expected
+        return schedule(
+            waiting, running, grounds, seen.blocked, self._settings, now, expected=expected, limits=seen.limits
+        )
 
     def _start_in(self, future: int) -> Generator[None, None, float]:
         """Return when the job starts in one of the futures; math.inf where nothing of ours ends for it.

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.daemon.arrays import made, may_start, offered
+from gpusched.daemon.groups import limits_of, why_paused
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
 from gpusched.daemon.outlook import QueueSnapshot
@@ -115,6 +116,7 @@ class Queue:
         waiting = [job for job in queued if job.id in self._state.jobs.live]
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
+        limits = limits_of(self._state.jobs)
         with self._grounds(waiting, host) as (grounds, directories):
             decision = schedule(
                 waiting,
@@ -123,12 +125,12 @@ class Queue:
                 blocked,
                 self._state.settings,
                 time.time(),
-                began=_began,
                 expected=self._state.expectations.expected,
+                limits=limits,
             )
             self._state.why = _with_arrays(waiting, decision.why)
             live = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
-            self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), grounds, blocked, time.time())
+            self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), grounds, blocked, time.time(), limits)
             self._note_faults(decision.faults, waiting)
             jobs = {job.id: job for job in waiting}
             for head, expected in decision.promised.items():
@@ -146,7 +148,7 @@ class Queue:
                 continue
             try:
                 over = self._can_never_start(job, asked)
-                reason = self._reason(job, asked, now)
+                reason = self._reason(job, asked, now) or why_paused(self._state.jobs, asked.group)
             except HostFault as error:  # the record of an earlier job is damaged: that is nothing to the others
                 yield job.id, error.message
                 continue
@@ -223,9 +225,8 @@ class Queue:
                 directories[simulated] = self._state.leases(simulated=simulated)
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
-                grounds[None] = MachineSnapshot(
-                    inventory=host, leases=current_leases(directories[False], host, lambda _: known)
-                )
+                leases = current_leases(directories[False], host, lambda _: known)
+                grounds[None] = MachineSnapshot(inventory=host, leases=leases, began=_began)
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason

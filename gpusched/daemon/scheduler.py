@@ -1,21 +1,23 @@
 """Which waiting jobs start now, and why the others wait: a pure function of a snapshot.
 
 Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
-that live at a time is one bound for all. The first job of a machine that does not fit now is its head: those behind it
-start only if they are expected to be over in time (see `_SURETY`), or proved not to delay it (see `backfill`). A job
-that could not start however long it waited holds up no other.
+that live at a time is one bound for all, and a group of jobs may have one of its own. The first job of a machine that
+does not fit now is its head: those behind it start only if they are expected to be over in time (see `_SURETY`), or
+proved not to delay it (see `backfill`). A job that could not start however long it waited holds up no other.
 """
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 from statistics import median
+from types import MappingProxyType
 from typing import Final, ParamSpec
 
 import msgspec
 
 from gpusched.daemon.backfill import Ends, HeadReservation
 from gpusched.daemon.forecast import drawn_ends
+from gpusched.daemon.group_places import GroupPlaces
 from gpusched.daemon.job import Job
 from gpusched.daemon.machine import Fit, Machine, MachineSnapshot
 from gpusched.daemon.run_times import PRIOR, RunTimes
@@ -24,9 +26,7 @@ from gpusched.errors import GpuschedError, NeverFits
 from gpusched.execution.plans import need_of, needs_devices, plan_for
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import Submission
-from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
-from gpusched.planner.holders import Began
 from gpusched.settings import Settings
 
 __all__ = ["Decision", "MachineSnapshot", "Running", "Start", "schedule"]
@@ -54,13 +54,14 @@ Slack-Based Backfilling (IPPS 1999), with a prediction in the place of a user's 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one.
 
-    `ends`: when it may end (`drawn_ends`); empty: nothing is known.
+    `ends`: when it may end (`drawn_ends`); empty: nothing is known. `group`: the group that it counts in.
     """
 
     id: str
     ends_at: float | None = None
     run_dir: str = ""
     ends: tuple[float, ...] = ()
+    group: str | None = None
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,17 +93,17 @@ def schedule(
     settings: Settings,
     now: float,
     *,
-    began: Began = lambda _: None,
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> Decision:
     """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
 
     `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
-    reason. `began` returns when a process of others began; only the named ones are asked for. `now` in Unix seconds.
+    reason. `limits`: of groups, how many of their jobs may run at the same time. `now` in Unix seconds.
 
     How long it takes: `python -m bench.queue_trace pass`.
     """
-    one_pass = _Pass(running, grounds, settings, now, began, expected)
+    one_pass = _Pass(running, grounds, settings, now, expected, limits)
     for _, level in groupby(sorted(waiting, key=queue_order), key=_priority):
         for job in level:
             if job.id in blocked:
@@ -145,8 +146,8 @@ class _Pass:
         grounds: Mapping[str | None, MachineSnapshot],
         settings: Settings,
         now: float,
-        began: Began,
         expected: Callable[[Job], RunTimes],
+        limits: Mapping[str, int],
     ) -> None:
         self.why: dict[str, str] = {}
         self._ends = {(job.id, job.run_dir): Ends(job.ends_at, job.ends) for job in running}
@@ -155,8 +156,8 @@ class _Pass:
         self._machines = {name: Machine(ground, self._ends, settings) for name, ground in grounds.items()}
         self._settings = settings
         self._now = now
-        self._began = began
         self._live = len(running)
+        self._groups = GroupPlaces(limits, (job.group for job in running))
         self._starts: list[Start] = []
         self._never: dict[str, NeverFits] = {}
         self._later: list[tuple[str, Submission, _Need]] = []
@@ -170,6 +171,8 @@ class _Pass:
             self.why[job.id] = f"machine {submission.machine} cannot be read now"
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
+        elif (full := self._groups.full(submission.group)) is not None:
+            self.why[job.id] = full
         elif machine.head is not None and not self._settings.strict and needs_devices(submission):
             machine.behind.append((job, submission))
         else:
@@ -236,7 +239,7 @@ class _Pass:
 
     def _explain(self, job: str, submission: Submission, need: _Need) -> None:
         machine = self._machines[submission.machine]
-        need.why = need.why or machine.why_later(submission, self._began, self._now)
+        need.why = need.why or machine.why_later(submission, self._now)
         self.why[job] = need.why
         if job == machine.head and machine.forecast is not None:
             expected = when_expected(machine.forecast.starts, self._now)
@@ -244,11 +247,17 @@ class _Pass:
 
     def _decide(self, job: Job, submission: Submission, need: _Need, machine: Machine) -> None:
         answer = self._fit(submission, need, machine)
+        group = submission.group
+        passing = machine.head if needs_devices(submission) else None
+        no_place = self._groups.full(group) or self._groups.kept(group, passing)
         if isinstance(answer, NeverFits):
             self._never[job.id] = answer
             self.why[job.id] = answer.message
+        elif no_place is not None:
+            self.why[job.id] = no_place
         elif answer is Fit.LATER:
             if machine.head is None:
+                self._groups.keep(group, job.id)
                 machine.wait_at_head(job.id, submission, self._now, self._surety(job))
                 if machine.forecast is not None:
                     self._promise(job, machine.forecast.expected)
@@ -283,31 +292,28 @@ class _Pass:
     def _pass_by(
         self, job: Job, submission: Submission, need: _Need, machine: Machine, prospect: HeadReservation
     ) -> None:
-        """Start a job that fits behind the head if it is expected to delay that by little, or proved not to."""
+        """Start a job that fits behind the head if it is expected to delay that by little, or proved not to.
+
+        The proof is about devices alone: where it would take the place of the head in their group, only time counts.
+        """
         limit, most = submission.time_limit_s, self._may_last(submission, prospect)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
         probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
-        if in_time or probably or (not need.in_vain and machine.in_vain < _MOST_PLANNED):
+        provable = not need.in_vain and machine.in_vain < _MOST_PLANNED and not self._groups.kept(submission.group)
+        if in_time or probably or provable:
             for avoid in (frozenset[str](), prospect.devices):
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
                 leases = leases_of_plan(plan, job.id)
-                delays_little = self._expected_beside(job, leases, machine) <= machine.latest < math.inf
+                delays_little = machine.delays_little(leases, drawn_ends(job.id, run_times, self._now))
                 if in_time or probably or delays_little or prospect.never_delays_head(leases):
                     self._start(job, machine, plan)
                     return
             machine.in_vain += 1
             need.in_vain = True
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
-
-    def _expected_beside(self, job: Job, leases: tuple[Lease, ...], machine: Machine) -> float:
-        """Return when the head is expected beside this job; math.inf where that is not known."""
-        if machine.forecast is None or machine.prospect is None:
-            return math.inf
-        ends = drawn_ends(job.id, self._expected(job), self._now)
-        return machine.forecast.expected_beside(machine.prospect.amounts(leases), ends)
 
     def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
         """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
@@ -320,6 +326,7 @@ class _Pass:
         run_times = self._expected(job)
         ends = Ends(None if limit is None else self._now + limit, drawn_ends(job.id, run_times, self._now))
         machine.take(leases)
+        self._groups.take(job.submission.group if job.submission else None)
         if machine.prospect is not None:
             machine.prospect.admit(leases, ends)
             if machine.forecast is not None:

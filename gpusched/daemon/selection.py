@@ -83,8 +83,9 @@ def _meets(job: Job, asked: Selection) -> bool:
     in_state = not asked.states or job.state in asked.states
     lately = asked.since is None or job.ended is None or job.ended >= asked.since
     before = asked.before is None or (job.ended is not None and job.ended < asked.before)
-    return in_state and lately and before and (asked.text is None or asked.text in searched(job))
+    in_group = asked.group is None or (job.submission is not None and job.submission.group == asked.group)
+    return in_state and lately and before and in_group and (asked.text is None or asked.text in searched(job))
 
 
 def _conditions(asked: Selection) -> bool:
-    return bool(asked.states) or any(one is not None for one in (asked.since, asked.before, asked.text))
+    return bool(asked.states) or any(one is not None for one in (asked.since, asked.before, asked.text, asked.group))

@@ -18,6 +18,7 @@ from gpusched.daemon.database import Database, damaged
 from gpusched.daemon.job import Job
 from gpusched.daemon.search import searched
 from gpusched.errors import HostFault
+from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
 
@@ -34,7 +35,7 @@ VERSION: Final = 5
 _TABLES: Final = (
     """CREATE TABLE jobs (id TEXT NOT NULL UNIQUE, workload TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
     created REAL NOT NULL, ended REAL, record BLOB NOT NULL, environment BLOB REFERENCES environments, name TEXT,
-    text TEXT NOT NULL, array TEXT)""",
+    text TEXT NOT NULL, array TEXT, queue_group TEXT)""",
     "CREATE INDEX jobs_by_number ON jobs (workload, number)",
     "CREATE INDEX jobs_by_end ON jobs (ended, created)",
     "CREATE INDEX alone_by_end ON jobs (ended, created) WHERE array IS NULL",
@@ -42,9 +43,11 @@ _TABLES: Final = (
     "CREATE INDEX jobs_by_name ON jobs (name, ended) WHERE name IS NOT NULL",
     "CREATE TABLE environments (digest BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
     "CREATE INDEX jobs_by_environment ON jobs (environment) WHERE environment IS NOT NULL",
+    "CREATE TABLE groups (name TEXT PRIMARY KEY, at_most INTEGER, paused INTEGER NOT NULL) WITHOUT ROWID",
 )
 """A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
-what its user named it, `text` what is searched (see `searched`), `array` the id of the array of a member.
+what its user named it, `text` what is searched (see `searched`), `array` the id of the array of a member, `queue_group`
+the group that it is in. Of groups those are kept of which something is set.
 
 An environment is kept once for all jobs that have it, and only while one of them lives: it is most of what a job takes
 on disk, and may hold secrets.
@@ -54,10 +57,10 @@ _JOB: Final = msgspec.msgpack.Decoder(Job)
 _ENVIRONMENT: Final = msgspec.msgpack.Decoder(dict[str, str])
 _FASTEST: Final = 1
 _LONGEST_NUMBER: Final = 18  # digits, so that it fits into 64 bits
-_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record, name, text, array"
-_MARKS: Final = ", ".join("?" * 11)
+_COLUMNS: Final = "id, workload, number, state, created, ended, environment, record, name, text, array, queue_group"
+_MARKS: Final = ", ".join("?" * 12)
 _UPDATES: Final = ", ".join(
-    f"{one}=excluded.{one}" for one in ("state", "ended", "environment", "record", "name", "text")
+    f"{one}=excluded.{one}" for one in ("state", "ended", "environment", "record", "name", "text", "queue_group")
 )
 _FORGET: Final = (
     "DELETE FROM environments WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE environment = environments.digest)"
@@ -151,6 +154,9 @@ class Store:
         if asked.text is not None:
             conditions.append("instr(text, ?) > 0")
             values.append(asked.text)
+        if asked.group is not None:
+            conditions.append("queue_group = ?")
+            values.append(asked.group)
         where = " AND ".join(conditions)
         order, most = ("created", 1) if asked.last else ("ended", limit)
         query = f"SELECT id FROM jobs WHERE {where} ORDER BY {order} DESC, rowid DESC LIMIT ?"  # noqa: S608 (nothing from outside)
@@ -175,6 +181,23 @@ class Store:
             for job_id in ids:
                 self._database.run("DELETE FROM jobs WHERE id=?", (job_id,))
 
+    def groups(self) -> dict[str, QueueGroup]:
+        """Return the groups of which something is set, by name."""
+        rows = self._database.run("SELECT name, at_most, paused FROM groups ORDER BY name")
+        try:
+            found = [QueueGroup(name=name, at_most=at_most, paused=bool(paused)) for name, at_most, paused in rows]
+            return {group.name: msgspec.convert(msgspec.to_builtins(group), QueueGroup) for group in found}
+        except msgspec.ValidationError as error:
+            raise damaged(self._database.path, f"the record of a group: {error}") from None
+
+    def save_group(self, group: QueueGroup) -> None:
+        """Save what is set of a group; one of which nothing is set is forgotten."""
+        with self.transaction():
+            self._database.run("DELETE FROM groups WHERE name=?", (group.name,))
+            if not group.is_plain:
+                values = (group.name, group.at_most, group.paused)
+                self._database.run("INSERT INTO groups (name, at_most, paused) VALUES (?, ?, ?)", values)
+
     def _put(self, job: Job, conflict: str) -> None:
         over = job.state in JOB_TERMINAL
         ended = (time.time() if job.ended is None else job.ended) if over else None
@@ -183,7 +206,7 @@ class Store:
             slim = msgspec.structs.replace(job, submission=msgspec.structs.replace(job.submission, environ={}))
         with self.transaction():
             digest = None if over else self._keep_environment(job)
-            name = None if job.submission is None else job.submission.name
+            name, group = (job.submission.name, job.submission.group) if job.submission else (None, None)
             values = (
                 job.id,
                 *_split(job.id),
@@ -195,6 +218,7 @@ class Store:
                 name,
                 searched(job),
                 job.array,
+                group,
             )
             self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_MARKS}) {conflict}", values)  # noqa: S608 (nothing from outside)
             if over:

@@ -1,6 +1,7 @@
 """Why a job waits, in one line and in numbers: what it needs, and who holds the devices that it could use."""
 
 import math
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,7 +14,18 @@ from gpusched.planner.holders import Began, held
 from gpusched.planner.plan_format import needed_by
 from gpusched.units import FRACTION_ONE, format_seconds, portion
 
-__all__ = ["never_line", "no_place_left", "place_kept", "what_it_needs", "when_expected", "who_holds", "would_delay"]
+__all__ = [
+    "group_full",
+    "group_paused",
+    "group_place_kept",
+    "never_line",
+    "no_place_left",
+    "place_kept",
+    "what_it_needs",
+    "when_expected",
+    "who_holds",
+    "would_delay",
+]
 
 _MOST_DEVICES: Final = 3
 
@@ -73,6 +85,26 @@ def no_place_left(live: int, most: int) -> str:
 def place_kept(head: str, most: int) -> str:
     """Return why the last place among the live jobs is not given away."""
     return f"the last of {most} places for running jobs is kept for {head}, which is before it"
+
+
+def group_full(group: str, running: int, most: int) -> str:
+    """Return why no more of a group may start, whatever it needs."""
+    jobs = "job runs" if running == 1 else "jobs run"
+    return f"group {group}: {running} {jobs} and at most {most} may; change it with: {_command(group)} --at-most N"
+
+
+def group_place_kept(group: str, head: str, most: int) -> str:
+    """Return why the last place of a group is not given away."""
+    return f"group {group}: the last of its {most} places is kept for {head}, which is before it"
+
+
+def group_paused(group: str) -> str:
+    """Return why no job of a group starts that is paused."""
+    return f"group {group} is paused; let it go on with: {_command(group)} --resume"
+
+
+def _command(group: str) -> str:
+    return f"gpusched group {shlex.quote(group)}"
 
 
 def _is_taken(budget: DeviceCapacity) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gpusched.model.group import ClusterJob, Own
+from gpusched.model.cluster_job import ClusterJob, Own
 from gpusched.settings import ENGINES, LOCAL
 
 __all__ = ["ClusterEngine", "EngineOption", "cluster_engine", "clusters", "engine_options"]

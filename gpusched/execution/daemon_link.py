@@ -12,8 +12,19 @@ from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
-    from gpusched.control.messages import Answer, Removed, Request, Rerun, Resume, Submit, TurnIs
+    from gpusched.control.messages import (
+        Answer,
+        ChangeGroup,
+        ListGroups,
+        Removed,
+        Request,
+        Rerun,
+        Resume,
+        Submit,
+        TurnIs,
+    )
     from gpusched.model.job import Submission
+    from gpusched.model.queue_group import GroupStatus
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
     from gpusched.model.why import Why
@@ -155,6 +166,12 @@ class Link:
         from gpusched.control.messages import Remove, Removed
 
         return self._ask(Remove(ids=tuple(ids), keep_results=keep_results), Removed)
+
+    def groups(self, request: "ListGroups | ChangeGroup") -> tuple["GroupStatus", ...]:
+        """Return the groups that are asked for, as they are once they are changed."""
+        from gpusched.control.messages import Groups
+
+        return self._ask(request, Groups).groups
 
     def done(self, request: "Request") -> tuple[str, ...]:
         """Have something done, and return the lines to print about it."""

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gpusched.linux.regular_files import read_regular, read_tail
-from gpusched.model.group import NodeStatus
+from gpusched.model.cluster_job import NodeStatus
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState, as_lost
 
 __all__ = [

@@ -6,6 +6,7 @@ import msgspec
 
 from gpusched.model.array import Array
 from gpusched.model.plan import Request
+from gpusched.model.queue_group import GroupName
 from gpusched.model.workload import Workload
 
 __all__ = [
@@ -166,6 +167,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
     `array`: it is an array, whose members differ from it in their parameters; `index`: it is a member, of that number,
     with those `parameters`. `owner`: the process of which an open array gets its members; it is stopped with that.
+    `group`: the group of the queue that it counts in, None: in no group.
     """
 
     workload: Workload
@@ -185,6 +187,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     python: Text
     xla_variable: Text
     name: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    group: GroupName | None = None
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
     after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
     after_any: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
@@ -206,6 +209,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     """What is changed of a submission's terms in the queue, as there; UNSET: nothing."""
 
     name: Annotated[str, msgspec.Meta(max_length=200)] | msgspec.UnsetType | None = msgspec.UNSET
+    group: GroupName | msgspec.UnsetType | None = msgspec.UNSET
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] | msgspec.UnsetType = msgspec.UNSET
     after: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] | msgspec.UnsetType = msgspec.UNSET
     after_any: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] | msgspec.UnsetType = msgspec.UNSET

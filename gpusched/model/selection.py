@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from gpusched.model.queue_group import GroupName
 from gpusched.model.status import JobState
 
 __all__ = ["MOST_ENDED_SELECTED", "Selection", "is_glob"]
@@ -20,7 +21,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     `states`: only jobs in these. `since`: only those that live, or ended after that (Unix seconds); `before`: only
     those that ended before that. `text`: only those with this text in their command or options, directory or name.
-    `last`: of all these the one that came last.
+    `group`: only those in this group. `last`: of all these the one that came last.
     """
 
     names: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=256)], ...], msgspec.Meta(max_length=10_000)] = ()
@@ -29,6 +30,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None
     before: float | None = None
     text: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+    group: GroupName | None = None
     ended: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENDED_SELECTED)] = 0
 
 

@@ -167,9 +167,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     module. `listen`: where its learner takes actors of other hosts, None if it takes none; `joined`: those hosts, in
     the order in which they came. `joins`: whose actors its replicas are, None for a job that joins none. `engine`: what
     cluster runs it, None: this host. What only the daemon knows has the default elsewhere: `name`, `priority`, `held`,
-    `after`, `at` and `time_limit_s` as submitted, `cwd` its directory, `command` the argv of one that is no workload's,
-    `why` a queued job waits, in numbers. `array`: how many members an array has, None for another job; `parameters`:
-    the values of a member's, or the names of an array's, each without a value.
+    `group`, `after`, `at` and `time_limit_s` as submitted, `cwd` its directory, `command` the argv of one that is no
+    workload's, `why` a queued job waits, in numbers. `array`: how many members an array has, None for another
+    job; `parameters`: the values of a member's, or the names of an array's, each without a value.
     """
 
     id: str
@@ -191,6 +191,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     started: float | None = None
     name: str | None = None
+    group: str | None = None
     command: tuple[str, ...] = ()
     cwd: str | None = None
     priority: int = 0

@@ -1,6 +1,6 @@
 """A workload that is spread over the nodes of a cluster, as text."""
 
-from gpusched.model.group import ClusterJob, NodeShare
+from gpusched.model.cluster_job import ClusterJob, NodeShare
 from gpusched.units import number
 
 __all__ = ["layout_text"]

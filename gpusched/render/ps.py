@@ -28,7 +28,7 @@ _COLOURS: Final = {
 _LONGEST_NAME: Final = 16
 _MANY_MIB: Final = 10 * 1024
 _SHORTEST_COMMAND: Final = 12
-_MAY_GO: Final = (">AGE", ">PROCS", ">MEMORY")
+_MAY_GO: Final = (">AGE", ">PROCS", ">MEMORY", "GROUP")
 
 
 def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool) -> None:
@@ -74,6 +74,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
     columns = {
         "ID": [Text(job.id, "bold") for job in jobs],
         "NAME": [Text(cut(printable(job.name or "-"), _LONGEST_NAME)) for job in jobs],
+        "GROUP": [Text(cut(printable(job.group or "-"), _LONGEST_NAME)) for job in jobs],
         "STATE": [Text(state_text(job), _COLOURS[job.state]) for job in jobs],
         "MEMBERS": [Text(array_text(job.array) if job.array else "-") for job in jobs],
         ">PROCS": [Text(_processes(job)) for job in jobs],
@@ -83,7 +84,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
         ">AGE": [Text(span(now - job.created)) for job in jobs],
         "COMMAND": [Text(what(job)) for job in jobs],
     }
-    for title in ("NAME", "MEMBERS", "GPUS", ">MEMORY"):
+    for title in ("NAME", "GROUP", "MEMBERS", "GPUS", ">MEMORY"):
         if {cell.plain for cell in columns[title]} == {"-"}:
             del columns[title]
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]

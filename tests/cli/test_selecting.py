@@ -103,7 +103,7 @@ def test_a_job_follows_one_by_its_name(command: Command) -> None:
 
 def test_an_option_that_would_be_passed_over_is_refused(command: Command, queue: dict[str, str]) -> None:
     for words, message in (
-        (("stop", "--all", "--state", "queued"), "--all excludes --last and --state"),
+        (("stop", "--all", "--state", "queued"), "--all excludes --last, --state and --group"),
         (("stop", "--state", ""), "there is no state ''"),
         (("prune", "--older", "1h", "--state", ""), "there is no state ''"),
         (("ps", "--last", "--ended", "3"), "--last is one job"),

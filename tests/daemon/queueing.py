@@ -75,13 +75,14 @@ def decide(
     settings: Settings = SETTINGS,
     now: float = 0.0,
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
+    limits: Mapping[str, int] | None = None,
 ) -> Decision:
     """Decide on this host alone; every job of `leases` without a user is ours and runs."""
     told = {each.id for each in running}
     ours = {one.job for one in leases if one.user is None} - told
     live = [*running, *(Running(id=name, run_dir=f"/jobs/{name}") for name in sorted(ours))]
     ground = MachineSnapshot(inventory=inventory, leases=tuple(leases))
-    return schedule(waiting, live, {None: ground}, blocked or {}, settings, now, expected=expected)
+    return schedule(waiting, live, {None: ground}, blocked or {}, settings, now, expected=expected, limits=limits or {})
 
 
 def started(decision: Decision) -> list[str]:

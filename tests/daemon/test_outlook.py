@@ -37,7 +37,8 @@ class Known:
 
     def running(self, job: Job, now: float) -> Running:
         left = left_after(self._run_times[job.id], now - (job.started or 0.0))
-        return Running(id=job.id, run_dir=job.run_dir, ends=drawn_ends(job.id, left, now))
+        group = job.submission.group if job.submission else None
+        return Running(id=job.id, run_dir=job.run_dir, ends=drawn_ends(job.id, left, now), group=group)
 
 
 def live(name: str) -> Job:
@@ -51,11 +52,13 @@ def outlook(
     known: Known,
     *,
     blocked: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
+    running: Sequence[Job] = (),
 ) -> Outlook:
     """Find out all of the last of `waiting`. The jobs of `leases` without a user are ours, and run since 0."""
-    ours = tuple(live(name) for name in sorted({one.job for one in leases if one.user is None}))
+    ours = (*running, *(live(name) for name in sorted({one.job for one in leases if one.user is None})))
     ground = MachineSnapshot(inventory=inventory, leases=tuple(leases))
-    seen = QueueSnapshot(tuple(waiting), ours, {None: ground}, blocked or {}, 0.0)
+    seen = QueueSnapshot(tuple(waiting), ours, {None: ground}, blocked or {}, 0.0, limits or {})
     found = Outlook(waiting[-1], seen, known, EXPECTING)
     while not found.step():
         pass
@@ -99,6 +102,20 @@ def test_what_is_no_job_of_ours_never_ends() -> None:
 def test_a_job_that_may_not_start_has_no_place_and_is_not_predicted() -> None:
     found = outlook([job("mine", part(0.1))], host(100), [], Known(mine=(10.0,)), blocked={"mine": "held"})
     assert (found.place, found.starts, found.ways) == (None, [], [])
+
+
+def in_sweep(name: str, created: float = 0.0) -> Job:
+    return job(name, part(0.1), created=created, group="sweep")
+
+
+def test_a_job_of_a_full_group_starts_when_another_one_of_it_has_ended_in_each_future() -> None:
+    runs = replace(in_sweep("old"), state=JobState.RUNNING, started=0.0)
+    known = Known(old=(50.0,), next=(10.0,), mine=(10.0,))
+    waiting = [in_sweep("next", 1.0), in_sweep("mine", 2.0)]
+    found = outlook(waiting, host(100), [], known, running=[runs], limits={"sweep": 1})
+    assert (found.place, found.ahead, found.starts) == (2, ("next",), [60.0] * FUTURES)
+    other = outlook([*waiting[:1], job("mine", part(0.1), created=2.0)], host(100), [], known, limits={"sweep": 1})
+    assert other.starts == [0.0] * FUTURES
 
 
 def test_with_very_many_before_it_its_place_is_known_and_its_start_is_not() -> None:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from gpusched.model.group import ClusterJob, NodeShare
+from gpusched.model.cluster_job import ClusterJob, NodeShare
 from gpusched.model.workload import Memory, Restart, Role, Workload
 
 __all__ = ["a_group", "a_workload"]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpusched.engines.cluster.layout import lay_out
 from gpusched.errors import NeverFits, UsageError
-from gpusched.model.group import NodeShare
+from gpusched.model.cluster_job import NodeShare
 from gpusched.model.plan import Request
 from gpusched.planner import Rules, request_for
 from tests.engines.groups import a_workload

@@ -17,7 +17,7 @@ import pytest
 
 from gpusched.engines.cluster.keyring import fresh_keys, order_of
 from gpusched.execution.nodes import learner_directory
-from gpusched.model.group import LogPart, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
+from gpusched.model.cluster_job import LogPart, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, JobStatus
 from tests.engines.groups import a_group
 from tests.patience import PATIENCE_S

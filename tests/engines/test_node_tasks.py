@@ -13,7 +13,7 @@ import pytest
 
 from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
 from gpusched.execution.directory import JobDirectory, complete
-from gpusched.model.group import ClusterJob, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
+from gpusched.model.cluster_job import ClusterJob, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, ReplicaState
 from tests.engines.groups import a_group
 from tests.engines.test_nodes import a_node
@@ -33,7 +33,7 @@ SCRIPT = """
 import signal, sys, threading
 import msgspec
 from gpusched.engines.cluster.node_tasks import end_like
-from gpusched.model.group import NodeOrder
+from gpusched.model.cluster_job import NodeOrder
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())
 print(flush=True)

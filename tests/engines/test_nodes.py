@@ -15,7 +15,7 @@ from gpusched.execution.nodes import (
     read_nodes,
     write_engine_note,
 )
-from gpusched.model.group import LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
+from gpusched.model.cluster_job import LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from tests.engines.groups import a_group
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpusched.engines.ray.requirements import needs_of, needs_text, require_nodes, require_secret
 from gpusched.errors import HostFault, NeverFits
-from gpusched.model.group import ClusterJob, NodeShare
+from gpusched.model.cluster_job import ClusterJob, NodeShare
 from tests.engines.groups import a_group
 
 ONE = NodeShare(counts={"learner": 0, "actor": 1}, first={"learner": 0, "actor": 0})

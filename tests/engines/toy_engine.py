@@ -18,7 +18,7 @@ from gpusched.engines.cluster.wait import Requests, report_end, telling, wait_fo
 from gpusched.engines.registry import ClusterEngine, EngineOption
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory
-from gpusched.model.group import ClusterJob, NodeOrder, Own
+from gpusched.model.cluster_job import ClusterJob, NodeOrder, Own
 from gpusched.model.status import JobState
 from gpusched.settings import places
 

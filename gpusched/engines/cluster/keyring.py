@@ -7,7 +7,7 @@ import msgspec
 
 from gpusched.execution.hosts import FIRST_KEY
 from gpusched.joining.keys import ALLOWED, SERVER, make_server_key, new_key
-from gpusched.model.group import NodeOrder
+from gpusched.model.cluster_job import NodeOrder
 
 __all__ = ["fresh_keys", "order_of"]
 

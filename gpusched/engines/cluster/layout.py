@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpusched.errors import NeverFits, UsageError
+from gpusched.model.cluster_job import NodeShare
 from gpusched.model.device import Device, Inventory
-from gpusched.model.group import NodeShare
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner import Rules, plan
 from gpusched.units import format_mib

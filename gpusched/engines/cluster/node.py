@@ -33,7 +33,7 @@ from gpusched.execution.submission import workload_submission
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private, remove_tree, replace_file
 from gpusched.linux.regular_files import read_from
-from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
+from gpusched.model.cluster_job import ClusterJob, LogPart, NodeMessage, NodeOrder, NodeStatus, ProgressLine, Refused
 from gpusched.model.job import JobShard, Listening, NodeActors, Submission
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.model.workload import Workload

@@ -18,7 +18,7 @@ from gpusched.execution.hosts import remove_former_keys
 from gpusched.execution.nodes import forget_end, learner_directory, node_file, read_node, write_engine_note
 from gpusched.linux.files import make_private, replace_file
 from gpusched.linux.regular_files import append_regular
-from gpusched.model.group import ClusterJob, LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
+from gpusched.model.cluster_job import ClusterJob, LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus, as_lost
 
 __all__ = ["NodeRecorder", "announce"]

@@ -24,7 +24,7 @@ from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.nodes import read_node, read_nodes, role_that_failed
 from gpusched.interpreter import module_options
 from gpusched.linux.files import make_private, replace_file
-from gpusched.model.group import ClusterJob, NodeOrder
+from gpusched.model.cluster_job import ClusterJob, NodeOrder
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart, Role, Workload
 

@@ -20,7 +20,7 @@ from gpusched.execution.submission import workload_submission
 from gpusched.execution.workload_options import Configured
 from gpusched.frameworks.registry import frameworks
 from gpusched.interpreter import module_options
-from gpusched.model.group import ClusterJob, Own
+from gpusched.model.cluster_job import ClusterJob, Own
 from gpusched.model.job import ClusterJobRef, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.planner import Rules

@@ -26,7 +26,7 @@ from gpusched.engines.ray.group_state import RayGroupState
 from gpusched.engines.ray.requirements import needs_of, needs_text, require_nodes
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.execution.directory import JobDirectory
-from gpusched.model.group import ClusterJob, NodeOrder
+from gpusched.model.cluster_job import ClusterJob, NodeOrder
 from gpusched.model.status import JobState
 
 __all__ = ["Ray", "main", "require_answer"]

@@ -21,7 +21,7 @@ from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.spec import Backoff
 from gpusched.interpreter import module_options
 from gpusched.joining.tcp import Tcp
-from gpusched.model.group import NodeOrder
+from gpusched.model.cluster_job import NodeOrder
 from gpusched.model.status import JobState
 from gpusched.supervisor.restart import delay_s, row_after
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpusched.engines.registry import ClusterEngine, EngineOption
 from gpusched.errors import HostFault, UsageError
-from gpusched.model.group import ClusterJob, Own
+from gpusched.model.cluster_job import ClusterJob, Own
 
 __all__ = ["ENGINE"]
 

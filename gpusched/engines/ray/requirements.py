@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpusched.errors import HostFault, NeverFits
-from gpusched.model.group import ClusterJob
+from gpusched.model.cluster_job import ClusterJob
 
 __all__ = ["needs_of", "needs_text", "require_nodes", "require_secret"]
 

@@ -48,7 +48,7 @@ from gpusched.execution.submission import workload_submission
 from gpusched.joining.tcp import Tcp
 from gpusched.linux.files import make_private
 from gpusched.linux.regular_files import last_lines
-from gpusched.model.group import NodeOrder
+from gpusched.model.cluster_job import NodeOrder
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.settings import Settings
 

@@ -41,7 +41,7 @@ from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import read_job
 from gpusched.linux.files import replace_file
 from gpusched.linux.regular_files import last_lines, read_regular
-from gpusched.model.group import ClusterJob
+from gpusched.model.cluster_job import ClusterJob
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["Slurm", "main"]

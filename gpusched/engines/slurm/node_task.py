@@ -18,7 +18,7 @@ from gpusched.engines.cluster.node_tasks import end_like, my_order
 from gpusched.engines.slurm.commands import host_names, nodes_of_job, patiently, squeue, without_slurm
 from gpusched.engines.slurm.script import inside, outside
 from gpusched.errors import GpuschedError
-from gpusched.model.group import NodeOrder
+from gpusched.model.cluster_job import NodeOrder
 
 __all__ = ["main"]
 

@@ -7,7 +7,7 @@ import msgspec
 
 from gpusched.engines.registry import ClusterEngine, EngineOption
 from gpusched.errors import UsageError
-from gpusched.model.group import ClusterJob, Own
+from gpusched.model.cluster_job import ClusterJob, Own
 
 __all__ = ["ENGINE"]
 

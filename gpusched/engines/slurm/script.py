@@ -13,7 +13,7 @@ import msgspec
 
 from gpusched.engines.base import Seen
 from gpusched.interpreter import module_options
-from gpusched.model.group import ClusterJob
+from gpusched.model.cluster_job import ClusterJob
 from gpusched.model.job import Text
 from gpusched.model.status import JobState
 
