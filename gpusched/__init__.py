@@ -6,6 +6,7 @@ Importing the package imports nothing else: no NVML, no NumPy, no framework. The
 
 TYPE_CHECKING = False  # typing itself is an import
 if TYPE_CHECKING:
+    from gpusched.api.executor import Executor
     from gpusched.api.functions import job, jobs, join, launch, run, submit
     from gpusched.api.handle import Job
     from gpusched.api.host import Status, status
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Executor",
     "Job",
     "Plan",
     "Status",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Executor": "executor",
     "Job": "handle",
     "Plan": "planning",
     "Status": "host",

@@ -12,7 +12,7 @@ LAYERS = [
     {"errors", "units", "times", "settings", "interpreter"},
     {"model", "frameworks"},
     {"linux"},
-    {"runtime", "joining"},
+    {"runtime", "joining", "calls"},
     {"environment"},
     {"probe", "planner", "control", "channel"},
     {"leases"},
@@ -22,7 +22,7 @@ LAYERS = [
     {"engines", "attached", "daemon", "doctor", "export"},
     {"render"},
     {"api"},
-    {"cli"},
+    {"cli", "joblib"},
     {"template"},
 ]
 WITHIN_BOTTOM = {

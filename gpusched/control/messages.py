@@ -172,7 +172,10 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, tag="resume"):
 
 
 class Extend(msgspec.Struct, frozen=True, kw_only=True, tag="extend"):
-    """Let the open array `id` have `count` members in all, if that is more than it has; `close`: there come no more."""
+    """Let the open array `id` have `count` members in all, if that is more than it has.
+
+    `close`: there come no more. Then members that have not begun are left out from `count` on.
+    """
 
     id: JobId
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMBERS)] = 0

@@ -45,6 +45,11 @@ class ArrayTable:
         """Take in that an array has more members than before, or is no longer open."""
         self._arrays[job_id].array = array
 
+    def least_count(self, job_id: str) -> int:
+        """Return how many members it has at least, by those that have begun."""
+        progress = self._arrays[job_id]
+        return max((number - progress.array.first + 1 for number in progress.begun), default=0)
+
     def forget(self, job_id: str) -> None:
         """Drop an array that is over."""
         self._arrays.pop(job_id, None)

@@ -14,10 +14,11 @@ from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
+from gpusched.linux.processes import start_time
 from gpusched.model.array import member_id, member_submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["extend", "finish_arrays", "made", "may_start", "offered", "resume"]
+__all__ = ["extend", "finish_arrays", "made", "may_start", "offered", "owner_exited", "resume"]
 
 _AGAIN: Final = (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 _PLACES: Final = 1e-6
@@ -28,7 +29,13 @@ def may_start(state: DaemonState, job: Job) -> bool:
     """Return whether something of a queued job waits to start: of an array, a member that has not begun."""
     if not job.is_array:
         return True
-    return not job.stop_asked and next(state.jobs.arrays.waiting(job.id), None) is not None
+    return not job.stop_asked and not owner_exited(job) and next(state.jobs.arrays.waiting(job.id), None) is not None
+
+
+def owner_exited(job: Job) -> bool:
+    """Return whether the process is gone that an open array gets its members of."""
+    owner = job.submission.owner if job.submission else None
+    return owner is not None and start_time(owner.pid) != owner.start
 
 
 def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str], most: int) -> Iterator[Job]:
@@ -132,7 +139,8 @@ def extend(state: DaemonState, job: Job, asked: Extend) -> None:
     array = job.submission.array if job.submission else None
     if job.submission is None or array is None or not array.open or job.id not in state.jobs.arrays:
         raise UsageError(f"{job.id} takes no more members", "queue another array")
-    array = replace(array, count=max(array.count, asked.count), open=not asked.close)
+    least = state.jobs.arrays.least_count(job.id) if asked.close else array.count
+    array = replace(array, count=max(least, asked.count), open=not asked.close)
     state.jobs.change(replace(job, submission=replace(job.submission, array=array)))
     state.changed()
 

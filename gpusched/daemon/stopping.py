@@ -5,11 +5,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gpusched.daemon.arrays import owner_exited
 from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
 from gpusched.daemon.state import DaemonState
-from gpusched.linux.processes import start_time
-from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["stop_job", "stop_ownerless"]
@@ -38,8 +37,7 @@ def stop_ownerless(state: DaemonState) -> None:
     """Stop the arrays whose owner has ended."""
     for job_id in state.jobs.arrays.owned():
         job = state.jobs.live[job_id]
-        owner = job.submission.owner if job.submission else None
-        if owner is not None and not job.stop_asked and _is_gone(owner):
+        if not job.stop_asked and owner_exited(job):
             stop_job(state, job, time.monotonic(), kill=False, why=_OWNER_GONE)
 
 
@@ -51,7 +49,3 @@ def _stop_array(state: DaemonState, job: Job, now: float, *, kill: bool, why: st
         stop_job(state, state.jobs.live[member], now, kill=kill, why=why)
     state.changed()
     return f"{job.id} is stopping, with {len(live)} of its members" if live else f"{job.id} is cancelled"
-
-
-def _is_gone(process: ProcessIdentity) -> bool:
-    return start_time(process.pid) != process.start

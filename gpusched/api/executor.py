@@ -1,0 +1,254 @@
+"""Executor: functions that run as jobs of the queue, as concurrent.futures has it."""
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent import futures
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar, Unpack
+
+from msgspec.structs import replace
+
+from gpusched.api.arguments import RunArguments, with_arguments
+from gpusched.api.commands import command_submission
+from gpusched.api.plan_arguments import require_known
+from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
+from gpusched.control.messages import Extend
+from gpusched.errors import GpuschedError, JobFailed, UsageError
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.start import this_process
+from gpusched.linux.files import remove_tree
+from gpusched.model.array import Array, member_id
+from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.settings import Settings, load_settings
+
+__all__ = ["Executor", "JobFuture"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_POLL_S: Final = 0.02
+_SLOWER: Final = 1.2
+_IDLE_S: Final = 0.25
+_MOST_AHEAD: Final = 100
+
+
+class JobFuture(futures.Future[T]):
+    """The future of a call. `job_id`: the id of the job that runs it, such as "run-7[3]"."""
+
+    def __init__(self, job_id: str, calls: Path, number: int) -> None:
+        super().__init__()
+        self.job_id: Final = job_id
+        self.number: Final = number
+        self._calls = calls
+
+    def cancel(self) -> bool:
+        """Cancel the call if no process has taken it yet; return whether it is cancelled."""
+        if self.cancelled() or (not self.done() and not self.running() and cancel_call(self._calls, self.number)):
+            return super().cancel()
+        return False
+
+
+class Executor(futures.Executor):
+    """Runs each call as a job of the queue, on the part of a GPU that is asked for, in a process of its own.
+
+    The arguments are those of gpusched.run, for each call: `memory`, `fraction`, `num_gpus` and the others. `at_most`:
+    how many calls run at the same time; None: as many as have a place. Functions, arguments and results travel as
+    cloudpickle files in the directories of the jobs. A call whose process dies fails with JobFailed and the reason; the
+    others go on. All end when this process ends.
+
+    All calls are members of one array, whose id is `array`. Raises what gpusched.run raises.
+
+    Example: with Executor(fraction=0.25, at_most=8) as executor: print(list(executor.map(train, [1e-3, 1e-4])))
+    """
+
+    @with_arguments(RunArguments)
+    def __init__(self, at_most: int | None = None, **given: Unpack[RunArguments]) -> None:
+        require_known(given, RunArguments)
+        if at_most is not None and (not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 1):
+            raise UsageError(f"at_most: {at_most!r} is no number of calls", "give 1 or more")
+        self._settings = load_settings(os.environ)
+        self._lock = threading.Lock()
+        self._number = 0
+        self._over = False
+        job = _array(given, at_most, self._settings)
+        self.array: Final = job.id
+        self._calls = calls_of(Path(job.run_dir))
+        self._calls.mkdir(mode=0o700)
+        self._pending = _Pending(job, self._calls, self._settings, weakref.ref(self))
+        self._thread = threading.Thread(target=self._pending.run, name=f"executor-{job.id}")
+        self._thread.start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobFuture[T]:
+        """Have a call run, and return its future. Raises RuntimeError after `shutdown`."""
+        with self._lock:
+            if self._over:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if self._pending.failed is not None:
+                raise self._pending.failed
+            number, self._number = self._number, self._number + 1
+            future: JobFuture[T] = JobFuture(member_id(self.array, number), self._calls, number)
+            try:
+                write_call(self._calls, number, fn, args, kwargs)
+            except Exception as error:  # noqa: BLE001 (pickling runs code of any class; as ProcessPoolExecutor has it)
+                self._number = number
+                future.set_exception(error)
+                return future
+            self._pending.add(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 (its signature)
+        """Take no more calls. `wait`: until all have ended; `cancel_futures`: those that have not begun do not."""
+        with self._lock:
+            self._over = True
+        if cancel_futures:
+            self._pending.cancel_all()
+        self._pending.close()
+        if wait:
+            self._thread.join()
+
+
+class _Pending:
+    """The calls that have no result yet, and the thread that finds their results."""
+
+    def __init__(self, job: JobStatus, calls: Path, settings: Settings, executor: "weakref.ref[Executor]") -> None:
+        self._id, self._directory, self._calls = job.id, Path(job.run_dir), calls
+        self._settings, self._executor = settings, executor
+        self._futures: dict[int, JobFuture[Any]] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._count = self._known = self._needed = 0
+        self.failed: GpuschedError | None = None
+        self._closed = False
+
+    def add(self, future: JobFuture[Any]) -> None:
+        """Take in a future whose call is written."""
+        with self._lock:
+            self._futures[future.number] = future
+            self._count = future.number + 1
+        self._changed.set()
+
+    def cancel_all(self) -> None:
+        """Cancel what has not begun."""
+        for future in self._waiting():
+            future.cancel()
+
+    def close(self) -> None:
+        """Let the thread end with the last call."""
+        self._closed = True
+        self._changed.set()
+
+    def run(self) -> None:
+        """Send what is new, and find results, until all calls have ended and no more can come."""
+        rest_s = _POLL_S
+        try:
+            with Link(self._settings, starts=True, lasting=True) as link:
+                while not self._is_over():
+                    self._changed.clear()
+                    self._send(link)
+                    rest_s = _POLL_S if self._settle(link) else min(_IDLE_S, rest_s * _SLOWER)
+                    self._changed.wait(rest_s)
+                link.done(Extend(id=self._id, count=self._needed, close=True))
+        except GpuschedError as error:
+            self.failed = error
+            self._fail_all(error)
+        finally:
+            remove_tree(self._calls)
+
+    def _is_over(self) -> bool:
+        """Return whether nothing is pending and nothing can come: also at the interpreter's end."""
+        if self._executor() is None or not threading.main_thread().is_alive():
+            self._closed = True
+        return self._closed and not self._futures and self._known == self._count
+
+    def _send(self, link: Link) -> None:
+        if self._known < self._count:
+            count = self._count
+            link.done(Extend(id=self._id, count=count))
+            self._known = count
+
+    def _waiting(self) -> list[JobFuture[Any]]:
+        with self._lock:
+            return list(self._futures.values())
+
+    def _settle(self, link: Link) -> bool:
+        """Take in what is known of calls that have begun; return whether something is new."""
+        waiting, without = self._waiting(), list[JobFuture[Any]]()
+        new = False
+        for future in waiting:
+            if future.cancelled():
+                future.set_running_or_notify_cancel()
+                self._forget(future)
+            elif is_begun(self._calls, future.number):
+                self._needed = max(self._needed, future.number + 1)
+                new = self._finish(future) or new
+                without += [] if future.done() else [future]
+                if not future.running() and not future.done():
+                    future.set_running_or_notify_cancel()
+            elif len(without) > _MOST_AHEAD:  # they begin in the order of their numbers
+                break
+            else:
+                without.append(future)
+        return self._ask(link, without) or new if without else new
+
+    def _ask(self, link: Link, calls: list[JobFuture[Any]]) -> bool:
+        """Ask what became of members without a result, where there are more of these than live; as `_settle`."""
+        (array,) = link.jobs((self._id,))
+        if array.array is None or array.state in JOB_TERMINAL:
+            self._fail_all(_failure(array))
+            return True
+        begun = [one for one in calls if one.number < array.array.count - array.array.waiting]
+        if len(begun) <= array.array.live:
+            return False
+        ended = [job for job in link.jobs([one.job_id for one in begun]) if job.state in JOB_TERMINAL]
+        by_id = {one.job_id: one for one in begun}
+        for job in ended:
+            if not self._finish(by_id[job.id]):
+                self._fail(by_id[job.id], _failure(job))
+        return bool(ended)
+
+    def _finish(self, future: JobFuture[Any]) -> bool:
+        """Set the result of a call, if it is there."""
+        path = result_of(self._directory.with_name(future.job_id))
+        try:
+            value, error = read_result(path)
+        except FileNotFoundError:
+            return False
+        except (GpuschedError, OSError) as problem:
+            value, error = None, problem
+        path.unlink(missing_ok=True)
+        self._forget(future)
+        if not future.running():
+            future.set_running_or_notify_cancel()
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+        return True
+
+    def _fail(self, future: JobFuture[Any], error: Exception) -> None:
+        self._forget(future)
+        if future.running() or future.set_running_or_notify_cancel():
+            future.set_exception(error)
+
+    def _fail_all(self, error: GpuschedError) -> None:
+        for future in self._waiting():
+            self._fail(future, error)
+
+    def _forget(self, future: JobFuture[Any]) -> None:
+        with self._lock:
+            self._futures.pop(future.number, None)
+
+
+def _array(given: Any, at_most: int | None, settings: Settings) -> JobStatus:
+    """Queue an array that is open for the calls of this process."""
+    found = command_submission([sys.executable, "-m", "gpusched.calls"], given, settings)
+    owned = replace(found, array=Array(count=0, open=True, at_most=at_most), owner=this_process())
+    with Link(settings, starts=True) as link:
+        return link.submit(owned)
+
+
+def _failure(job: JobStatus) -> JobFailed:
+    return JobFailed(f"{job.id}: {job.message or f'it is {job.state}'}", f"see gpusched logs '{job.id}'")
