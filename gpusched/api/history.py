@@ -10,7 +10,7 @@ from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
-from gpusched.execution.removed import delete_removed
+from gpusched.execution.removed import delete_removed, removed_id
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
 from gpusched.settings import Settings, load_settings
@@ -22,10 +22,14 @@ _ENDED: Final = tuple(sorted(JOB_TERMINAL))
 
 
 class Removal(NamedTuple):
-    """The ids of the jobs that are no more, and why each of the others stays, by id."""
+    """The ids of the jobs that are no more, and why each of the others stays, by id.
+
+    `left`: directories of the former that were moved away and could not be deleted, such as read-only ones.
+    """
 
     ids: tuple[str, ...] = ()
     kept: Mapping[str, str] = MappingProxyType({})
+    left: tuple[str, ...] = ()
 
 
 def remove(ids: SomeJobs, *, keep_results: bool = False, settings: Settings | None = None) -> Removal:
@@ -77,9 +81,10 @@ def _remove(link: Link, ids: Sequence[str], settings: Settings, *, keep_results:
     """Remove some jobs at a time, so that the daemon has time for others, and delete what was theirs."""
     removed: list[str] = []
     kept: dict[str, str] = {}
+    left: tuple[str, ...] = ()
     for part in in_parts(ids, _AT_A_TIME):
         done = link.remove(part, keep_results=keep_results)
         removed += done.ids
         kept |= done.kept
-        delete_removed(settings)
-    return Removal(tuple(removed), kept)
+        left = delete_removed(settings)
+    return Removal(tuple(removed), kept, tuple(path for path in left if removed_id(path) in removed))

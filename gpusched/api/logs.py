@@ -8,7 +8,7 @@ import msgspec
 
 from gpusched.api.validation import require_type
 from gpusched.errors import NotFound
-from gpusched.execution.job_logs import JobLogs, LogPiece, require_log
+from gpusched.execution.job_logs import JobLogs, LogPiece, require_kept_log, require_log
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
@@ -23,8 +23,9 @@ _QUEUE_POLL_S: Final = 0.3
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
-    logs = _logs(replica, lines)
-    logs.add(job.status(), waits=follow)
+    logs, status = _logs(replica, lines), job.status()
+    logs.add(status, waits=follow)
+    require_kept_log(status)
     return _lines(_pieces(job, logs, follow=follow))
 
 

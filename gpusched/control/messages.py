@@ -50,7 +50,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL: Final = 7
+PROTOCOL: Final = 8
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 

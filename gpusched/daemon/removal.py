@@ -13,18 +13,21 @@ from typing import Final
 
 from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
-from gpusched.errors import GpuschedError
+from gpusched.errors import GpuschedError, NotFound
 from gpusched.execution.directory import JobDirectory
-from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own
+from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own, note_removed_logs
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["remove"]
+__all__ = ["remove", "remove_logs"]
 
 _JOBS: Final = "jobs"
+_LOGS: Final = "logs"
 
 
 def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the ids of the jobs that were removed, and why each of the others stays. Raises HostFault.
+    """Return the ids of the jobs that are no more, and why each of the others stays. Raises HostFault.
+
+    One that is not known any more is among the former: a client that gets no answer asks again.
 
     `keep_results`: what the job itself wrote is moved to STATE_DIR/results/ID.
     """
@@ -34,13 +37,16 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> t
         if job.submission is not None and (job.state is JobState.QUEUED or job.submission.requeue)
         for earlier in (*job.submission.after, *job.submission.after_any)
     }
-    removed, kept = [], dict[str, str]()
+    removed, gone, kept = [], [], dict[str, str]()
     for job_id in dict.fromkeys(ids):
         try:
             job = state.jobs.job(job_id)
             why = _why_not(state, job, followed)
             if why is None:
                 _move_away(state.settings.state_dir, job, keep_results=keep_results)
+        except NotFound:
+            gone.append(job_id)
+            continue
         except GpuschedError as error:
             why = error.message
         except OSError as error:
@@ -50,7 +56,25 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> t
         else:
             kept[job_id] = why
     state.jobs.remove(removed)
-    return tuple(removed), kept
+    return (*removed, *gone), kept
+
+
+def remove_logs(state: DaemonState, job_id: str) -> bool:
+    """Move the logs of a job that has ended away, and leave a note of that; return whether there were some.
+
+    Not those of a job of which a process lives, and none through a link.
+    """
+    path = state.settings.state_dir / _JOBS / job_id
+    try:
+        if not stat.S_ISDIR((path / _LOGS).lstat().st_mode) or _why_not_directory(path) is not None:
+            return False
+        away = state.settings.state_dir / REMOVED
+        make_own(away)
+        note_removed_logs(path)
+        (path / _LOGS).rename(away / f"{job_id}.{_LOGS}.{time.time_ns()}")
+    except OSError:  # there are none, or they stay
+        return False
+    return True
 
 
 def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | None:
@@ -61,7 +85,11 @@ def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | No
         return "its end is not saved yet"
     if job.id in followed:
         return f"{followed[job.id]} is to follow it"
-    path = state.settings.state_dir / _JOBS / job.id
+    return _why_not_directory(state.settings.state_dir / _JOBS / job.id)
+
+
+def _why_not_directory(path: Path) -> str | None:
+    """Return why a job's directory cannot be moved, None if it can, or is not there."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -86,9 +114,11 @@ def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:
 
 
 def _keep_results(path: Path, results: Path) -> None:
-    """Move what a job wrote itself to a new directory RESULTS/ID, or ID.2 and so on."""
+    """Move what a job wrote itself, if anything, to a new directory RESULTS/ID, or ID.2 and so on."""
     make_own(results)
     names = [name for name in os.listdir(path) if not is_ours(name)]  # noqa: PTH208 (names alone)
+    if not names:
+        return
     for kept in (results / f"{path.name}{'' if number == 1 else f'.{number}'}" for number in count(1)):
         with suppress(FileExistsError):
             kept.mkdir(mode=0o700)
