@@ -36,6 +36,7 @@ __all__ = [
     "ENGINES",
     "HERE",
     "LOCAL",
+    "LOG_CAP_MIB",
     "PLACES",
     "KeptJobs",
     "Settings",
@@ -68,6 +69,9 @@ ENGINES: Final[dict[str, str]] = {
     "ray": "gpusched.engines.ray.registration",
 }
 """What can have a job's processes run: this host, or a cluster. Each with its module (engines/registry.py)."""
+
+LOG_CAP_MIB: Final = 256
+"""What a log may hold where the configuration has nothing else."""
 
 _LEAST_CAP_MIB: Final = 8
 """Far above the beginning of a log that always stays (execution/log_cut.py)."""
@@ -103,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun: Literal["warn", "stop"] = "stop"
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
-    log_cap_mib: int = 256
+    log_cap_mib: int = LOG_CAP_MIB
     keep_jobs: KeptJobs = KeptJobs()
     keep_logs_s: float | None = None
     strict: bool = False

@@ -6,12 +6,13 @@ jobs themselves wrote is kept, in results/JOB.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from gpusched.daemon.job_table import FIRST_END, EndPosition
 from gpusched.daemon.removal import remove, remove_logs
 from gpusched.daemon.state import DaemonState
+from gpusched.errors import HostFault
 from gpusched.execution.removed import delete_removed
 from gpusched.probe.reading import Reading
 
@@ -24,6 +25,7 @@ _JOBS_A_STEP: Final = 8
 _LOGS_A_STEP: Final = 64
 _LONGEST_S: Final = 0.01
 _EVER: Final = float("inf")
+_PROBLEM: Final = "housekeeping"
 
 
 class Housekeeping:
@@ -38,14 +40,19 @@ class Housekeeping:
         self._jobs_after = self._logs_after = FIRST_END
         self._next = 0.0
         self._undeleted = True  # by a daemon before, perhaps
-        self._deletion: Reading[object] | None = None
+        self._deletion: Reading[tuple[str, ...]] | None = None
 
     def step(self, now: float) -> None:
-        """Remove some, if it is time. Raises HostFault where the store cannot be read or written."""
+        """Remove some, if it is time. Where the store cannot be read or written, it is tried again in the next round."""
         if self._keeps_all or now < self._next:
             return
-        self._next = now + _EVERY_S  # whatever fails below: it is tried again then
-        more = [self._remove_logs(), self._remove_jobs(), self._delete()]
+        self._next = now + _EVERY_S
+        try:
+            more = [self._remove_logs(), self._remove_jobs(), self._delete()]
+        except HostFault as error:
+            self._state.problems[_PROBLEM] = f"nothing old is removed: {error}"
+            return
+        self._state.problems.pop(_PROBLEM, None)
         if any(more):
             self._next = now + _PAUSE_S
 
@@ -60,7 +67,7 @@ class Housekeeping:
         removed, kept = remove(self._state, newest_first, keep_results=True)
         if removed:
             self._undeleted = True
-            _LOG.info("removed %d jobs, as keep_jobs wants it: %s", len(removed), _named(removed))
+            _LOG.info("removed %d jobs, as keep_jobs wants it: %s", len(removed), ", ".join(removed))
         for job_id, why in kept.items():
             _LOG.debug("%s stays: %s", job_id, why)
         self._jobs_after = found[-1][1]
@@ -88,7 +95,7 @@ class Housekeeping:
                 break
         if removed:
             self._undeleted = True
-            _LOG.info("removed the logs of %d jobs, as keep_logs wants it: %s", len(removed), _named(removed))
+            _LOG.info("removed the logs of %d jobs, as keep_logs wants it: %s", len(removed), ", ".join(removed))
         return bool(found)
 
     def _delete(self) -> bool:
@@ -99,10 +106,5 @@ class Housekeeping:
         if not self._undeleted:
             return False
         self._undeleted = False
-        work: Callable[[], object] = lambda: delete_removed(self._state.settings)  # noqa: E731
-        self._deletion = Reading(work, "delete-removed")
+        self._deletion = Reading(partial(delete_removed, self._state.settings), "delete-removed")
         return True
-
-
-def _named(ids: Sequence[str]) -> str:
-    return ", ".join(ids)

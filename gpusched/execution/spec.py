@@ -7,6 +7,7 @@ import msgspec
 from gpusched.model.job import Network, ProcessAttributes, ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.workload import Restart
+from gpusched.settings import LOG_CAP_MIB
 
 __all__ = ["Backoff", "JobSpec", "Start", "Streams"]
 
@@ -58,7 +59,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     attributes: ProcessAttributes | None = None
     prepared_s: float = 0.0
-    log_cap_mib: int = 256
+    log_cap_mib: int = LOG_CAP_MIB
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
