@@ -43,7 +43,7 @@ class Housekeeping:
         self._deletion: Reading[tuple[str, ...]] | None = None
 
     def step(self, now: float) -> None:
-        """Remove some, if it is time. Where the store cannot be read or written, it is tried again in the next round."""
+        """Remove some, if it is time. Where the store cannot be read or written, the next round tries it again."""
         if self._keeps_all or now < self._next:
             return
         self._next = now + _EVERY_S
