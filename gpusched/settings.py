@@ -13,6 +13,9 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     most_jobs = 64          # jobs that the daemon lets run at the same time
     strict = false          # true: a job passes another only where that is proved not to delay it
     most_delay = "2d"       # so long after a job was expected to start, others pass it only with that proof
+    log_cap = "256MiB"      # what a log may hold before its middle is cut out; "none": any amount
+    keep_jobs = "90d"       # how long jobs are kept that ended, or 10000: how many; without it, until `rm` or `prune`
+    keep_logs = "30d"       # how long the logs of jobs are kept that ended; without it, as long as the job
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
 """
@@ -20,7 +23,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -33,7 +36,9 @@ __all__ = [
     "ENGINES",
     "HERE",
     "LOCAL",
+    "LOG_CAP_MIB",
     "PLACES",
+    "KeptJobs",
     "Settings",
     "driver_patience_s",
     "load_settings",
@@ -65,6 +70,14 @@ ENGINES: Final[dict[str, str]] = {
 }
 """What can have a job's processes run: this host, or a cluster. Each with its module (engines/registry.py)."""
 
+LOG_CAP_MIB: Final = 256
+"""What a log may hold where the configuration has nothing else."""
+
+_LEAST_CAP_MIB: Final = 8
+"""Far above the beginning of a log that always stays (execution/log_cut.py)."""
+
+_MOST_KEPT: Final = 10_000_000
+
 _CHOICES: Final[dict[str, Collection[object]]] = {
     "overrun": ("warn", "stop"),
     "engine": ENGINES,
@@ -72,10 +85,18 @@ _CHOICES: Final[dict[str, Collection[object]]] = {
 }
 
 
+class KeptJobs(NamedTuple):
+    """Which jobs are kept that ended: those of the last `older_s` seconds, the latest `most`; None: all."""
+
+    older_s: float | None = None
+    most: int | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What does not depend on the workload. Memory in MiB, `headroom` in 1/10 000.
 
     `lease_dir` is where all users of this host see each other's leases, or only this user's processes their own.
+    `log_cap_mib` 0: no cap. `keep_logs_s` None: logs are kept as long as their job.
     """
 
     state_dir: Path
@@ -86,6 +107,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     overrun: Literal["warn", "stop"] = "stop"
     overrun_grace_s: float = 10.0
     most_jobs: int = 64
+    log_cap_mib: int = LOG_CAP_MIB
+    keep_jobs: KeptJobs = KeptJobs()
+    keep_logs_s: float | None = None
     strict: bool = False
     most_delay_s: float = 172_800.0
     engine: str = LOCAL
@@ -154,7 +178,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "2d", '
+                'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "2d", log_cap = "256MiB", '
+                'keep_jobs = "90d" or 10000, keep_logs = "30d", '
                 f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
             )
     settings = msgspec.convert(values, Settings)
@@ -168,9 +193,29 @@ def _seconds(value: object, where: str) -> float:
     return parse_span(value, where)
 
 
+def _cap(value: object, where: str) -> int:
+    if value == "none" or (value == 0 and value is not False):
+        return 0
+    mib = parse_mib(value, where)
+    if mib < _LEAST_CAP_MIB:
+        raise UsageError(f"{where}: {value!r} is less than {_LEAST_CAP_MIB} MiB", 'give more, or "none"')
+    return mib
+
+
+def _kept_jobs(value: object, where: str) -> KeptJobs:
+    if _is_number(value, 0, _MOST_KEPT) and isinstance(value, int):
+        return KeptJobs(most=value)
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {value!r} is no span of time, and no number", 'write it as "90d", or as 10000')
+    return KeptJobs(older_s=parse_span(value, where))
+
+
 _PARSED: Final[dict[str, tuple[str, Callable[[object, str], object]]]] = {
     "context": ("context_mib", parse_mib),
     "most_delay": ("most_delay_s", _seconds),
+    "log_cap": ("log_cap_mib", _cap),
+    "keep_jobs": ("keep_jobs", _kept_jobs),
+    "keep_logs": ("keep_logs_s", _seconds),
 }
 
 

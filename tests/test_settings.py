@@ -66,6 +66,43 @@ def test_a_wrong_bound_of_the_queue_is_told_with_its_key(tmp_path: Path, text: s
         load_settings(written(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "cap", "jobs", "logs"),
+    [
+        ("", 256, (None, None), None),
+        ('log_cap = "1GiB"', 1024, (None, None), None),
+        ('log_cap = "none"', 0, (None, None), None),
+        ("log_cap = 0", 0, (None, None), None),
+        ('keep_jobs = "90d"\nkeep_logs = "1d"', 256, (90 * 86400, None), 86400),
+        ("keep_jobs = 10000", 256, (None, 10000), None),
+        ("keep_jobs = 0", 256, (None, 0), None),
+    ],
+)
+def test_what_is_kept_is_all_unless_the_file_limits_it(
+    tmp_path: Path, text: str, cap: int, jobs: tuple[float | None, int | None], logs: float | None
+) -> None:
+    settings = load_settings(written(tmp_path, text))
+    assert (settings.log_cap_mib, settings.keep_jobs, settings.keep_logs_s) == (cap, jobs, logs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log_cap = 256",
+        'log_cap = "4MiB"',
+        "log_cap = false",
+        "keep_jobs = true",
+        "keep_jobs = -1",
+        "keep_jobs = 2.5",
+        'keep_jobs = "long"',
+        "keep_logs = 30",
+    ],
+)
+def test_a_wrong_limit_of_what_is_kept_is_refused_with_its_key(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=text.partition(" ")[0]):
+        load_settings(written(tmp_path, text))
+
+
 def test_a_relative_state_directory_is_seen_from_the_file_not_from_where_the_command_runs(tmp_path: Path) -> None:
     assert load_settings(written(tmp_path, 'state_dir = "jobs"')).state_dir == tmp_path / "jobs"
 

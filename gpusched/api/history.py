@@ -10,7 +10,7 @@ from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
-from gpusched.execution.removed import delete_removed
+from gpusched.execution.removed import delete_removed, removed_id
 from gpusched.model.queue_group import GroupName
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
@@ -23,10 +23,14 @@ _ENDED: Final = tuple(sorted(JOB_TERMINAL))
 
 
 class Removal(NamedTuple):
-    """The ids of the jobs that are no more, and why each of the others stays, by id."""
+    """The ids of the jobs that are no more, and why each of the others stays, by id.
+
+    `left`: directories of the former that were moved away and could not be deleted, such as read-only ones.
+    """
 
     ids: tuple[str, ...] = ()
     kept: Mapping[str, str] = MappingProxyType({})
+    left: tuple[str, ...] = ()
 
 
 def remove(ids: SomeJobs, *, keep_results: bool = False, settings: Settings | None = None) -> Removal:
@@ -84,6 +88,7 @@ def _remove(link: Link, ids: Iterable[str], settings: Settings, *, keep_results:
     """
     removed: list[str] = []
     kept: dict[str, str] = {}
+    left: tuple[str, ...] = ()
     for part in in_parts(tuple(ids), _AT_A_TIME):
         done = link.remove(part, keep_results=keep_results)
         for array in done.arrays:
@@ -96,5 +101,5 @@ def _remove(link: Link, ids: Iterable[str], settings: Settings, *, keep_results:
                 kept |= last.kept
         removed += done.ids
         kept |= done.kept
-        delete_removed(settings)
-    return Removal(tuple(removed), kept)
+        left = delete_removed(settings)
+    return Removal(tuple(removed), kept, tuple(path for path in left if removed_id(path) in removed))

@@ -9,7 +9,7 @@ import msgspec
 from gpusched.api.queue import find_jobs
 from gpusched.api.validation import require_type
 from gpusched.errors import NotFound, UsageError
-from gpusched.execution.job_logs import JobLogs, LogPiece, require_log
+from gpusched.execution.job_logs import JobLogs, LogPiece, require_kept_log, require_log
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.array import number_of_member
 from gpusched.model.status import JOB_TERMINAL, JobStatus
@@ -29,6 +29,7 @@ def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: boo
     if status.array is not None:
         return _lines(_of_members(status, replica, lines, follow=follow))
     logs.add(status, waits=follow)
+    require_kept_log(status)
     return _lines(_pieces(job, logs, follow=follow))
 
 

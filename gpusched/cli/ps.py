@@ -3,6 +3,7 @@
 import sys
 from typing import Annotated, Any, Final
 
+from gpusched.api.others import jobs_of_user
 from gpusched.api.queue import find_jobs, job_ids, select
 from gpusched.cli.options import Option, with_options
 from gpusched.cli.queue_answers import noted
@@ -31,6 +32,9 @@ def ps(
         int | None,
         Option("How many that ended. [default: 20; with a condition all]", metavar="N", least=0, most=_MOST),
     ] = None,
+    user: Annotated[
+        str | None, Option("Jobs of this user that hold devices of this host, or of all users.", metavar="NAME|all")
+    ] = None,
     as_json: Annotated[bool, Option("Print the jobs as JSON.", ("--json",))] = False,
     **given: Any,
 ) -> None:
@@ -46,7 +50,11 @@ def ps(
     if given["last"] and (everything or ended is not None):
         raise UsageError("--last is one job: it excludes --all and --ended", "give one of them")
     conditions = {name: value for name, value in given.items() if value not in (None, False)}
-    if conditions:
+    if user is not None:
+        if conditions or jobs:
+            raise UsageError("--user excludes jobs and conditions", "give --user alone, or with --all or --ended")
+        found = noted(jobs_of_user(user, _MOST if everything else 20 if ended is None else ended))
+    elif conditions:
         most = 0 if "last" in conditions else _MOST if ended is None else ended
         ids = select(jobs or (), ended=most, **conditions)
         found = find_jobs(ids).jobs if ids else ()

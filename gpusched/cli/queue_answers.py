@@ -35,10 +35,15 @@ def print_change(change: "Change", *, as_json: bool) -> None:
 
 
 def print_jobs(jobs: Sequence["JobStatus"]) -> None:
-    """Print jobs as the JSON that all commands share: {"jobs": [...]}, each as in `status --json`."""
+    """Print jobs as the JSON that all commands share: {"jobs": [...]}, each as in `status --json`, with durations."""
+    import time
+
     import msgspec
 
-    print(msgspec.json.encode({"jobs": jobs}).decode())
+    from gpusched.model.status import as_listed
+
+    now = time.time()
+    print(msgspec.json.encode({"jobs": [as_listed(job, now) for job in jobs]}).decode())
 
 
 def submit_detached(submission: "Submission", settings: "Settings", *, as_json: bool) -> str:
@@ -56,12 +61,12 @@ def submit_detached(submission: "Submission", settings: "Settings", *, as_json: 
 def print_removal(removal: "Removal", *, as_json: bool, dry_run: bool = False) -> None:
     """Print which jobs are no more (or would be), and on stderr which stay; with JSON all as one object.
 
-    It ends the command, with 1, if some stay.
+    It ends the command, with 1, if some stay, or a directory cannot be deleted.
     """
     if as_json:
         import json
 
-        print(json.dumps({"removed": removal.ids, "kept": dict(removal.kept)}))
+        print(json.dumps({"removed": removal.ids, "kept": dict(removal.kept), "left": removal.left}))
     else:
         for job_id in removal.ids:
             print(f"{job_id} would be removed" if dry_run else f"{job_id} is removed")
@@ -69,7 +74,9 @@ def print_removal(removal: "Removal", *, as_json: bool, dry_run: bool = False) -
             print("no job is meant")
         for job_id, why in removal.kept.items():
             print(f"gpusched: {job_id} stays: {why}", file=sys.stderr)
-    if removal.kept:
+        for path in removal.left:
+            print(f"gpusched: {path} cannot be deleted: chmod -R u+w {path}; rm -r {path}", file=sys.stderr)
+    if removal.kept or removal.left:
         raise SystemExit(JobFailed.exit_code)
 
 

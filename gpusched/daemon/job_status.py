@@ -1,5 +1,6 @@
 """The public status of a job: what the daemon knows, joined with what its supervisor wrote."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import with_network
 from gpusched.execution.read_jobs import whole
+from gpusched.linux.users import user_name
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 
 __all__ = ["current_status", "leave_status", "read_current", "runs_again", "status_of"]
@@ -91,7 +93,14 @@ def _bare(job: Job, trouble: str | None) -> JobStatus:
 
 def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
     started = job.started or (None if job.state is JobState.QUEUED else status.started)
-    status = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started, why=why)
+    status = msgspec.structs.replace(
+        status,
+        created=job.created,
+        attempt=job.attempt,
+        started=started,
+        why=why,
+        user=user_name(os.geteuid()),
+    )
     asked = job.submission
     if asked is None:
         return status

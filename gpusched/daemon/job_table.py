@@ -13,7 +13,7 @@ import msgspec
 from gpusched.daemon.array_table import ArrayTable
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import leave_status
-from gpusched.daemon.store import Store
+from gpusched.daemon.store import FIRST_END, EndPosition, Store
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
@@ -21,7 +21,7 @@ from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["JobTable"]
+__all__ = ["FIRST_END", "EndPosition", "JobTable"]
 
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_EVERY_S: Final = 1.0
@@ -101,6 +101,16 @@ class JobTable:
         unsaved = [job.id for job in reversed(self._over.values()) if meets(job)]
         saved = self._store.search(glob, asked, asked.ended)
         return [*unsaved, *(job_id for job_id in saved if job_id not in self._over)][: asked.ended]
+
+    def ended_until(
+        self, until: EndPosition, after: EndPosition, limit: int, *, members: bool = False
+    ) -> list[tuple[str, EndPosition]]:
+        """Return jobs whose end is saved, from the oldest end behind `after` on; see Store.ended_until."""
+        return self._store.ended_until(until, after, limit, members=members)
+
+    def end_before(self, latest: int) -> EndPosition | None:
+        """Return the end of the job that ended last before the `latest`, None if there is none."""
+        return self._store.end_before(latest)
 
     def held(self) -> tuple[Lease, ...]:
         """Return what the jobs that have been started and live took when they started."""

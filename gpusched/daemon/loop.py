@@ -20,6 +20,7 @@ from gpusched.control.messages import Answer, Submitted
 from gpusched.daemon.arrays import finish_arrays
 from gpusched.daemon.explanation import work_on_outlooks
 from gpusched.daemon.handlers import Handlers
+from gpusched.daemon.housekeeping import Housekeeping
 from gpusched.daemon.lifecycle import (
     check_running,
     check_starts,
@@ -87,6 +88,7 @@ class Loop:
         self._adoption = Adoption(state)
         self._handlers = Handlers(state, server, self._adoption)
         self._queue = Queue(state)
+        self._housekeeping = Housekeeping(state)
         self._pending: list[tuple[Asked, Answer]] = []
         self._next_own = 0.0
         self._logged = set[str]()
@@ -111,6 +113,7 @@ class Loop:
             self._explain,
             self._answer_waiting,
             self._maintain,
+            self._tidy,
         )
         while not (self._state.over or self._signals.asked_to_end):
             for step in steps:
@@ -210,6 +213,9 @@ class Loop:
             if self._state.problems.get("socket") != str(error):
                 _LOG.warning("no client can reach the daemon: %s", error)
             self._state.problems["socket"] = str(error)
+
+    def _tidy(self) -> None:
+        self._housekeeping.step(time.monotonic())
 
     def _sleep(self) -> None:
         now = time.monotonic()

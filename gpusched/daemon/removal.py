@@ -14,18 +14,21 @@ from typing import Final
 from gpusched.control.messages import Removed
 from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
-from gpusched.errors import GpuschedError
+from gpusched.errors import GpuschedError, NotFound
 from gpusched.execution.directory import JobDirectory
-from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own
+from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own, note_removed_logs
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["remove"]
+__all__ = ["remove", "remove_logs"]
 
 _JOBS: Final = "jobs"
+_LOGS: Final = "logs"
 
 
 def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> Removed:
-    """Remove jobs, and return which, and why each of the others stays. Raises HostFault.
+    """Remove jobs, and return which are no more, and why each of the others stays. Raises HostFault.
+
+    One that is not known any more is among the former: a client that gets no answer asks again.
 
     `keep_results`: what the job itself wrote is moved to STATE_DIR/results/ID.
     """
@@ -35,7 +38,7 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> R
         if job.submission is not None and (job.state is JobState.QUEUED or job.submission.requeue)
         for earlier in (*job.submission.after, *job.submission.after_any)
     }
-    removed, arrays, kept = list[str](), list[str](), dict[str, str]()
+    removed, gone, arrays, kept = list[str](), list[str](), list[str](), dict[str, str]()
     for job_id in dict.fromkeys(ids):
         try:
             job = state.jobs.job(job_id)
@@ -45,6 +48,9 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> R
                 continue
             if why is None:
                 _move_away(state.settings.state_dir, job, keep_results=keep_results)
+        except NotFound:
+            gone.append(job_id)
+            continue
         except GpuschedError as error:
             why = error.message
         except OSError as error:
@@ -54,14 +60,36 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> R
         else:
             kept[job_id] = why
     state.jobs.remove(removed)
-    return Removed(ids=tuple(removed), kept=kept, arrays=tuple(arrays))
+    return Removed(ids=(*removed, *gone), kept=kept, arrays=tuple(arrays))
+
+
+def remove_logs(state: DaemonState, job_id: str) -> bool:
+    """Move the logs of a job that has ended away, and leave a note of that; return whether there were some.
+
+    Not those of a job of which a process lives, and none through a link.
+    """
+    path = state.settings.state_dir / _JOBS / job_id
+    try:
+        if not stat.S_ISDIR((path / _LOGS).lstat().st_mode) or _why_not_directory(path) is not None:
+            return False
+        away = state.settings.state_dir / REMOVED
+        make_own(away)
+        note_removed_logs(path)
+        (path / _LOGS).rename(away / f"{job_id}.{_LOGS}.{time.time_ns()}")
+    except OSError:  # there are none, or they stay
+        return False
+    return True
 
 
 def _why_not(state: DaemonState, job: Job, followed: dict[str, str]) -> str | None:
     """Return why a job cannot be removed, None if it can."""
     if (needed := _needed(state, job, followed)) is not None:
         return needed
-    path = state.settings.state_dir / _JOBS / job.id
+    return _why_not_directory(state.settings.state_dir / _JOBS / job.id)
+
+
+def _why_not_directory(path: Path) -> str | None:
+    """Return why a job's directory cannot be moved, None if it can, or is not there."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -100,9 +128,11 @@ def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:
 
 
 def _keep_results(path: Path, results: Path) -> None:
-    """Move what a job wrote itself to a new directory RESULTS/ID, or ID.2 and so on."""
+    """Move what a job wrote itself, if anything, to a new directory RESULTS/ID, or ID.2 and so on."""
     make_own(results)
     names = [name for name in os.listdir(path) if not is_ours(name)]  # noqa: PTH208 (names alone)
+    if not names:
+        return
     for kept in (results / f"{path.name}{'' if number == 1 else f'.{number}'}" for number in count(1)):
         with suppress(FileExistsError):
             kept.mkdir(mode=0o700)

@@ -22,7 +22,13 @@ from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["APPLICATION_ID", "VERSION", "Store"]
+__all__ = ["APPLICATION_ID", "FIRST_END", "VERSION", "EndPosition", "Store"]
+
+EndPosition = tuple[float, float, int]
+"""Where a job stands among those that ended: its end, when it was created, its row."""
+
+FIRST_END: Final[EndPosition] = (0.0, 0.0, 0)
+"""Before all of them."""
 
 T = TypeVar("T")
 
@@ -125,6 +131,33 @@ class Store:
             f"SELECT rowid FROM jobs WHERE ended IS NOT NULL {alone} ORDER BY ended DESC, rowid DESC LIMIT ? OFFSET ?"  # noqa: S608 (nothing from outside)
         )
         return self._jobs(f"WHERE rowid IN ({latest}) ORDER BY ended DESC, rowid DESC", limit, skip)
+
+    def ended_until(
+        self, until: EndPosition, after: EndPosition, limit: int, *, members: bool = False
+    ) -> list[tuple[str, EndPosition]]:
+        """Return the first `limit` jobs that ended behind `after`, and not behind `until`; those that did first.
+
+        `members`: those of arrays, too.
+        """
+        alone = "" if members else "AND array IS NULL"
+        rows = self._database.run(
+            "SELECT id, ended, created, rowid FROM jobs WHERE ended IS NOT NULL AND (ended, created, rowid) > (?, ?, ?)"  # noqa: S608 (nothing from outside)
+            f" AND (ended, created, rowid) <= (?, ?, ?) {alone} ORDER BY ended, created, rowid LIMIT ?",
+            (*after, *until, limit),
+        )
+        return [(job_id, (end, created, row)) for job_id, end, created, row in rows]
+
+    def end_before(self, latest: int) -> EndPosition | None:
+        """Return the end of the job that ended last before the `latest`; None if there are no more jobs than these.
+
+        An array is one job.
+        """
+        rows = self._database.run(
+            "SELECT ended, created, rowid FROM jobs WHERE ended IS NOT NULL AND array IS NULL"
+            " ORDER BY ended DESC, created DESC, rowid DESC LIMIT 1 OFFSET ?",
+            (latest,),
+        )
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
     def last_named(self, name: str) -> str | None:
         """Return the id of the job of that name that ended last, None if none did."""

@@ -5,10 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from gpusched.doctor.facts import DaemonFacts, Finding, Place, PlaceFacts, error, ok, warning
-from gpusched.units import format_mib
+from gpusched.doctor.facts import DaemonFacts, Finding, KeptFacts, Place, PlaceFacts, error, ok, warning
+from gpusched.units import format_mib, number
 
-__all__ = ["check_daemon", "check_leases", "check_linger", "check_runtime", "check_state"]
+__all__ = [
+    "check_daemon",
+    "check_leases",
+    "check_linger",
+    "check_logs",
+    "check_room",
+    "check_runtime",
+    "check_state",
+]
 
 _LITTLE_MIB, _TOO_LITTLE_MIB = 1024, 64
 _SHARED: Final = "/run/gpusched"
@@ -64,6 +72,36 @@ def check_leases(facts: PlaceFacts) -> Finding:
     if place.mode is not None and place.mode & 0o002:
         return ok(name, f"{place.path}: the jobs of all users of this host see each other's leases")
     return _own(place, name)
+
+
+def check_room(facts: KeptFacts) -> Finding:
+    """How much do jobs take, and what could be removed?"""
+    least = "" if facts.whole else "at least "
+    logs, results = format_mib(facts.logs_mib), format_mib(facts.results_mib)
+    parts = [f"{least}{number(facts.jobs, 'job')}: logs {logs}, results {results}"]
+    if facts.kept_results_mib:
+        parts.append(f"results of removed jobs {format_mib(facts.kept_results_mib)}")
+    if facts.undeleted_mib:
+        parts.append(f"{format_mib(facts.undeleted_mib)} of removed jobs are not deleted yet: {facts.removed}")
+    if facts.old_jobs:
+        parts.append(f"{facts.old_jobs} ended over 30 days ago, with {format_mib(facts.old_mib)}")
+    cure = 'gpusched prune --older 30d --keep-results  # or by itself: keep_jobs = "30d" in the configuration'
+    return ok("room", "; ".join(parts), cure if facts.old_jobs and not facts.removes_jobs else "")
+
+
+def check_logs(facts: KeptFacts) -> Finding:
+    """Were logs cut, as they had grown beyond what one may hold?"""
+    cap = f"each may hold {format_mib(facts.log_cap_mib)}" if facts.log_cap_mib else "each may hold any amount"
+    kept = ", and keep_logs has old ones removed" if facts.removes_logs else ""
+    if not facts.cut_logs:
+        return ok("logs", f"no log was cut; {cap}{kept}")
+    named = ", ".join(f"{name} ({format_mib(mib)})" for name, mib in facts.cut)
+    more = f" and {facts.cut_logs - len(facts.cut)} more" if facts.cut_logs > len(facts.cut) else ""
+    cure = (
+        f'log_cap = "{2 * facts.log_cap_mib}MiB"  # in the configuration, for later jobs' if facts.log_cap_mib else ""
+    )
+    found = f"{number(facts.cut_logs, 'log')} cut in the middle: {named}{more}; {cap}{kept}"
+    return ok("logs", found, cure)
 
 
 def check_daemon(facts: DaemonFacts) -> Iterable[Finding]:

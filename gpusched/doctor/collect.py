@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import gpusched
 from gpusched.doctor.collect_host import host_facts, place_facts
+from gpusched.doctor.collect_kept import kept_facts
 from gpusched.doctor.facts import OWN_DISTRIBUTIONS, DaemonFacts, DeviceFacts, Facts, SoftwareFacts
 from gpusched.environment import users_visible_devices
 from gpusched.errors import GpuschedError, NoDaemon
@@ -45,6 +46,7 @@ def collect(environ: Mapping[str, str]) -> Facts:
         readers |= {
             "devices": lambda: _devices(settings, environ),
             "places": lambda: place_facts(settings),
+            "kept": lambda: kept_facts(settings),
             "daemon": lambda: _daemon(settings),
         }
     except GpuschedError as error:

@@ -58,6 +58,7 @@ _CHECKS: Final[tuple[tuple[tuple[str, ...], tuple[Check, ...]], ...]] = (
         ),
     ),
     (("places",), (check_gpusched.check_state, check_gpusched.check_runtime, check_gpusched.check_leases)),
+    (("kept",), (check_gpusched.check_room, check_gpusched.check_logs)),
     (("daemon",), (check_gpusched.check_daemon, check_gpusched.check_linger)),
     (("software",), (check_software.check_python, check_software.check_nvml_binding)),
     (("software", "devices"), framework_checks()),

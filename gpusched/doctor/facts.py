@@ -14,6 +14,7 @@ __all__ = [
     "Facts",
     "Finding",
     "HostFacts",
+    "KeptFacts",
     "Place",
     "PlaceFacts",
     "SoftwareFacts",
@@ -101,6 +102,30 @@ class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     control_problem: str | None = None
 
 
+class KeptFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What jobs take on the disk. `whole`: all was counted; else it is more.
+
+    `results_mib` lie in the directories of jobs, `kept_results_mib` are those of removed jobs. `undeleted_mib` are what
+    is left in `removed` of jobs that are no more. `old_jobs`: those that ended more than 30 days ago. `cut` names some
+    of the `cut_logs` logs that were cut, each with how much of it was.
+    """
+
+    whole: bool
+    jobs: int
+    logs_mib: int
+    results_mib: int
+    kept_results_mib: int = 0
+    undeleted_mib: int = 0
+    old_jobs: int = 0
+    old_mib: int = 0
+    cut_logs: int = 0
+    cut: tuple[tuple[str, int], ...] = ()
+    log_cap_mib: int = 0
+    removes_jobs: bool = False
+    removes_logs: bool = False
+    removed: str = ""
+
+
 class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon, as it answered. `silence` is why it did not, None if it did or if there is none (`pid` None).
 
@@ -144,6 +169,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     devices: DeviceFacts | None = None
     host: HostFacts | None = None
     places: PlaceFacts | None = None
+    kept: KeptFacts | None = None
     daemon: DaemonFacts | None = None
     software: SoftwareFacts | None = None
     hook: str | None = None

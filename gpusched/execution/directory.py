@@ -11,6 +11,7 @@
         orders.jsonl                 what the supervisor is asked to do while it runs (orders.py)
         logs/actor.3.log             stdout and stderr of a replica, all attempts
         logs/supervisor.log          what guard and supervisor log
+        logs.removed                 in the place of logs, where the daemon has removed them
         ready/actor.3.0              empty: the replica reported in that attempt that it has begun its work
         tmp/                         TMPDIR of the replicas, cleared at the end
         keys/                        of a job that listens or joined one: who may reach whom (network.py)
@@ -35,6 +36,7 @@ from gpusched.execution.spec import JobSpec
 from gpusched.linux.file_locks import is_held
 from gpusched.linux.files import make_private, overwrite_file, remove_tree, replace_file
 from gpusched.linux.regular_files import append_regular, read_regular
+from gpusched.linux.users import user_name
 from gpusched.model.status import (
     JobState,
     JobStatus,
@@ -209,6 +211,7 @@ def initial_status(directory: JobDirectory, spec: JobSpec) -> JobStatus:
         created=spec.created,
         attempt=spec.attempt,
         time_limit_s=spec.time_limit_s,
+        user=user_name(os.geteuid()),
     )
     return with_network(status, spec.network)
 

@@ -67,6 +67,7 @@ def job_spec(
         created=created,
         network=network,
         attributes=submission.attributes,
+        log_cap_mib=settings.log_cap_mib,
     )
 
 

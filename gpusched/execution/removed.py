@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,18 @@ from gpusched.linux.files import make_private, remove_tree, replace_file
 from gpusched.linux.regular_files import read_regular
 from gpusched.settings import Settings
 
-__all__ = ["REMOVED", "RESULTS", "delete_removed", "is_ours", "keep_number", "kept_number", "make_own"]
+__all__ = [
+    "REMOVED",
+    "RESULTS",
+    "delete_removed",
+    "is_ours",
+    "keep_number",
+    "kept_number",
+    "make_own",
+    "note_removed_logs",
+    "removed_id",
+    "removed_logs_note",
+]
 
 REMOVED: Final = "removed"
 RESULTS: Final = "results"
@@ -26,6 +38,8 @@ _OURS: Final = frozenset(
 )
 _MOVED: Final = re.compile(r".+\.\d{10,}")
 _LONGEST: Final = 20
+_LOGS_REMOVED: Final = "logs.removed"
+_LONGEST_NOTE: Final = 200
 
 
 def is_ours(name: str) -> bool:
@@ -42,14 +56,40 @@ def make_own(directory: Path) -> None:
         raise OSError(0, "a link, or another user's, is in its place: move it away", str(directory))
 
 
-def delete_removed(settings: Settings) -> None:
-    """Delete what was moved away of jobs that are no more, as far as that is allowed."""
+def delete_removed(settings: Settings) -> tuple[str, ...]:
+    """Delete what was moved away of jobs that are no more; return the paths that are still there."""
     away = settings.state_dir / REMOVED
+    left: list[str] = []
     with suppress(OSError):
         make_own(away)
         for name in os.listdir(away):  # noqa: PTH208 (names alone)
             if _MOVED.fullmatch(name):
                 remove_tree(away / name)
+                if os.path.lexists(away / name):
+                    left.append(str(away / name))
+    return tuple(left)
+
+
+def removed_id(path: str) -> str:
+    """Return the id of the job whose directory was moved to `path`."""
+    return os.path.basename(path).rpartition(".")[0]  # noqa: PTH119
+
+
+def note_removed_logs(job: Path) -> None:
+    """Note in a job's directory that its logs are about to be removed. Raises OSError."""
+    text = f"the daemon removed it on {time.strftime('%Y-%m-%d')}"
+    replace_file(job / _LOGS_REMOVED, text.encode(), synced=False)
+
+
+def removed_logs_note(job: Path) -> str | None:
+    """Return when and by what the logs in a job's directory were removed, None if they were not."""
+    if os.path.lexists(job / "logs"):
+        return None
+    try:
+        text = read_regular(job / _LOGS_REMOVED, _LONGEST_NOTE).decode(errors="replace")
+    except OSError:
+        return None
+    return "".join(one for one in text if one.isprintable())
 
 
 def keep_number(state_dir: Path, job_id: str) -> None:

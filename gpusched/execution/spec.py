@@ -7,6 +7,7 @@ import msgspec
 from gpusched.model.job import Network, ProcessAttributes, ProcessIdentity
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.workload import Restart
+from gpusched.settings import LOG_CAP_MIB
 
 __all__ = ["Backoff", "JobSpec", "Start", "Streams"]
 
@@ -36,7 +37,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `time_limit_s` counts from the supervisor's start. `attempt` counts the starts of the whole job, from 0.
     `network`: how it reaches other hosts, None for a job that stays on its own. `attributes` are those of its
     processes; None: what they inherit. `prepared_s` is when the attempt was written down, in seconds since boot: unlike
-    the times of files, a stepped wall clock does not move it.
+    the times of files, a stepped wall clock does not move it. `log_cap_mib`: how much a log may hold, in MiB; 0: any.
     """
 
     id: str
@@ -58,6 +59,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     attributes: ProcessAttributes | None = None
     prepared_s: float = 0.0
+    log_cap_mib: int = LOG_CAP_MIB
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

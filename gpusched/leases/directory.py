@@ -11,7 +11,6 @@ there can make a reader wait.
 """
 
 import os
-import pwd
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from gpusched.linux.file_locks import held, lock
 from gpusched.linux.files import make_private
 from gpusched.linux.processes import owner
 from gpusched.linux.regular_files import open_regular
+from gpusched.linux.users import user_name
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Replica
 from gpusched.settings import Settings
@@ -230,7 +230,14 @@ def give_back(path: Path, replica: str) -> None:
 def _content(job: str, leases: Sequence[Lease], run_dir: Path) -> bytes:
     """Return a lease file's bytes. The guard's pid comes first and has a fixed width, to be written in place."""
     uid = os.geteuid()
-    about = {"version": 1, "uid": uid, "user": _user(uid), "job": job, "since": time.time(), "run_dir": str(run_dir)}
+    about = {
+        "version": 1,
+        "uid": uid,
+        "user": user_name(uid),
+        "job": job,
+        "since": time.time(),
+        "run_dir": str(run_dir),
+    }
     header = b'{"guard":%*d,' % (PID_WIDTH, 0) + msgspec.json.encode(about)[1:]
     assert header.index(b":") + 1 == PID_AT  # noqa: S101
     shares = (
@@ -248,7 +255,7 @@ def _parsed(content: bytes, uid: int) -> list[Lease]:
         shares = [_shares.decode(line[1:]) for line in lines[1:] if line.startswith(b"+")]
     except (IndexError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
-    user = None if uid == os.geteuid() else _user(uid)
+    user = None if uid == os.geteuid() else user_name(uid)
     guard = header.guard if header.guard and owner(header.guard) == uid else None  # init is no guard
     return [
         Lease(
@@ -266,16 +273,9 @@ def _parsed(content: bytes, uid: int) -> list[Lease]:
     ]
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 def _fault_of(error: LockHeldError) -> tuple[str, str]:
     uid = owner(error.pid) if error.pid else None
-    of = "" if uid is None else f" of user {_user(uid)}"
+    of = "" if uid is None else f" of user {user_name(uid)}"
     return f"{error}{of}", "wait until it has planned, or end it, and try again"
 
 
@@ -288,7 +288,7 @@ def _make(path: Path) -> None:
         raise HostFault(f"{path}: {error.strerror}", _HINT) from None
     for one, uid in ((path, about.st_uid), (path.parent, above.st_uid)):
         if uid not in (os.geteuid(), 0):
-            raise HostFault(f"{one} belongs to user {_user(uid)}", _HINT)
+            raise HostFault(f"{one} belongs to user {user_name(uid)}", _HINT)
     if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
         raise HostFault(f"{path} lets others remove leases", "give it mode 1777, or 700 for one user only")
 

@@ -14,6 +14,7 @@ __all__ = [
     "append_regular",
     "last_lines",
     "next_data",
+    "next_hole",
     "open_regular",
     "read_from",
     "read_regular",
@@ -92,7 +93,7 @@ def read_from(path: str | os.PathLike[str], position: int, most: int) -> tuple[b
     descriptor = open_regular(path, os.O_RDONLY)
     try:
         begin = next_data(descriptor, position)
-        return os.pread(descriptor, most, begin), begin
+        return os.pread(descriptor, max(0, min(most, next_hole(descriptor, begin) - begin)), begin), begin
     finally:
         os.close(descriptor)
 
@@ -129,6 +130,14 @@ def next_data(descriptor: int, position: int) -> int:
         return os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
         return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else position
+
+
+def next_hole(descriptor: int, position: int) -> int:
+    """Return where the first hole of a file after the content at `position` begins, or where the file ends."""
+    try:
+        return os.lseek(descriptor, position, os.SEEK_HOLE)
+    except OSError:  # a file system that knows none, or a position behind the end
+        return os.fstat(descriptor).st_size
 
 
 def _kind(path: str | os.PathLike[str]) -> str | None:

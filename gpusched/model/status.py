@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gpusched.model.plan import DeviceShare
 
@@ -25,9 +25,12 @@ __all__ = [
     "JoinedJob",
     "ReplicaState",
     "ReplicaStatus",
+    "as_listed",
     "as_lost",
     "exit_text",
+    "ran_s",
     "signal_name",
+    "waited_s",
 ]
 
 
@@ -169,7 +172,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster runs it, None: this host. What only the daemon knows has the default elsewhere: `name`, `priority`, `held`,
     `group`, `after`, `at` and `time_limit_s` as submitted, `cwd` its directory, `command` the argv of one that is no
     workload's, `why` a queued job waits, in numbers. `array`: how many members an array has, None for another
-    job; `parameters`: the values of a member's, or the names of an array's, each without a value.
+    job; `parameters`: the values of a member's, or the names of an array's, each without a value. `user`: whose
+    job it is, None where that is not known.
     """
 
     id: str
@@ -207,6 +211,28 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     engine: str | None = None
     array: ArrayStatus | None = None
     parameters: dict[str, str] = {}
+    user: str | None = None
+
+
+def ran_s(job: JobStatus, now: float) -> float | None:
+    """Return for how many seconds a job has run, or ran, since its last start; None if it did not, or none saw it."""
+    over = job.state in JOB_TERMINAL
+    if job.state is JobState.QUEUED or job.started is None or (over and job.ended is None):
+        return None
+    return max(0.0, (job.ended if over and job.ended is not None else now) - job.started)
+
+
+def waited_s(job: JobStatus, now: float) -> float | None:
+    """Return for how many seconds a job waits, or waited, from its submission until its last start, or its end."""
+    if job.state is JobState.QUEUED:
+        return max(0.0, now - job.created)
+    until = job.started or job.ended
+    return None if until is None or not job.created else max(0.0, until - job.created)
+
+
+def as_listed(job: JobStatus, now: float) -> dict[str, object]:
+    """Return a job's fields with its durations, as `ps --json` lists it (docs/reference.md); ready for msgspec."""
+    return asdict(job) | {"waited_s": waited_s(job, now), "ran_s": ran_s(job, now)}
 
 
 def as_lost(status: JobStatus, message: str, ended: float | None = None) -> JobStatus:

@@ -7,11 +7,12 @@ import contextlib
 import datetime as dt
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.log_cut import cut_log
 from gpusched.execution.spec import Streams
 from gpusched.linux.regular_files import open_regular, read_tail
 
@@ -34,13 +35,23 @@ class Output(Protocol):
     def tail(self, replica: str) -> bytes:
         """Return the last of what the replica's latest process wrote, 64 KiB at the most."""
 
+    def trim(self) -> None:
+        """Keep what is written from filling the disk."""
+
 
 class Logs:
-    """A log for each replica, for all its attempts. stdin is /dev/null. `report` gets what goes wrong."""
+    """A log for each replica, for all its attempts. stdin is /dev/null. `report` gets what goes wrong.
 
-    def __init__(self, directory: JobDirectory, report: Callable[[str], None]) -> None:
+    `trim` cuts the logs `names` that hold more than `cap` bytes, 0: none.
+    """
+
+    def __init__(
+        self, directory: JobDirectory, report: Callable[[str], None], *, cap: int = 0, names: Iterable[str] = ()
+    ) -> None:
         self._directory, self._report = directory, report
         self._begins: dict[str, int] = {}
+        self._cap = cap
+        self._holes = dict.fromkeys(names if cap else (), 0)
 
     def streams(self, replica: str, attempt: int, unix: float) -> Streams:
         """Return /dev/null and twice the replica's log, with a line between the attempts, or /dev/null."""
@@ -80,6 +91,29 @@ class Logs:
         except OSError:
             return b""
 
+    def trim(self) -> None:
+        """Cut the logs that have grown beyond the cap (log_cut.py); one that cannot be cut is left alone from then on.
+
+        Of all others it costs one call each, to see their sizes.
+        """
+        for name, hole in list(self._holes.items()):
+            path = self._directory.log(name)
+            try:
+                size = path.lstat().st_size
+                if size - hole <= self._cap:
+                    continue
+                cut = cut_log(path, self._cap)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                del self._holes[name]
+                self._report(f"{path} is not cut, and grows: {error.strerror}")
+                continue
+            if cut is not None:
+                self._holes[name] = cut.hole
+                if cut.moved and name in self._begins:
+                    self._begins[name] = 0  # of an earlier attempt's lines some may be taken for the latest one's
+
 
 class AttachedStreams:
     """The streams of the launcher of the job's one command. What it writes there is not seen here."""
@@ -97,6 +131,9 @@ class AttachedStreams:
     def tail(self, replica: str) -> bytes:  # noqa: ARG002
         """Return nothing."""
         return b""
+
+    def trim(self) -> None:
+        """Do nothing: there is no log."""
 
 
 def last_line(tail: bytes) -> str | None:

@@ -83,7 +83,8 @@ class Runner:
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
         self._recorder = Recorder(directory, spec, self._clock)
-        logs = Logs(directory, self._recorder.trouble)
+        names = (*self._specs, "zygote", "supervisor")
+        logs = Logs(directory, self._recorder.trouble, cap=spec.log_cap_mib << 20, names=names)
         self._output: Output = logs if streams is None else AttachedStreams(streams)
         self._names: dict[int, str] = {}
         self._left: dict[int, Ended] = {}
@@ -124,6 +125,7 @@ class Runner:
             self._apply(self._ended(death))
         if self._now() >= self._next_sample:
             self._oom.sample()
+            self._output.trim()
             self._recorder.restore()
             self._next_sample = self._now() + _LONGEST_SLEEP_S
         for event in self._limits.poll(self._names, self._machine.replicas, self._now()):
@@ -269,6 +271,7 @@ class Runner:
             self._recorder.set_note(None)
         if not kill_descendants(_SWEEP_PATIENCE_S, outliving(str(self._directory.path))):
             self._recorder.trouble("some processes of this job could not be killed")
+        self._output.trim()
         self._directory.clear_tmp()
         remove_own_socket(self._directory)
         remove_keys_of_start(self._directory.path, self._network)  # the launch may have been killed

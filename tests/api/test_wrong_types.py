@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 import gpusched.api
-from gpusched.api import attached, daemon, history, queue
+from gpusched.api import attached, daemon, history, others, queue
 from gpusched.errors import UsageError
 from tests.cli.command import Command
 
@@ -27,6 +27,7 @@ SOUND: Final[dict[str, object]] = {
     "kind": "compose",
     "name": "lab2",
     "what": ["true"],
+    "user": "all",
     "workload": "snake",
 }
 
@@ -38,6 +39,7 @@ RIGHT: Final[tuple[tuple[Callable[..., object], str, object], ...]] = (
     (queue.find_jobs, "ids", []),
     (queue.select, "names", []),
     (history.prune, "older", 5),
+    (others.jobs_of_user, "ended", 5),
 )
 """What is no wrong value: no jobs, or a number of them or of seconds."""
 

@@ -1,5 +1,6 @@
 """`gpusched ps`: what a person and a program are told of the jobs."""
 
+import getpass
 import json
 from itertools import pairwise
 
@@ -44,6 +45,19 @@ def test_only_what_is_asked_for_is_shown(command: Command) -> None:
     assert command.run("ps", "--all").stdout.count("run-") == 3
     assert [line.split()[0] for line in command.run("ps", "run-2").stdout.splitlines()] == ["ID", "run-2"]
     assert command.run("ps", "--all", "--ended", "1").returncode == 2
+
+
+def test_who_asked_for_a_job_and_where_and_how_long_it_waited_and_ran_is_in_the_json(command: Command) -> None:
+    command.run("run", "--num-gpus", "0", "--", "sh", "-c", "sleep 0.2", cwd=command.home)
+    queue(command, "--hold", *SLEEP)
+    waits, ran = json.loads(command.run("ps", "--json").stdout)["jobs"]
+
+    assert ran["user"] == waits["user"] == getpass.getuser()
+    assert ran["cwd"] == str(command.home)
+    assert ran["ran_s"] == ran["ended"] - ran["started"] > 0.1
+    assert ran["waited_s"] == ran["started"] - ran["created"]
+    assert waits["waited_s"] > 0
+    assert waits["ran_s"] is None
 
 
 def test_an_unknown_job_is_code_4(command: Command) -> None:

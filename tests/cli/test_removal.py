@@ -5,10 +5,17 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from gpusched.api.history import Removal
+from gpusched.cli.queue_answers import print_removal
+from gpusched.execution.daemon_link import Link
 from gpusched.execution.directory import create
+from gpusched.execution.removed import delete_removed, removed_id
+from gpusched.settings import Settings, load_settings
 from tests.cli.command import Command
+from tests.supervisor.leasing import NOBODY, as_user, for_all_users
 
 CPU = ("--num-gpus", "0")
 
@@ -118,7 +125,7 @@ def test_what_an_interrupted_removal_left_is_deleted_by_the_next(command: Comman
     (command.state / "removed" / "run-9.1764000000000000000").mkdir()
     (command.state / "removed" / "of-somebody").mkdir()
     told = command.run("rm", job, "--json")
-    assert json.loads(told.stdout) == {"removed": [job], "kept": {}}
+    assert json.loads(told.stdout) == {"removed": [job], "kept": {}, "left": []}
     assert leftovers(command) == ["of-somebody"]
 
 
@@ -137,6 +144,47 @@ def test_what_is_moved_is_never_moved_through_a_link(command: Command, tmp_path:
     assert (told.returncode, f"{job} stays: " in told.stderr) == (1, True)
     assert (directory(command, job) / "weights.npz").read_text() == "weights"
     assert (elsewhere / "thesis").is_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user, who may not delete everything")
+def test_a_tree_that_cannot_be_deleted_is_reported(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path, runtime_dir=tmp_path, lease_dir=tmp_path)
+    with for_all_users() as place:
+        place.chmod(0o777)
+        settings = msgspec.structs.replace(settings, state_dir=place)
+
+        def delete() -> list[str]:
+            sealed = place / "removed" / "run-3.1764000000000000000" / "cache"
+            sealed.mkdir(parents=True)
+            (sealed / "module").touch()
+            sealed.chmod(0o555)
+            (place / "removed" / "run-4.1764000000000000000").mkdir()
+            return list(delete_removed(settings))
+
+        (left,) = as_user(NOBODY, delete)
+    assert (Path(left).name, removed_id(left)) == ("run-3.1764000000000000000", "run-3")
+
+
+def test_what_cannot_be_deleted_is_printed_with_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        print_removal(Removal(("run-3",), {}, ("/s/removed/run-3.17",)), as_json=False)
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (1, "run-3 is removed\n")
+    assert "/s/removed/run-3.17 cannot be deleted: chmod -R u+w /s/removed/run-3.17; rm -r" in told.err
+
+
+def test_a_job_that_is_removed_when_it_is_asked_for_again_counts_as_removed(command: Command) -> None:
+    job = over(command)
+    with Link(load_settings(command.env)) as link:
+        assert link.remove((job,), keep_results=False).ids == (job,)
+        again = link.remove((job,), keep_results=False)  # the first answer was lost
+    assert (again.ids, again.kept) == ((job,), {})
+
+
+def test_no_empty_directory_is_kept_of_a_job_that_wrote_nothing(command: Command) -> None:
+    job = over(command)
+    assert command.run("rm", "--keep-results", job).returncode == 0
+    assert list((command.state / "results").iterdir()) == []
 
 
 def test_no_launch_uses_the_id_of_a_removed_job(command: Command) -> None:

@@ -18,6 +18,7 @@ from gpusched.doctor.facts import (
     Facts,
     Finding,
     HostFacts,
+    KeptFacts,
     Place,
     PlaceFacts,
     SoftwareFacts,
@@ -47,6 +48,11 @@ def devices(*gpus: Device, inventory: dict[str, Any] | None = None, **fields: An
 def place(path: str = "/home/anna/state", **fields: Any) -> Place:
     known: dict[str, Any] = {"mode": stat.S_IFDIR | 0o700, "owner": 1000, "free_mib": 50_000, "filesystem": "ext4"}
     return Place(path=path, **known | fields)
+
+
+def kept(**fields: Any) -> KeptFacts:
+    known: dict[str, Any] = {"whole": True, "jobs": 3, "logs_mib": 12_000, "results_mib": 7, "log_cap_mib": 256}
+    return KeptFacts(**known | fields)
 
 
 def places(**changed: Place | str) -> PlaceFacts:
@@ -191,6 +197,17 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
     (of_software.check_hook, "ImportError: x", "error", "ImportError: x", "sitecustomize"),
 ]
 FINE: list[tuple[Check, Any, str]] = [
+    (of_gpusched.check_room, kept(), "3 jobs: logs 11.7 GiB, results 7 MiB"),
+    (of_gpusched.check_room, kept(whole=False, kept_results_mib=9), "at least 3 jobs: "),
+    (of_gpusched.check_room, kept(old_jobs=2, old_mib=40), "; 2 ended over 30 days ago, with 40 MiB"),
+    (of_gpusched.check_room, kept(undeleted_mib=8, removed="/s/removed"), "8 MiB of removed jobs are not deleted yet"),
+    (of_gpusched.check_logs, kept(), "no log was cut; each may hold 256 MiB"),
+    (of_gpusched.check_logs, kept(log_cap_mib=0, removes_logs=True), "any amount, and keep_logs has old ones removed"),
+    (
+        of_gpusched.check_logs,
+        kept(cut_logs=3, cut=(("run-1/command.0", 512),)),
+        "3 logs cut in the middle: run-1/command.0 (512 MiB) and 2 more; each may hold 256 MiB",
+    ),
     (of_devices.check_driver, devices(gpu(), inventory={"cuda_version": "12.2"}), "535.129.03, CUDA 12.2, 1 device"),
     (of_devices.check_driver, devices(inventory={"source": "cpu"}), "no NVIDIA device"),
     (of_devices.check_health, devices(gpu()), "no device is lost"),
@@ -253,7 +270,7 @@ def test_where_nothing_is_wrong_it_says_what_it_saw(check: Check, facts: Any, wo
 def test_every_check_has_its_trouble_tested() -> None:
     modules = (of_devices, of_host, of_gpusched, of_software)
     all_checks = {getattr(module, each) for module in modules for each in module.__all__}
-    without_trouble = {of_software.check_python}
+    without_trouble = {of_software.check_python, of_gpusched.check_room, of_gpusched.check_logs}
     assert all_checks == {check for check, *_ in TROUBLE} | without_trouble
 
 

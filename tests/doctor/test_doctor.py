@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from gpusched.control.place import control_socket
+from gpusched.doctor import collect_kept
 from gpusched.doctor.collect import collect
+from gpusched.execution.log_cut import HEAD, cut_log
 from gpusched.probe.drained import Drained, write_drained
 from gpusched.settings import load_settings
 from tests.cli.command import Command
 from tests.cli.terminal import Terminal
+from tests.daemon.history import fill
 from tests.patience import PATIENCE_S
 from tests.stand_in.library import FOUR_V100, StandIn
 
@@ -90,6 +93,32 @@ def test_a_driver_that_hangs_holds_nothing_up(stand_in: StandIn, tmp_path: Path)
 def test_the_doctor_waits_for_a_slow_driver_as_long_as_the_setting_says(stand_in: StandIn, tmp_path: Path) -> None:
     slow = on(stand_in, f"{WELL}fault nvmlInitWithFlags * sleep 11\n", tmp_path, GPUSCHED_DRIVER_PATIENCE="100")
     assert findings(slow, code=0)["driver"]["state"] == "ok"
+
+
+def test_what_jobs_take_is_shown_and_which_logs_were_cut(stand_in: StandIn, tmp_path: Path) -> None:
+    command = on(stand_in, WELL, tmp_path)
+    fill(command.state, 40, 1)
+    jobs = command.state / "jobs"
+    with (jobs / "run-2" / "logs" / "actor.0.log").open("wb") as log:
+        log.write(os.urandom(16 * HEAD))
+    (jobs / "run-1" / "weights").write_bytes(os.urandom(3 * HEAD))
+    os.utime(jobs / "run-1" / "status.json", (0, 0))
+    (tmp_path / "treasure").mkdir()
+    (tmp_path / "treasure" / "gold").write_bytes(os.urandom(9 * HEAD))
+    (jobs / "run-1" / "data").symlink_to(tmp_path / "treasure")
+    (jobs / "run-9").symlink_to(tmp_path / "treasure")
+    cut_log(jobs / "run-2" / "logs" / "actor.0.log", 8 * HEAD)
+    found = findings(command, code=0)
+    assert found["room"]["found"] == "2 jobs: logs 5 MiB, results 3 MiB; 1 ended over 30 days ago, with 3 MiB"
+    assert found["room"]["cure"].startswith("gpusched prune --older 30d --keep-results")
+    assert found["logs"]["found"] == "1 log cut in the middle: run-2/actor.0 (11 MiB); each may hold 256 MiB"
+
+
+def test_there_is_an_end_to_adding_up_what_very_many_jobs_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = Command(tmp_path)
+    fill(command.state, 40, 1)
+    monkeypatch.setattr(collect_kept, "_LONGEST_S", -1.0)
+    assert not collect_kept.kept_facts(load_settings(command.env)).whole
 
 
 def test_a_daemon_that_hangs_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
 from gpusched.execution.directory import JobDirectory, complete
+from gpusched.execution.log_cut import HEAD, read_cut
 from gpusched.execution.nodes import (
     call_silent,
     learner_directory,
@@ -18,6 +19,7 @@ from gpusched.execution.nodes import (
 from gpusched.model.cluster_job import LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from tests.engines.groups import a_group
+from tests.supervisor.specs import job, replica
 
 
 def a_node(*names: str, state: JobState = JobState.RUNNING) -> JobStatus:
@@ -80,6 +82,17 @@ def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_
         hear(ledger, ProgressLine(line='{"step": 1}'))
     assert (job / "logs" / "actor.3.log").read_text() == "a\nb\n"
     assert (job / "progress.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_what_nodes_write_is_cut_where_it_is_more_than_a_log_may_hold(tmp_path: Path) -> None:
+    directory = JobDirectory(a_directory(tmp_path))
+    directory.write_spec(msgspec.structs.replace(job(replica("actor.3")), log_cap_mib=4))
+    with NodeRecorder(tmp_path, 0, 1) as ledger:
+        for _ in range(9 * HEAD // (1 << 16)):
+            ledger.take(LogPart(replica="actor.3", text="x" * 65_535 + "\n"))
+    with directory.log("actor.3").open("rb") as file:
+        assert read_cut(file.fileno()) is not None
+    assert directory.log("actor.3").stat().st_blocks * 512 <= 4 * HEAD
 
 
 def test_a_node_cannot_write_outside_of_the_logs(tmp_path: Path) -> None:

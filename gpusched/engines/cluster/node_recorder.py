@@ -13,13 +13,16 @@ from typing import Final, Self
 
 import msgspec
 
+from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import remove_former_keys
+from gpusched.execution.log_cut import cut_log
 from gpusched.execution.nodes import forget_end, learner_directory, node_file, read_node, write_engine_note
 from gpusched.linux.files import make_private, replace_file
 from gpusched.linux.regular_files import append_regular
 from gpusched.model.cluster_job import ClusterJob, LogPart, NodeMessage, NodeStatus, ProgressLine, Refused
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus, as_lost
+from gpusched.settings import LOG_CAP_MIB
 
 __all__ = ["NodeRecorder", "announce"]
 
@@ -41,6 +44,7 @@ class NodeRecorder:
         self._incarnation = incarnation
         self.refused: Refused | None = None
         self._rest = b""
+        self._cap, self._holes = _cap_of(self._directory), dict[str, int]()
         self._last: NodeStatus | None = None
         make_private(self._path.parent)
         self._last = self._written()
@@ -97,14 +101,20 @@ class NodeRecorder:
                 case NodeStatus():
                     self._write(message)
                 case LogPart():
-                    append_regular(
-                        self._directory.log(Path(message.replica).name), message.text.encode(errors="replace")
-                    )
+                    self._append(Path(message.replica).name, message.text.encode(errors="replace"))
                 case ProgressLine():
                     append_regular(self._directory.progress, f"{message.line}\n".encode(errors="replace"))
                 case Refused():
                     self.refused = message
                     write_engine_note(self._directory.path, message.message)
+
+    def _append(self, name: str, text: bytes) -> None:
+        """Add to a log, and cut it if it has grown beyond the job's cap. Raises OSError."""
+        path = self._directory.log(name)
+        append_regular(path, text)
+        if self._cap and path.lstat().st_size - self._holes.get(name, 0) > self._cap:
+            cut = cut_log(path, self._cap)
+            self._holes[name] = 0 if cut is None else cut.hole
 
     def _write(self, update: NodeStatus) -> None:
         replicas = tuple(
@@ -153,3 +163,11 @@ def announce(job: JobDirectory, group: ClusterJob) -> None:
             run_dir=str(job.path),
         )
         replace_file(node_file(job.path, number), msgspec.json.encode(NodeStatus(host="", status=status)))
+
+
+def _cap_of(job: JobDirectory) -> int:
+    """Return how many bytes a log of the job may hold, 0: any."""
+    try:
+        return job.read_spec().log_cap_mib << 20
+    except HostFault:  # the job has removed it
+        return LOG_CAP_MIB << 20
