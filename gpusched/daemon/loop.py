@@ -28,7 +28,7 @@ from gpusched.daemon.lifecycle import (
     spawn_prepared,
 )
 from gpusched.daemon.monitor import DeviceMonitor
-from gpusched.daemon.notify import Notifier
+from gpusched.daemon.service_notify import Notifier
 from gpusched.daemon.queue import Queue
 from gpusched.daemon.recovery import Adoption, reconcile
 from gpusched.daemon.server import Asked, Server, refusal

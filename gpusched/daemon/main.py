@@ -17,7 +17,7 @@ from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
-from gpusched.daemon.notify import Notifier
+from gpusched.daemon.service_notify import Notifier
 from gpusched.daemon.server import Server
 from gpusched.daemon.starter import raise_limit, starter, under_limit
 from gpusched.daemon.starting_jobs import StartingJobs
