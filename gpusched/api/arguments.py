@@ -24,6 +24,7 @@ from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.model.job import QueueChange, Submission
+from gpusched.notify_settings import check_target
 from gpusched.times import parse_moment, parse_span
 
 __all__ = [
@@ -74,6 +75,8 @@ class QueueArguments(TypedDict, total=False):
     """Keep it in the queue until Job.release."""
     requeue: bool
     """Queue it again if it is lost, as by a reboot."""
+    notify: str | None
+    """A command that is run, or a URL that gets a POST, once it has ended, beside what the configuration has."""
 
 
 class CommandArguments(TypedDict, total=False):
@@ -211,16 +214,23 @@ def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
     kinds = get_type_hints(Submission, include_extras=True)  # with bounds
     for name, value in chosen.items():
-        require_type(value, str if name in {"name", "at"} else kinds.get(name, str), name)
-    if chosen.get("name") == "":
-        raise UsageError("--name: it is empty", "leave it out, or give one")
-    if len(chosen.get("name", "")) > _LONGEST_NAME:
-        raise UsageError(f"--name: {len(chosen['name'])} characters are too many", f"give at most {_LONGEST_NAME}")
+        require_type(value, str if name in {"name", "at", "notify"} else kinds.get(name, str), name)
+    if "name" in chosen:
+        _require_name(chosen["name"])
+    if "notify" in chosen:
+        check_target(chosen["notify"], "--notify")
     if "at" in chosen:
         chosen["at"] = parse_moment(chosen["at"], dt.datetime.now().astimezone(), "--at")
     if "time_limit" in chosen:
         chosen["time_limit"] = parse_span(chosen["time_limit"], "--time-limit")
     return {_FIELDS.get(name, name): value for name, value in chosen.items()}
+
+
+def _require_name(name: str) -> None:
+    if not name:
+        raise UsageError("--name: it is empty", "leave it out, or give one")
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(f"--name: {len(name)} characters are too many", f"give at most {_LONGEST_NAME}")
 
 
 def require_no_queue(queue: Mapping[str, Any]) -> None:
@@ -263,7 +273,7 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 
 _LONGEST_NAME: Final = 200
 _FIELDS: Final = {"time_limit": "time_limit_s"}
-_REMOVABLE: Final = ("after", "after_any", "at", "name", "time_limit")
+_REMOVABLE: Final = ("after", "after_any", "at", "name", "notify", "time_limit")
 _UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     **PlanOptions._field_defaults,

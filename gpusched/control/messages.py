@@ -45,12 +45,13 @@ __all__ = [
     "Submitted",
     "Turn",
     "TurnIs",
+    "Undelivered",
     "decode_answer",
     "decode_request",
     "encode",
 ]
 
-PROTOCOL: Final = 7
+PROTOCOL: Final = 8
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -164,8 +165,23 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
     """End; running jobs go on."""
 
 
+class Undelivered(msgspec.Struct, frozen=True, kw_only=True):
+    """Notifications that failed at least once: `waiting` are tried again, `given_up` are not.
+
+    `since`: when the oldest event happened, in Unix seconds. `reason`: why the latest try failed.
+    """
+
+    waiting: int
+    given_up: int
+    since: float
+    reason: str
+
+
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
-    """The daemon's identity and state. `started` in Unix seconds; `malformed` counts messages that were dropped."""
+    """The daemon's identity and state. `started` in Unix seconds; `malformed` counts messages that were dropped.
+
+    `undelivered`: notifications that could not be delivered, None if there are none.
+    """
 
     version: str
     pid: int
@@ -175,6 +191,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     running: int
     malformed: int
     problems: tuple[str, ...] = ()
+    undelivered: Undelivered | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):

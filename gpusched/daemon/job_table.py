@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpusched.daemon.event_table import EventTable
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import leave_status
 from gpusched.daemon.store import Store
@@ -18,6 +19,7 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.notify_settings import NotifySettings
 
 __all__ = ["JobTable"]
 
@@ -31,11 +33,12 @@ class JobTable:
 
     `names` are the ids of those that live by the names that their users gave them, no two of which are equal.
 
-    `problem` is why nothing can be saved at present, None if it can.
+    `problem` is why nothing can be saved at present, None if it can. `events`: those of its changes, saved with them.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, notify: NotifySettings = NotifySettings()) -> None:  # noqa: B008 (it is frozen)
         self._store = store
+        self.events = EventTable(store.events, notify)
         self._environments: list[dict[str, str]] = []
         self._added: list[Job] = []
         self._changes: list[Job] = []
@@ -50,7 +53,7 @@ class JobTable:
     @property
     def unsaved(self) -> bool:
         """Whether something is in memory only."""
-        return bool(self._added or self._changes)
+        return bool(self._added or self._changes or self.events.unsaved)
 
     def job(self, job_id: str) -> Job:
         """Return a job, ended or not. Raises NotFound."""
@@ -113,6 +116,7 @@ class JobTable:
 
     def change(self, job: Job) -> None:
         """Replace what is known of a job; one that ended leaves `live`."""
+        self.events.note_change(self.live.get(job.id), job)
         if job.state in JOB_TERMINAL:
             self._forget(job)
             self._states[job.id] = job.state
@@ -143,10 +147,12 @@ class JobTable:
                     self._store.add(job)
                 for job in self._changes:
                     self._store.save(job)
+                self.events.write()
         except HostFault as error:
             return self._failed(error, now)
         self._added.clear()
         self._changes.clear()
+        self.events.saved()
         for job in self._over.values():
             leave_status(job)
         self._over.clear()
@@ -171,6 +177,7 @@ class JobTable:
             self._states.pop(job.id, None)
             self._over.pop(job.id, None)
         gone = {job.id for job in refused}
+        self.events.drop(gone)
         self._changes = [job for job in self._changes if job.id not in gone]
         return refused
 

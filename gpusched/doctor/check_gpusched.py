@@ -1,6 +1,7 @@
 """Checks of gpusched's own directories and of its daemon. Pure functions."""
 
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 from gpusched.doctor.facts import DaemonFacts, Finding, Place, PlaceFacts, error, ok, warning
 from gpusched.units import format_mib
 
-__all__ = ["check_daemon", "check_leases", "check_linger", "check_runtime", "check_state"]
+__all__ = ["check_daemon", "check_leases", "check_linger", "check_notifications", "check_runtime", "check_state"]
 
 _LITTLE_MIB, _TOO_LITTLE_MIB = 1024, 64
 _SHARED: Final = "/run/gpusched"
@@ -83,6 +84,16 @@ def check_daemon(facts: DaemonFacts) -> Iterable[Finding]:
         yield ok("daemon", f"{who}, version {facts.daemon_version}, {how}{dropped}")
     for problem in facts.problems:
         yield warning("daemon", problem, f"tail {facts.log}")
+
+
+def check_notifications(facts: DaemonFacts) -> Finding:
+    """Do notifications arrive?"""
+    name, failed = "notifications", facts.undelivered
+    if failed is None:
+        return ok(name, "none waits that could not be delivered")
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(failed.since))
+    found = f"{failed.waiting} could not be delivered yet, {failed.given_up} were given up, since {since}"
+    return warning(name, f"{found}: {failed.reason}", "gpusched notify test")
 
 
 def check_linger(facts: DaemonFacts) -> Finding:

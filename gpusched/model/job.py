@@ -163,6 +163,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     submitter, the same for each submission of the same job, whose answer may be lost; empty where it submits once.
     `network`: whether it takes actors of other hosts, or is such actors itself; None: it stays on one host.
     `attributes`: what its processes would have inherited of the submitter; None: of the process that starts them.
+    `notify`: the command or URL that gets its events, beside those of the configuration.
     """
 
     workload: Workload
@@ -193,6 +194,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     token: Annotated[str, msgspec.Meta(max_length=64)] = ""
     attributes: ProcessAttributes | None = None
+    notify: Text | None = None
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +208,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
     hold: bool | msgspec.UnsetType = msgspec.UNSET
     requeue: bool | msgspec.UnsetType = msgspec.UNSET
+    notify: Text | msgspec.UnsetType | None = msgspec.UNSET
 
     def of(self, submission: Submission) -> Submission:
         """Return the submission with these changes."""
