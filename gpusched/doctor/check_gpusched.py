@@ -89,6 +89,8 @@ def check_daemon(facts: DaemonFacts) -> Iterable[Finding]:
 def check_notifications(facts: DaemonFacts) -> Finding:
     """Do notifications arrive?"""
     name, failed = "notifications", facts.undelivered
+    if not facts.daemon_version:
+        return ok(name, "no daemon answers, which would have them")
     if failed is None:
         return ok(name, "none waits that could not be delivered")
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(failed.since))

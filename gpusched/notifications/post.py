@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import hmac
+import html
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -72,7 +73,8 @@ def _written(destination: Destination, event: Event, payload: bytes) -> tuple[by
         return body(event).encode(), headers | {"Title": named, "Content-Type": "text/plain; charset=utf-8"}
     headers["Content-Type"] = "application/json"
     if destination.kind == "slack":
-        return msgspec.json.encode({"text": f"{title(event)}\n{body(event)}"}), headers
+        text = html.escape(f"{title(event)}\n{body(event)}", quote=False)  # as docs.slack.dev has it
+        return msgspec.json.encode({"text": text}), headers
     return payload, headers
 
 

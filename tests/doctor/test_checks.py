@@ -223,6 +223,7 @@ FINE: list[tuple[Check, Any, str]] = [
     (of_gpusched.check_daemon, daemon(unit="gpusched.service"), "in gpusched.service"),
     (of_gpusched.check_daemon, daemon(malformed=3), "dropped 3 messages"),
     (of_gpusched.check_notifications, daemon(), "none waits"),
+    (of_gpusched.check_notifications, daemon(pid=None, daemon_version=""), "no daemon answers"),
     (of_gpusched.check_linger, daemon(systemd=True, lingers=True), "outlive"),
     (of_gpusched.check_linger, daemon(), "do not depend"),
     (of_software.check_python, software(), "gpusched 1.0 on Python 3.11"),

@@ -16,7 +16,7 @@ from gpusched.notify_settings import NotifySettings
 from tests.daemon.webhook import Webhook
 
 EVENT = Event(
-    id="1f", event="out-of-memory", time=0.0, host="lab1", job="run-7", name="größer\nals", message="bad\nluck"
+    id="1f", event="out-of-memory", time=0.0, host="lab1", job="run-7", name="größer\nals", message="bad\nluck <&>"
 )
 
 
@@ -38,7 +38,7 @@ def test_ntfy_gets_a_title_and_lines(hook: Webhook) -> None:
 
     headers, body = hook.posted[0]
     assert str(make_header(decode_header(headers["Title"]))) == "größer als (run-7) has failed: out of memory"
-    assert body.decode().splitlines()[0] == "bad luck"
+    assert body.decode().splitlines()[0] == "bad luck <&>"
     assert body.decode().splitlines()[1].startswith("on lab1, ")
 
 
@@ -47,7 +47,7 @@ def test_slack_gets_one_text(hook: Webhook) -> None:
 
     fields = hook.posted[0].fields
     assert list(fields) == ["text"]
-    assert fields["text"].startswith("größer als (run-7) has failed: out of memory\nbad luck\n")
+    assert fields["text"].startswith("größer als (run-7) has failed: out of memory\nbad luck &lt;&amp;&gt;\n")
 
 
 def test_a_jobs_own_url_is_written_as_the_template_has_it(hook: Webhook) -> None:
@@ -66,7 +66,7 @@ def test_sendmail_gets_a_whole_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     mail = message_from_bytes((tmp_path / "mail").read_bytes(), policy=policy.default)
     assert (mail["To"], mail["Subject"]) == ("alice@example.org", "größer als (run-7) has failed: out of memory")
-    assert mail.get_content().startswith("bad luck\n")
+    assert mail.get_content().startswith("bad luck <&>\n")
     assert (tmp_path / "argv").read_text() == "-t -i\n"
 
 
