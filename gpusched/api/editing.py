@@ -23,7 +23,7 @@ _SEVERAL: Final = 2
 
 @with_arguments(QueueArguments)
 def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[QueueArguments]) -> Change:
-    """Change the terms of queued jobs: `priority`, `time_limit`, `after`, `after_any`, `at`, `name`, `notify` and so on.
+    """Change the terms of queued jobs: `priority`, `time_limit`, `after`, `after_any`, `at`, `name`, `notify` and such.
 
     "none" takes a time limit, a moment, a name, a `notify` or the jobs before it away. Nothing is changed if one of the
     jobs cannot be: it is no longer queued, or would wait for itself. Raises UsageError.

@@ -4,11 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpusched.daemon import event_table
+from gpusched.daemon.event_store import EventStore
 from gpusched.daemon.event_table import LONGEST_AGE_S, PAUSES_S, EventTable
+from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.store import Store
+from gpusched.errors import HostFault
+from gpusched.model.status import JobState
 from gpusched.notify_settings import NotifySettings
+from tests.daemon.queueing import job, whole
 
 
 class Table(EventTable):
@@ -98,3 +104,29 @@ def test_a_clock_that_is_set_back_delays_no_event(table: Table) -> None:
 
     assert len(table.ids()) == 1
     assert table.next_due_in(()) == pytest.approx(PAUSES_S[-1])  # at the latest
+
+
+def test_a_change_of_a_job_and_its_event_are_saved_together_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path / "gpusched.db")
+    table = JobTable(store, NotifySettings(command="true"))
+    queued = job("run-1", whole(0))
+    table.add(queued)
+    table.save(0.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(EventStore, "add", no_room)
+        table.change(replace(queued, state=JobState.CANCELLED, ended=1.0))
+        table.save(0.0)
+        assert table.problem is not None
+        assert [one.state for one in store.live()] == [JobState.QUEUED]
+
+    table.save(100.0)
+
+    assert store.live() == []
+    assert [len(batch.parcels) for batch in table.events.due((), 8)] == [1]
+    store.close()
+
+
+def no_room(*_: object) -> None:
+    raise HostFault("the disk is full")

@@ -155,19 +155,9 @@ def test_a_command_that_hangs_holds_up_neither_jobs_nor_other_destinations_nor_t
 
     assert {job.state for job in daemon.ended(*jobs)} == {JobState.SUCCEEDED}
     until(lambda: len(hook.posted) == 4, "the URL got its events")
-    assert len(sleeping()) == 1
+    hanging = [pid for pid in daemon.command.running() if cmdline(pid) == b"sleep\x006000\0"]
+    assert len(hanging) == 1
     daemon.kill(signal.SIGTERM)
-
-
-def sleeping() -> list[str]:
-    return [name for name in commands() if name == "sleep\x006000\0"]
-
-
-def commands() -> Iterator[str]:
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit():
-                yield (entry / "cmdline").read_text(errors="replace")
 
 
 def test_a_command_that_hangs_is_killed_with_all_that_it_started_and_tried_again(daemon: Daemon) -> None:
