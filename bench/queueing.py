@@ -11,7 +11,8 @@ import zmq
 
 from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon
 from gpusched.control.client import control_socket
-from gpusched.control.messages import PROTOCOL, Submit, Submitted, decode_answer, encode
+from gpusched.control.codec import decode_answer, encode
+from gpusched.control.messages import PROTOCOL, Submit, Submitted
 from gpusched.daemon.job import Job
 from gpusched.daemon.store import Store
 from gpusched.execution.directory import JobDirectory, claim_directory, complete

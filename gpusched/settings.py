@@ -18,6 +18,8 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     keep_logs = "30d"       # how long the logs of jobs are kept that ended; without it, as long as the job
     default_machine = "..." # what plan, launch and run mean without --machine, with its devices simulated
     engine = "local"        # what launch has the processes run by: this host, or a cluster such as "slurm"
+
+The table [notify] has where notifications go: see notify_settings.py.
 """
 
 import os
@@ -28,6 +30,7 @@ from typing import Final, Literal, NamedTuple, TypeGuard
 import msgspec
 
 from gpusched.errors import HostFault, UsageError
+from gpusched.notify_settings import NotifySettings, parse_notify
 from gpusched.times import parse_span
 from gpusched.units import parse_fraction, parse_mib
 
@@ -115,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = LOCAL
     default_machine: str | None = None
     driver_patience_s: float = _DRIVER_PATIENCE_S
+    notify: NotifySettings = NotifySettings()
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which another process finds the same directories, wherever it runs."""
@@ -155,6 +159,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     values: dict[str, object] = {"state_dir": _state_dir(environ), "runtime_dir": _runtime_dir(environ)}
     values["driver_patience_s"] = driver_patience_s(environ)
     values["lease_dir"] = _lease_dir(environ, _runtime_dir(environ))
+    values["notify"] = parse_notify(document.pop("notify", {}), f"{path}: notify", path.parent)
     for key, value in document.items():
         where = f"{path}: {key}"
         if key in _PARSED:
@@ -180,7 +185,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
                 'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "2d", log_cap = "256MiB", '
                 'keep_jobs = "90d" or 10000, keep_logs = "30d", '
-                f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"',
+                f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"; and the table [notify]',
             )
     settings = msgspec.convert(values, Settings)
     real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue

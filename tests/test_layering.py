@@ -9,12 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "units", "times", "settings", "interpreter"},
+    {"errors", "units", "times", "notify_settings", "settings", "interpreter"},
     {"model", "frameworks"},
     {"linux"},
     {"runtime", "joining", "calls"},
     {"environment"},
-    {"probe", "planner", "control", "channel"},
+    {"probe", "planner", "control", "channel", "notifications"},
     {"leases"},
     {"execution"},
     {"zygote"},
@@ -28,6 +28,8 @@ LAYERS = [
 WITHIN_BOTTOM = {
     ("units", "errors"),
     ("times", "errors"),
+    ("notify_settings", "errors"),
+    ("settings", "notify_settings"),
     ("settings", "errors"),
     ("settings", "units"),
     ("settings", "times"),
@@ -45,6 +47,8 @@ LIGHT_ROOMS = {
     "runtime",
     "environment",
     "joining",
+    "notifications",
+    "notify_settings",
     "probe",
     "planner",
     "control",

@@ -24,6 +24,7 @@ from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.model.job import QueueChange, Submission
+from gpusched.notify_settings import check_target
 from gpusched.times import parse_moment, parse_span
 
 __all__ = [
@@ -77,6 +78,8 @@ class QueueArguments(TypedDict, total=False):
     """Keep it in the queue until Job.release."""
     requeue: bool
     """Queue it again if it is lost, as by a reboot."""
+    notify: str | None
+    """A command that is run, or a URL that gets a POST, once it has ended, beside what the configuration has."""
 
 
 class CommandArguments(TypedDict, total=False):
@@ -218,8 +221,10 @@ def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
     kinds = get_type_hints(Submission, include_extras=True)  # with bounds
     for name, value in chosen.items():
-        require_type(value, str if name in {"name", "group", "at"} else kinds.get(name, str), name)
+        require_type(value, str if name in {"name", "group", "at", "notify"} else kinds.get(name, str), name)
     _require_names(chosen)
+    if "notify" in chosen:
+        check_target(chosen["notify"], "--notify")
     if "at" in chosen:
         chosen["at"] = parse_moment(chosen["at"], dt.datetime.now().astimezone(), "--at")
     if "time_limit" in chosen:
@@ -275,7 +280,7 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 
 _LONGEST_NAME: Final = 200
 _FIELDS: Final = {"time_limit": "time_limit_s"}
-_REMOVABLE: Final = ("after", "after_any", "at", "group", "name", "time_limit")
+_REMOVABLE: Final = ("after", "after_any", "at", "group", "name", "notify", "time_limit")
 _UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     **PlanOptions._field_defaults,

@@ -23,10 +23,10 @@ _SEVERAL: Final = 2
 
 @with_arguments(QueueArguments)
 def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[QueueArguments]) -> Change:
-    """Change the terms of queued jobs: `priority`, `time_limit`, `after`, `at`, `name`, `group`, `requeue` and so on.
+    """Change the terms of queued jobs: `priority`, `time_limit`, `after`, `at`, `name`, `group`, `notify` and so on.
 
-    "none" takes a time limit, a moment, a name, a group or the jobs before it away. Nothing is changed if one of the
-    jobs cannot be: it is no longer queued, or would wait for itself. Raises UsageError.
+    "none" takes a time limit, a moment, a name, a group, a `notify` or the jobs before it away. Nothing is changed if
+    one of the jobs cannot be: it is no longer queued, or would wait for itself. Raises UsageError.
 
     Example: editing.edit("train*", priority=5)
     """

@@ -74,6 +74,9 @@ def _print_state(state: "DaemonState", *, as_json: bool) -> None:
     print(f"socket:   {state.socket}")
     if state.malformed:
         print(f"dropped:  {state.malformed} malformed messages")
+    if (failed := state.undelivered) is not None:
+        waiting = f"{failed.waiting} notifications could not be delivered yet, {failed.given_up} were given up"
+        print(f"notify:   {waiting}: {printable(failed.reason)}")
     for problem in state.problems:
         print(f"problem:  {printable(problem)}")
 

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "rm": "Remove jobs that have ended, with their directories.",
     "prune": "Remove jobs that ended some time ago.",
     "keys": "Make, list and revoke the keys by which other hosts join a job.",
+    "notify": "Send a test notification, and show what came of it.",
     "daemon": "Run, start, stop and check the process that holds the queue.",
     "doctor": "Find what is wrong with this host, and what to type.",
 }

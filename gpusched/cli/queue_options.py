@@ -44,6 +44,7 @@ QUEUE: Final[Options] = {
     ),
     "hold": flag("Keep it in the queue until gpusched release JOB."),
     "requeue": flag("Queue it again if it is lost, as by a reboot of the host."),
+    "notify": Option("Run this, or POST to this URL, once it has ended: docs/notifications.md.", metavar="CMD|URL"),
 }
 
 CONDITIONS: Final[Options] = {

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import gpusched
-from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request, decode_answer, encode
+from gpusched.control.codec import decode_answer, encode
+from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.environment import outside_environment
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError

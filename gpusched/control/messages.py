@@ -9,7 +9,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from gpusched.errors import ProtocolError
 from gpusched.model.array import MOST_MEMBERS
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
@@ -52,9 +51,7 @@ __all__ = [
     "Submitted",
     "Turn",
     "TurnIs",
-    "decode_answer",
-    "decode_request",
-    "encode",
+    "Undelivered",
 ]
 
 PROTOCOL: Final = 8
@@ -206,8 +203,23 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
     """End; running jobs go on."""
 
 
+class Undelivered(msgspec.Struct, frozen=True, kw_only=True):
+    """Notifications that failed at least once: `waiting` are tried again, `given_up` are not.
+
+    `since`: when the oldest event happened, in Unix seconds. `reason`: why the latest try failed.
+    """
+
+    waiting: int
+    given_up: int
+    since: float
+    reason: str
+
+
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
-    """The daemon's identity and state. `started` in Unix seconds; `malformed` counts messages that were dropped."""
+    """The daemon's identity and state. `started` in Unix seconds; `malformed` counts messages that were dropped.
+
+    `undelivered`: notifications that could not be delivered, None if there are none.
+    """
 
     version: str
     pid: int
@@ -217,6 +229,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     running: int
     malformed: int
     problems: tuple[str, ...] = ()
+    undelivered: Undelivered | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
@@ -309,28 +322,3 @@ Request = (
     | Shutdown
 )
 Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Groups | Done | Drained | Refused
-
-_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-_encoder = msgspec.msgpack.Encoder()
-
-
-def encode(message: Request | Answer) -> bytes:
-    """Return a message as its last frame."""
-    return _encoder.encode(message)
-
-
-def decode_request(frame: bytes) -> Request:
-    """Return the request that a client's last frame holds. Raises ProtocolError."""
-    try:
-        return _requests.decode(frame)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"a request that is not understood: {error}") from None
-
-
-def decode_answer(frame: bytes) -> Answer:
-    """Return the answer that the daemon's last frame holds. Raises ProtocolError."""
-    try:
-        return _answers.decode(frame)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"an answer that is not understood: {error}") from None

@@ -220,7 +220,7 @@ def _check(submission: Submission) -> None:
     if any(not role.command for role in submission.workload.roles):
         raise UsageError(f"{name}: a role without a command", "give every role a command")
     texts = [word for role in submission.workload.roles for word in role.command]
-    texts += [submission.cwd, *submission.environ, *submission.environ.values()]
+    texts += [submission.cwd, submission.notify or "", *submission.environ, *submission.environ.values()]
     check_network(submission.workload, submission.network)
     if any("\0" in text for text in texts):
         raise UsageError(f"{name}: a zero byte in a command, a directory or the environment", "leave it out")

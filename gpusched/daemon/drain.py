@@ -44,6 +44,8 @@ def drain_the_ill(state: DaemonState, inventory: Inventory, events: list[DeviceE
     for uuid, why in findings.drains.items():
         name = state.devices.named(uuid)
         _LOG.error("%s takes nothing new: %s", name, why.reason)
+        state.jobs.events.note_drain(name, uuid, why.reason)
+    state.jobs.save(time.monotonic())  # first: a drain that is on disk is not found once more
     try:
         state.devices.drain({**state.devices.drained, **findings.drains})
         state.problems.pop("drained", None)

@@ -153,6 +153,7 @@ class Handlers:
             running=len(live) - queued,
             malformed=self._server.malformed,
             problems=tuple(problems),
+            undelivered=state.jobs.events.undelivered(),
         )
 
     def _submit(self, request: Submit) -> Submitted:

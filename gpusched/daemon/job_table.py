@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.array_table import ArrayTable
+from gpusched.daemon.event_table import EventTable
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import leave_status
 from gpusched.daemon.store import FIRST_END, EndPosition, Store
@@ -20,6 +21,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.notify_settings import NotifySettings
 
 __all__ = ["FIRST_END", "EndPosition", "JobTable"]
 
@@ -35,11 +37,12 @@ class JobTable:
     how far those of them are that stand for many members; a member is one of `live`, too. `groups` are the
     groups of jobs of which something is set, by name.
 
-    `problem` is why nothing can be saved at present, None if it can.
+    `problem` is why nothing can be saved at present, None if it can. `events`: those of its changes, saved with them.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, notify: NotifySettings = NotifySettings()) -> None:  # noqa: B008 (it is frozen)
         self._store = store
+        self.events = EventTable(store.events, notify)
         self._environments: list[dict[str, str]] = []
         self._added: list[Job] = []
         self._changes: list[Job] = []
@@ -58,7 +61,7 @@ class JobTable:
     @property
     def unsaved(self) -> bool:
         """Whether something is in memory only."""
-        return bool(self._added or self._changes)
+        return bool(self._added or self._changes or self.events.unsaved)
 
     def job(self, job_id: str) -> Job:
         """Return a job, ended or not. Raises NotFound."""
@@ -136,6 +139,7 @@ class JobTable:
 
     def change(self, job: Job) -> None:
         """Replace what is known of a job; one that ended leaves `live`."""
+        self.events.note_change(self.live.get(job.id), job)
         if job.state in JOB_TERMINAL:
             self._forget(job)
             self._states[job.id] = job.state
@@ -177,10 +181,12 @@ class JobTable:
                     self._store.add(job)
                 for job in self._changes:
                     self._store.save(job)
+                self.events.write()
         except HostFault as error:
             return self._failed(error, now)
         self._added.clear()
         self._changes.clear()
+        self.events.saved()
         for job in self._over.values():
             leave_status(job)
         self._over.clear()
@@ -205,6 +211,7 @@ class JobTable:
             self._states.pop(job.id, None)
             self._over.pop(job.id, None)
         gone = {job.id for job in refused}
+        self.events.drop(gone)
         self._changes = [job for job in self._changes if job.id not in gone]
         return refused
 

@@ -18,6 +18,7 @@ import zmq
 
 from gpusched.control.messages import Answer, Submitted
 from gpusched.daemon.arrays import finish_arrays
+from gpusched.daemon.deliveries import Deliveries
 from gpusched.daemon.explanation import work_on_outlooks
 from gpusched.daemon.handlers import Handlers
 from gpusched.daemon.housekeeping import Housekeeping
@@ -30,10 +31,10 @@ from gpusched.daemon.lifecycle import (
     spawn_prepared,
 )
 from gpusched.daemon.monitor import DeviceMonitor
-from gpusched.daemon.notify import Notifier
 from gpusched.daemon.queue import Queue
 from gpusched.daemon.recovery import Adoption, reconcile
 from gpusched.daemon.server import Asked, Server, refusal
+from gpusched.daemon.service_notify import Notifier
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.stopping import stop_ownerless
 from gpusched.errors import GpuschedError, HostFault
@@ -89,6 +90,7 @@ class Loop:
         self._handlers = Handlers(state, server, self._adoption)
         self._queue = Queue(state)
         self._housekeeping = Housekeeping(state)
+        self._deliveries = Deliveries(state.jobs.events, state.spawn_delivery)
         self._pending: list[tuple[Asked, Answer]] = []
         self._next_own = 0.0
         self._logged = set[str]()
@@ -110,6 +112,7 @@ class Loop:
             self._devices,
             self._schedule,
             self._save_and_act,
+            self._deliver,
             self._explain,
             self._answer_waiting,
             self._maintain,
@@ -184,6 +187,10 @@ class Loop:
             if job is not None:
                 self._state.contain(job_id, "the stop", partial(order_stop, self._state, job, kill=kill))
 
+    def _deliver(self) -> None:
+        if self._deliveries.step(time.monotonic()):
+            self._state.jobs.save(time.monotonic())
+
     def _explain(self) -> None:
         work_on_outlooks(self._state)
 
@@ -228,6 +235,7 @@ class Loop:
             self._queue.due(),
             self._adoption.due(),
             self._sentry.due(),
+            self._deliveries.due(),
         )
         until = min([now + _LONGEST_SLEEP_S, *(moment for moment in moments if moment is not None)])
         if self._notifier.longest_sleep_s is not None:
@@ -235,7 +243,8 @@ class Loop:
         poller: Any = zmq.Poller()
         poller.register(self._server.socket, zmq.POLLIN)
         guards = list(self._state.watch.descriptors())
-        for descriptor in (self._signals.wakeup, self._state.devices.finished, *guards):
+        others = (self._signals.wakeup, self._state.devices.finished, *self._deliveries.descriptors())
+        for descriptor in (*others, *guards):
             poller.register(descriptor, zmq.POLLIN)
         patience_ms = math.ceil(1000 * max(0.0, until - now))  # rounded down, it would wake too soon, and again
         for ready, _ in poller.poll(patience_ms):

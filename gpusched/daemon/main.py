@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from gpusched.control.place import control_socket, private_directory
+from gpusched.daemon.delivery_process import delivery_spawner
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
-from gpusched.daemon.notify import Notifier
 from gpusched.daemon.server import Server
+from gpusched.daemon.service_notify import Notifier
 from gpusched.daemon.starter import raise_limit, starter, under_limit
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
@@ -85,7 +86,7 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         stack.callback(own.release)
         database = settings.state_dir / "gpusched.db"
         without = jobs_without_database(database, settings.state_dir / "jobs")
-        jobs = JobTable(Store.open(database))
+        jobs = JobTable(Store.open(database), settings.notify)
         stack.callback(jobs.close)
         probe, events = NvmlProbe(settings.driver_patience_s), NvmlEvents()
         stack.callback(events.close)
@@ -95,11 +96,13 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         signals = Signals()
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
+        limit = raise_limit()
         state = DaemonState(
             settings=settings,
             jobs=jobs,
             devices=devices,
-            starts=StartingJobs(settings, under_limit(raise_limit(), starter(environ))),
+            starts=StartingJobs(settings, under_limit(limit, starter(environ))),
+            spawn_delivery=delivery_spawner(settings, environ, limit),
         )
         call_lost(state, without)
         loop = Loop(state, server, signals, DeviceMonitor(state, events), Notifier(environ), own.is_own)

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 import zmq
 
 import gpusched
-from gpusched.control.messages import MAX_MESSAGE, PROTOCOL, Answer, Refused, Request, decode_request, encode
+from gpusched.control.codec import decode_request, encode
+from gpusched.control.messages import MAX_MESSAGE, PROTOCOL, Answer, Refused, Request
 from gpusched.control.place import private_directory
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 

@@ -18,7 +18,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.start import spawn, write_environ
 from gpusched.interpreter import own_command
 
-__all__ = ["Spawn", "raise_limit", "starter", "under_limit"]
+__all__ = ["Spawn", "is_unit", "raise_limit", "starter", "under_limit"]
 
 Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 """Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
@@ -40,7 +40,7 @@ _STOP_MARGIN_S: Final = 15
 
 def starter(environ: Mapping[str, str]) -> Spawn:
     """Return what starts guards for a daemon with the environment `environ`."""
-    return _Units(environ) if _is_unit(environ) else spawn
+    return _Units(environ) if is_unit(environ) else spawn
 
 
 def raise_limit() -> tuple[int, int]:
@@ -68,7 +68,7 @@ def under_limit(limit: tuple[int, int], spawn: Spawn) -> Spawn:
     return spawn_so
 
 
-def _is_unit(environ: Mapping[str, str]) -> bool:
+def is_unit(environ: Mapping[str, str]) -> bool:
     """Return whether systemd started this very process as a unit: all that a shell starts inherits INVOCATION_ID.
 
     WATCHDOG_PID shows it too where systemd is older than 248.

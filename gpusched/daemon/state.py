@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gpusched.daemon.delivery_process import SpawnDelivery
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.expectations import Expectations
@@ -39,6 +40,7 @@ class DaemonState:
     `faults`: internal errors, by job and step; `faults_logged`: how many of them were. `kill_by`: until when a
     supervisor may take to kill its job; `forced`: jobs whose supervisor was killed for that, with pid and start of the
     guard. `left_sockets`: of learners that were killed with guard and supervisor, and all others of jobs that are over.
+    `spawn_delivery` starts what delivers notifications.
     `queue_seen`: what the latest pass has decided on. `outlooks`: what is being found out of jobs that wait.
     """
 
@@ -46,6 +48,7 @@ class DaemonState:
     jobs: JobTable
     devices: Devices
     starts: StartingJobs
+    spawn_delivery: SpawnDelivery
     waiting: PendingReplies = field(default_factory=PendingReplies)
     watch: ExitWatcher = field(default_factory=ExitWatcher)
     expectations: Expectations = field(init=False)

@@ -15,6 +15,8 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from gpusched.daemon.database import Database, damaged
+from gpusched.daemon.event_store import TABLES as EVENT_TABLES
+from gpusched.daemon.event_store import EventStore
 from gpusched.daemon.job import Job
 from gpusched.daemon.search import searched
 from gpusched.errors import HostFault
@@ -50,6 +52,7 @@ _TABLES: Final = (
     "CREATE TABLE environments (digest BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
     "CREATE INDEX jobs_by_environment ON jobs (environment) WHERE environment IS NOT NULL",
     "CREATE TABLE groups (name TEXT PRIMARY KEY, at_most INTEGER, paused INTEGER NOT NULL) WITHOUT ROWID",
+    *EVENT_TABLES,
 )
 """A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
 what its user named it, `text` what is searched (see `searched`), `array` the id of the array of a member, `queue_group`
@@ -76,11 +79,12 @@ _FORGET: Final = (
 class Store:
     """The daemon's database. All its methods raise HostFault if the file cannot be read or written, or is damaged.
 
-    What is saved outside a transaction is one by itself.
+    What is saved outside a transaction is one by itself. `events`: notifications that are not delivered yet.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.events = EventStore(database)
 
     @classmethod
     def open(cls, path: Path) -> Self:

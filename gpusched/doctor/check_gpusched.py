@@ -1,6 +1,7 @@
 """Checks of gpusched's own directories and of its daemon. Pure functions."""
 
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ __all__ = [
     "check_leases",
     "check_linger",
     "check_logs",
+    "check_notifications",
     "check_room",
     "check_runtime",
     "check_state",
@@ -121,6 +123,18 @@ def check_daemon(facts: DaemonFacts) -> Iterable[Finding]:
         yield ok("daemon", f"{who}, version {facts.daemon_version}, {how}{dropped}")
     for problem in facts.problems:
         yield warning("daemon", problem, f"tail {facts.log}")
+
+
+def check_notifications(facts: DaemonFacts) -> Finding:
+    """Do notifications arrive?"""
+    name, failed = "notifications", facts.undelivered
+    if not facts.daemon_version:
+        return ok(name, "no daemon answers, which would have them")
+    if failed is None:
+        return ok(name, "none waits that could not be delivered")
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(failed.since))
+    found = f"{failed.waiting} could not be delivered yet, {failed.given_up} were given up, since {since}"
+    return warning(name, f"{found}: {failed.reason}", "gpusched notify test")
 
 
 def check_linger(facts: DaemonFacts) -> Finding:

@@ -181,7 +181,13 @@ def _daemon(settings: Settings) -> DaemonFacts:
         return DaemonFacts(**about, silence=error.message, silence_cure=error.hint)
     if not isinstance(pong, Pong):
         return DaemonFacts(**about, silence="it does not answer what it was asked")
-    return DaemonFacts(**about, daemon_version=pong.version, problems=pong.problems, malformed=pong.malformed)
+    return DaemonFacts(
+        **about,
+        daemon_version=pong.version,
+        problems=pong.problems,
+        undelivered=pong.undelivered,
+        malformed=pong.malformed,
+    )
 
 
 def _unit(pid: int) -> str | None:

@@ -59,7 +59,10 @@ _CHECKS: Final[tuple[tuple[tuple[str, ...], tuple[Check, ...]], ...]] = (
     ),
     (("places",), (check_gpusched.check_state, check_gpusched.check_runtime, check_gpusched.check_leases)),
     (("kept",), (check_gpusched.check_room, check_gpusched.check_logs)),
-    (("daemon",), (check_gpusched.check_daemon, check_gpusched.check_linger)),
+    (
+        ("daemon",),
+        (check_gpusched.check_daemon, check_gpusched.check_notifications, check_gpusched.check_linger),
+    ),
     (("software",), (check_software.check_python, check_software.check_nvml_binding)),
     (("software", "devices"), framework_checks()),
     (("hook",), (check_software.check_hook,)),

@@ -4,6 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpusched.control.messages import Undelivered
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 
@@ -130,7 +131,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon, as it answered. `silence` is why it did not, None if it did or if there is none (`pid` None).
 
     `log` is its log file, `unit` the systemd unit that it runs in. `systemd`: it runs this host. `lingers`: the user's
-    service manager does not end with the last login.
+    service manager does not end with the last login. `undelivered`: notifications that could not be delivered.
     """
 
     version: str
@@ -142,6 +143,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     silence_cure: str = ""
     daemon_version: str = ""
     problems: tuple[str, ...] = ()
+    undelivered: Undelivered | None = None
     malformed: int = 0
     unit: str | None = None
     systemd: bool = False

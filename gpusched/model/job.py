@@ -168,6 +168,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `array`: it is an array, whose members differ from it in their parameters; `index`: it is a member, of that number,
     with those `parameters`. `owner`: the process of which an open array gets its members; it is stopped with that.
     `group`: the group of the queue that it counts in, None: in no group.
+    `notify`: the command or URL that gets its events, beside those of the configuration.
     """
 
     workload: Workload
@@ -203,6 +204,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     index: Annotated[int, msgspec.Meta(ge=0)] | None = None
     parameters: dict[str, str] = {}
     owner: ProcessIdentity | None = None
+    notify: Text | None = None
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +219,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
     hold: bool | msgspec.UnsetType = msgspec.UNSET
     requeue: bool | msgspec.UnsetType = msgspec.UNSET
+    notify: Text | msgspec.UnsetType | None = msgspec.UNSET
 
     def of(self, submission: Submission) -> Submission:
         """Return the submission with these changes."""

@@ -28,6 +28,8 @@ __all__ = [
     "as_listed",
     "as_lost",
     "exit_text",
+    "fault_of",
+    "is_out_of_time",
     "ran_s",
     "signal_name",
     "waited_s",
@@ -68,6 +70,8 @@ ENDED: Final = {
     JobState.LOST: "is lost",
 }
 """Texts for the states of a job that is over."""
+
+_AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
 
 ExitKind = Literal["completed", "crashed", "signalled", "oom", "overrun", "spawn-failed", "stopped", "lost"]
 
@@ -269,6 +273,20 @@ def exit_text(reason: ExitReason) -> str:
         case kind:
             text = kind
     return text
+
+
+def fault_of(job: JobStatus) -> ExitReason | None:
+    """Return why the job failed: the end of the first replica that failed, the plainest kind of end first."""
+    ends = [one.exit for one in job.replicas if one.exit is not None and one.state is ReplicaState.FAILED]
+    ends = ends or [one.exit for one in job.replicas if one.exit is not None and one.exit.kind in _AT_FAULT]
+    return min(ends, key=lambda end: _AT_FAULT.index(end.kind) if end.kind in _AT_FAULT else 9, default=None)
+
+
+def is_out_of_time(job: JobStatus) -> bool:
+    """Return whether a job that failed for no fault of a replica ran into its time limit."""
+    if job.time_limit_s is None or job.started is None or job.ended is None:
+        return False
+    return job.ended - job.started >= job.time_limit_s
 
 
 def signal_name(number: int | None) -> str:

@@ -17,6 +17,8 @@ from gpusched.model.status import (
     JoinedHost,
     ReplicaState,
     ReplicaStatus,
+    fault_of,
+    is_out_of_time,
     signal_name,
 )
 from gpusched.render.text import printable
@@ -41,7 +43,6 @@ __all__ = [
 ]
 
 _MINUTE: Final = 60
-_AT_FAULT: Final = ("oom", "overrun", "spawn-failed", "crashed", "signalled")
 _MOST_NAMED: Final = 3
 _BAR: Final = 10
 
@@ -59,10 +60,10 @@ def state_text(job: JobStatus) -> str:
     if job.state is JobState.QUEUED and job.held:
         return "held"
     if job.state is JobState.FAILED:
-        fault = _fault(job)
+        fault = fault_of(job)
         if fault is not None:
             return f"failed: {_short(fault)}"
-        return "failed: time limit" if _is_out_of_time(job) else "failed"
+        return "failed: time limit" if is_out_of_time(job) else "failed"
     if job.state is JobState.RUNNING and 0 < (ready := ready_count(job)) < len(job.replicas):
         return f"running, {ready} ready"
     return str(job.state)
@@ -200,19 +201,6 @@ def whole(value: object) -> str:
 def decimal(value: object) -> str:
     """Return a reported value with two decimals, `-` if it is none."""
     return "-" if (found := number(value)) is None else f"{round(found, 2) + 0.0:.2f}"  # 0.0 for -0.0
-
-
-def _fault(job: JobStatus) -> ExitReason | None:
-    """Return why the job failed: the end of the first replica that failed, the plainest kind of end first."""
-    ends = [one.exit for one in job.replicas if one.exit is not None and one.state is ReplicaState.FAILED]
-    ends = ends or [one.exit for one in job.replicas if one.exit is not None and one.exit.kind in _AT_FAULT]
-    return min(ends, key=lambda end: _AT_FAULT.index(end.kind) if end.kind in _AT_FAULT else 9, default=None)
-
-
-def _is_out_of_time(job: JobStatus) -> bool:
-    if job.time_limit_s is None or job.started is None or job.ended is None:
-        return False
-    return job.ended - job.started >= job.time_limit_s
 
 
 def _short(end: ExitReason) -> str:

@@ -7,7 +7,8 @@ import sys
 
 import zmq
 
-from gpusched.control.messages import Refused, encode
+from gpusched.control.codec import encode
+from gpusched.control.messages import Refused
 
 path, kind = sys.argv[1:]
 socket = zmq.Context().socket(zmq.ROUTER)

@@ -12,7 +12,8 @@ import zmq
 
 from gpusched.control import client
 from gpusched.control.client import Client, connect_or_start, control_socket, daemon_pid, spawn_daemon
-from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Refused, Shutdown, Submit, decode_answer, encode
+from gpusched.control.codec import decode_answer, encode
+from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Refused, Shutdown, Submit
 from gpusched.control.place import listener
 from gpusched.errors import HostFault, NoDaemon
 from gpusched.linux.file_locks import lock

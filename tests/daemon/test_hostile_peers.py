@@ -12,7 +12,8 @@ import zmq
 
 from bench.host import cpu_s
 from gpusched.control.client import Client, control_socket
-from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Submit, encode
+from gpusched.control.codec import encode
+from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Submit
 from tests.daemon.daemons import Daemon, until
 from tests.daemon.test_control import resident_mib
 

@@ -62,6 +62,24 @@ def test_an_xid_drains_its_device_until_a_person_lifts_it_and_jobs_go_elsewhere(
     assert waits.wait(PATIENCE_S) == 0
 
 
+def test_hardware_trouble_of_a_device_is_notified_once_and_a_persons_drain_is_not(
+    watched: Watched, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    note = f'printf "%s|" "$GPUSCHED_EVENT_TITLE" "$GPUSCHED_EVENT_MESSAGE" "$GPUSCHED_EVENT_UUID" >> {out}'
+    (tmp_path / "config.toml").write_text(f"[notify]\ncommand = '''{note}'''\nevents = ['device-drained']\n")
+    watched.command.run("daemon", "stop")
+    watched.command.run("daemon", "start")
+
+    watched.command.run("daemon", "drain", "0")
+    watched.host.change(HOST + "event 1 xid 79\nevent 1 xid 48\n")
+
+    until(out.exists, "the event")
+    title, message, uuid, _ = out.read_text().split("|")
+    assert (title, uuid) == ("GPU 1 takes nothing new", UUIDS[1])
+    assert "Xid 79, the GPU has fallen off the bus" in message
+
+
 def test_a_drain_outlives_the_daemon(watched: Watched) -> None:
     watched.host.change(HOST + "event 0 xid 48\n")
     until(lambda: watched.is_drained(0, "Xid 48, a double-bit memory error"), "GPU 0 is drained")

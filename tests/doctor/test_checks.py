@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpusched.control.messages import Undelivered
 from gpusched.doctor import check_devices as of_devices
 from gpusched.doctor import check_gpusched as of_gpusched
 from gpusched.doctor import check_host as of_host
@@ -173,6 +174,13 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
     (of_gpusched.check_daemon, daemon(silence="it hangs", silence_cure="kill it"), "error", "it hangs", "kill it"),
     (of_gpusched.check_daemon, daemon(daemon_version="0.9"), "warning", "0.9, and this is 1.0", "daemon stop"),
     (of_gpusched.check_daemon, daemon(problems=("the disk is full",)), "warning", "disk is full", "/s/daemon.log"),
+    (
+        of_gpusched.check_notifications,
+        daemon(undelivered=Undelivered(waiting=2, given_up=1, since=0.0, reason="lab1 answered 500")),
+        "warning",
+        "2 could not be delivered yet, 1 were given up",
+        "gpusched notify test",
+    ),
     (of_gpusched.check_linger, daemon(systemd=True), "warning", "last login", "enable-linger anna"),
     (of_software.check_nvml_binding, software({"pynvml": "11.5.0"}), "error", "takes the place", "pip uninstall"),
     (of_software.check_nvml_binding, software({"pynvml": "12.0.0"}), "warning", "deprecated", "pip uninstall"),
@@ -231,6 +239,8 @@ FINE: list[tuple[Check, Any, str]] = [
     (of_gpusched.check_daemon, daemon(pid=None), "does not run"),
     (of_gpusched.check_daemon, daemon(unit="gpusched.service"), "in gpusched.service"),
     (of_gpusched.check_daemon, daemon(malformed=3), "dropped 3 messages"),
+    (of_gpusched.check_notifications, daemon(), "none waits"),
+    (of_gpusched.check_notifications, daemon(pid=None, daemon_version=""), "no daemon answers"),
     (of_gpusched.check_linger, daemon(systemd=True, lingers=True), "outlive"),
     (of_gpusched.check_linger, daemon(), "do not depend"),
     (of_software.check_python, software(), "gpusched 1.0 on Python 3.11"),

@@ -161,3 +161,16 @@ def test_a_job_directory_may_have_any_name(machine: Machine, bob: Person) -> Non
         assert machine.run("gpusched", "logs", job, user="bob", env=environ).strip().endswith("it ran")
     finally:
         bob.run("systemctl", "--user", "stop", "odd")
+
+
+def test_a_notification_is_sent_outside_the_sandbox_of_the_daemon(person: Person) -> None:
+    """The command writes to the home, and sees a network: the unit of the system instance has neither."""
+    script = "ls /sys/class/net >~/net; echo $GPUSCHED_EVENT_JOB $GPUSCHED_STATE_DIR >~/notified"
+    job = person.submit(*NO_DEVICE, "--notify", script, command="true")
+    person.until_state(job, "succeeded")
+    until(lambda: person.run("sh", "-c", "cat ~/notified || true").strip(), "it is sent")
+    told, state = person.run("sh", "-c", "cat ~/notified").split()
+    assert told == job
+    assert state == json.loads(person.gpusched("daemon", "status", "--json"))["state_dir"]
+    assert person.run("sh", "-c", "cat ~/net") == person.run("ls", "/sys/class/net")
+    person.run("sh", "-c", "rm ~/notified ~/net")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.daemon.notify import Notifier
+from gpusched.daemon.service_notify import Notifier
 from tests.patience import PATIENCE_S
 
 
