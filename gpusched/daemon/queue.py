@@ -33,8 +33,9 @@ _LOG: Final = logging.getLogger(__name__)
 _FRESH_S: Final = 1.0
 _PASS_EVERY_S: Final = 2.0
 _LOCKED_AGAIN_S: Final = 0.1
-_REST: Final = 4  # times as long as a pass took, so that a long queue leaves the daemon time for its clients
+_REST: Final = 4  # times as long as the decision took, so that a long queue leaves the daemon time for its clients
 _STARTING_PER_CPU: Final = 2
+_FORKED_PER_CPU: Final = 8  # where a start costs a fraction of an interpreter's
 _TRY_AGAIN_S: Final = 5.0
 _FLOOD_S: Final = 0.25
 _LONGEST_FLOOD_S: Final = 5.0
@@ -50,7 +51,8 @@ class Queue:
         self._next = self._rested = 0.0
         self._awaits_reading = False
         self._flooded_since: float | None = None
-        self._most_starting = _STARTING_PER_CPU * len(os.sched_getaffinity(0))
+        self._cpus = len(os.sched_getaffinity(0))
+        self._took_s = 0.0
 
     def due(self) -> float | None:
         """Return when the next pass is due, None while no job waits."""
@@ -78,13 +80,13 @@ class Queue:
                 return
         self._state.queue_changed = False
         self._next = now + _PASS_EVERY_S
+        self._took_s = 0.0
         try:
             self._decide(queued, host, now)
         except HostFault as error:
             self._state.why.update({job.id: str(error) for job in queued})
             self._next = now + _LOCKED_AGAIN_S
-        ended = time.monotonic()
-        self._rested = ended + min(_PASS_EVERY_S, _REST * (ended - now))
+        self._rested = time.monotonic() + min(_PASS_EVERY_S, _REST * self._took_s)
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether nothing may start because it could not be written down."""
@@ -128,6 +130,7 @@ class Queue:
             self._note_faults(decision.faults, waiting)
             for head, expected in decision.promised.items():
                 self._state.jobs.change(replace(self._state.jobs.live[head], promised=expected))
+            self._took_s = time.monotonic() - now  # what is written now is no matter of how long the queue is
             self._start(decision, {job.id: job for job in waiting}, directories, now)
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
@@ -237,8 +240,9 @@ class Queue:
     def _start(
         self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
     ) -> None:
+        most = self._cpus * (_FORKED_PER_CPU if self._state.starts.are_forked else _STARTING_PER_CPU)
         for start in decision.starts:
-            if len(self._state.starts) >= self._most_starting:
+            if len(self._state.starts) >= most:
                 self._state.why[start.id] = f"its turn has come; {len(self._state.starts)} others are just starting"
             else:
                 self._prepare(start, jobs[start.id], directories, now)
