@@ -1,4 +1,4 @@
-"""How fast the queue is: submissions, jobs, `ps`, the daemon's start, with many jobs. Run `python -m bench.queueing`."""
+"""How fast the queue is: submissions, jobs, `ps` and the daemon's start. Run `python -m bench.queueing`."""
 
 import os
 import resource

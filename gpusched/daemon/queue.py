@@ -36,6 +36,7 @@ _LOCKED_AGAIN_S: Final = 0.1
 _REST: Final = 4  # times as long as the decision took, so that a long queue leaves the daemon time for its clients
 _STARTING_PER_CPU: Final = 2
 _FORKED_PER_CPU: Final = 8  # where a start costs a fraction of an interpreter's
+_LONGEST_WRITING_S: Final = 0.25  # a slow disk must not keep clients waiting; the others have the next pass
 _TRY_AGAIN_S: Final = 5.0
 _FLOOD_S: Final = 0.25
 _LONGEST_FLOOD_S: Final = 5.0
@@ -52,7 +53,6 @@ class Queue:
         self._awaits_reading = False
         self._flooded_since: float | None = None
         self._cpus = len(os.sched_getaffinity(0))
-        self._took_s = 0.0
 
     def due(self) -> float | None:
         """Return when the next pass is due, None while no job waits."""
@@ -80,13 +80,13 @@ class Queue:
                 return
         self._state.queue_changed = False
         self._next = now + _PASS_EVERY_S
-        self._took_s = 0.0
         try:
-            self._decide(queued, host, now)
+            decided = self._decide(queued, host, now)
         except HostFault as error:
             self._state.why.update({job.id: str(error) for job in queued})
             self._next = now + _LOCKED_AGAIN_S
-        self._rested = time.monotonic() + min(_PASS_EVERY_S, _REST * self._took_s)
+            decided = time.monotonic()
+        self._rested = time.monotonic() + min(_PASS_EVERY_S, _REST * (decided - now))
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether nothing may start because it could not be written down."""
@@ -109,7 +109,8 @@ class Queue:
     def _queued(self) -> list[Job]:
         return [job for job in self._state.jobs.live.values() if job.state is JobState.QUEUED]
 
-    def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> None:
+    def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> float:
+        """Decide, and prepare what is to start; return when it was decided."""
         blocked = dict(self._blocked(queued, host, now))
         waiting = [job for job in queued if job.id in self._state.jobs.live]
         running = self._running()  # before the locks: it reads files of the jobs
@@ -130,8 +131,9 @@ class Queue:
             self._note_faults(decision.faults, waiting)
             for head, expected in decision.promised.items():
                 self._state.jobs.change(replace(self._state.jobs.live[head], promised=expected))
-            self._took_s = time.monotonic() - now  # what is written now is no matter of how long the queue is
+            decided = time.monotonic()  # what is written from now on is no matter of how long the queue is
             self._start(decision, {job.id: job for job in waiting}, directories, now)
+        return decided
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
         """Yield the jobs that must not start now, each with the reason; cancel those that never may."""
@@ -240,9 +242,10 @@ class Queue:
     def _start(
         self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
     ) -> None:
+        until = time.monotonic() + _LONGEST_WRITING_S
         most = self._cpus * (_FORKED_PER_CPU if self._state.starts.are_forked else _STARTING_PER_CPU)
         for start in decision.starts:
-            if len(self._state.starts) >= most:
+            if len(self._state.starts) >= most or time.monotonic() > until:
                 self._state.why[start.id] = f"its turn has come; {len(self._state.starts)} others are just starting"
             else:
                 self._prepare(start, jobs[start.id], directories, now)

@@ -76,7 +76,8 @@ class ForkServer:
         try:
             guard = os.fork()
         except OSError as error:
-            os.write(log, f"nothing is started: no process could be forked: {error.strerror}\n".encode())
+            with contextlib.suppress(OSError):  # such as a full disk
+                os.write(log, f"nothing is started: no process could be forked: {error.strerror}\n".encode())
             self._report(nonce.decode())
         else:
             if guard == 0:

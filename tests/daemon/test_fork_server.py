@@ -114,6 +114,24 @@ def test_a_fork_server_that_hangs_costs_no_job_its_start(daemon: Daemon) -> None
     assert start_time(server) is None
 
 
+def test_a_forked_guard_that_starts_nothing_is_noticed_when_it_ends(daemon: Daemon) -> None:
+    daemon.start()
+    forked(daemon)
+    (server,) = servers(daemon)
+    os.kill(server, signal.SIGSTOP)
+    job = daemon.submit("true")
+    lock = daemon.state / "jobs" / job / "guard.lock"
+    until(lambda: daemon.job(job).state is JobState.STARTING, "it is prepared")
+    lock.write_text("the nonce of another attempt")
+    os.kill(server, signal.SIGCONT)
+
+    (told,) = daemon.ended(job)
+
+    assert told.state is JobState.SUCCEEDED
+    assert "this attempt was called off" in (lock.parent / "logs" / "supervisor.log").read_text()
+    assert "the fork server" not in daemon.log
+
+
 OF_GLIBC = 1 << 31 | 1 << 32
 """Signals 32 and 33, which are for glibc alone: its posix_spawn leaves them ignored, and nothing can send them."""
 
