@@ -1,5 +1,6 @@
-"""How fast the queue is: submissions, `ps`, and the daemon's start, with many jobs. Run `python -m bench.queueing`."""
+"""How fast the queue is: submissions, jobs, `ps` and the daemon's start. Run `python -m bench.queueing`."""
 
+import os
 import resource
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon
+from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_results, running_daemon, until
 from gpusched.control.client import control_socket
 from gpusched.control.codec import decode_answer, encode
 from gpusched.control.messages import PROTOCOL, Submit, Submitted
@@ -70,6 +71,31 @@ def submitted_at_once(daemon: Daemon, jobs: int) -> float:
             if not isinstance(answer := decode_answer(link.recv_multipart()[2]), Submitted):
                 sys.exit(f"the daemon answered {answer}")
         return jobs / (time.perf_counter() - began)
+
+
+def many_short(jobs: int) -> list[Result]:
+    """Queue as many `true` at once, 16 of which can run at a time, and wait for the end of all."""
+    short = command_submission(["true"], {"fraction": "0.25", "machine": MACHINE}, {})
+    with running_daemon() as daemon:
+        began = time.perf_counter()
+        for _ in range(jobs):
+            daemon.client.ask(Submit(job=short), patience_s=30)
+        until(lambda: not daemon.jobs(0), "all have ended", every_s=0.1)
+        taken = time.perf_counter() - began
+        own, below = cpu_s(daemon.pid), cpu_below_s(daemon.pid)
+        return [
+            (f"{jobs} jobs that do nothing, queued at once", jobs / taken, "1/s", ">= 30"),
+            ("  the daemon's CPU time for each", 1000 * own / jobs, "ms", "<= 20"),
+            ("  that of fork server, guards and supervisors", 1000 * below / jobs, "ms", "<= 35"),
+            ("  the daemon's RSS then", memory_mb(daemon.pid)[0], "MB", "< 120"),
+        ]
+
+
+def cpu_below_s(pid: int) -> float:
+    """Return the CPU seconds of the children of a process, and of all that they and it have waited for."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    waited = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]))
+    return waited / os.sysconf("SC_CLK_TCK") + sum(cpu_s(int(child)) + cpu_below_s(int(child)) for child in children)
 
 
 def many_ended(jobs: int) -> list[Result]:
@@ -168,11 +194,14 @@ def ended_status(directory: JobDirectory, replicas: int) -> JobStatus:
 def main() -> None:
     """Measure, and print what came out."""
     typed = arguments(
-        __doc__, ("--jobs", 500, "how many jobs are submitted"), ("--ended", 10_000, "how many jobs ended before")
+        __doc__,
+        ("--jobs", 500, "how many jobs are submitted"),
+        ("--short", 300, "how many jobs run that do nothing"),
+        ("--ended", 10_000, "how many jobs ended before"),
     )
     with running_daemon() as daemon:
         results = submit_many(daemon, typed.jobs)
-    print_results([*results, *many_ended(typed.ended)], as_json=typed.json)
+    print_results([*results, *many_short(typed.short), *many_ended(typed.ended)], as_json=typed.json)
 
 
 if __name__ == "__main__":

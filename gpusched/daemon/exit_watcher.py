@@ -61,8 +61,8 @@ class ExitWatcher:
 
 
 def guard_of(status: JobStatus) -> int | None:
-    """Return the pid of the guard above the job's supervisor, None if the supervisor is gone."""
+    """Return the pid of the guard above the job's supervisor, None if one of them is gone."""
     if status.supervisor_pid is None:
         return None
     guard = parent(status.supervisor_pid)
-    return guard if guard is not None and guard > 1 and is_alive(status) else None
+    return guard if guard not in (None, 1, os.getpid()) and is_alive(status) else None  # who adopts is no guard

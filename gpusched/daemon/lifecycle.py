@@ -74,7 +74,16 @@ def begin(state: DaemonState, job: Job, leases: Sequence[Lease]) -> None:
 
 
 def spawn_prepared(state: DaemonState, now: float) -> None:
-    """Start the guard of one job that is prepared and saved; the next one has the next turn: systemd takes time."""
+    """Start the guard of one job that is prepared and saved; the next one has the next turn: systemd takes time.
+
+    All of them where they are only asked for, of a fork server.
+    """
+    _spawn_next(state, now)
+    while state.prepared and state.starts.are_forked:
+        _spawn_next(state, now)
+
+
+def _spawn_next(state: DaemonState, now: float) -> None:
     job_id = state.prepared.pop(0) if state.prepared else ""
     job = state.jobs.live.get(job_id)
     if job is None or job_id not in state.starts:
@@ -197,7 +206,7 @@ def settle(state: DaemonState, job: Job, now: float) -> None:
 
     What a kill -9 leaves at each step of a start: see execution/prepare.py.
     """
-    status, prepared = known_status(job), job.id in state.starts
+    status, prepared = known_status(job), job.id in state.starts and not state.starts.unserved(job.id)
     if status is not None and has_live_processes(job, status):
         adopt_running(state, job, status, now)
     elif status is None and not state.starts.cancel_start(job):

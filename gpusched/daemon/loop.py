@@ -156,10 +156,11 @@ class Loop:
                 self._server.answer(asked, answer)
 
     def _reap(self) -> None:
-        """Learn which guards among our children have ended."""
+        """Learn which guards among our children have ended, and which of the fork server's."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self._state.starts.guard_ended(pid)
+        self._state.starts.receive(time.monotonic())
 
     def _watch(self) -> None:
         now = time.monotonic()
@@ -243,8 +244,9 @@ class Loop:
         poller: Any = zmq.Poller()
         poller.register(self._server.socket, zmq.POLLIN)
         guards = list(self._state.watch.descriptors())
-        others = (self._signals.wakeup, self._state.devices.finished, *self._deliveries.descriptors())
-        for descriptor in (*others, *guards):
+        forks = self._state.starts.fileno()
+        own = [self._signals.wakeup, self._state.devices.finished, *self._deliveries.descriptors()]
+        for descriptor in (*own, *([] if forks is None else [forks]), *guards):
             poller.register(descriptor, zmq.POLLIN)
         patience_ms = math.ceil(1000 * max(0.0, until - now))  # rounded down, it would wake too soon, and again
         for ready, _ in poller.poll(patience_ms):

@@ -20,13 +20,14 @@ from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.server import Server
 from gpusched.daemon.service_notify import Notifier
-from gpusched.daemon.starter import raise_limit, starter, under_limit
+from gpusched.daemon.starter import fork_server, raise_limit, starter, under_limit
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.linux.file_locks import lock
 from gpusched.linux.files import make_private
+from gpusched.linux.processes import become_subreaper
 from gpusched.linux.regular_files import open_regular
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
@@ -84,6 +85,8 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
     with ExitStack() as stack:
         own = Lock(settings.state_dir)
         stack.callback(own.release)
+        with suppress(OSError):  # so that the guards of a fork server that has ended are waited for, by this process
+            become_subreaper()
         database = settings.state_dir / "gpusched.db"
         without = jobs_without_database(database, settings.state_dir / "jobs")
         jobs = JobTable(Store.open(database), settings.notify)
@@ -97,11 +100,12 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
         limit = raise_limit()
+        spawn, forks = under_limit(limit, starter(environ)), fork_server(environ, limit)
         state = DaemonState(
             settings=settings,
             jobs=jobs,
             devices=devices,
-            starts=StartingJobs(settings, under_limit(limit, starter(environ))),
+            starts=StartingJobs(settings, spawn, forks),
             spawn_delivery=delivery_spawner(settings, environ, limit),
         )
         call_lost(state, without)

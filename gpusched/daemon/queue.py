@@ -35,8 +35,10 @@ _LOG: Final = logging.getLogger(__name__)
 _FRESH_S: Final = 1.0
 _PASS_EVERY_S: Final = 2.0
 _LOCKED_AGAIN_S: Final = 0.1
-_REST: Final = 4  # times as long as a pass took, so that a long queue leaves the daemon time for its clients
+_REST: Final = 4  # times as long as the decision took, so that a long queue leaves the daemon time for its clients
 _STARTING_PER_CPU: Final = 2
+_FORKED_PER_CPU: Final = 8  # where a start costs a fraction of an interpreter's
+_LONGEST_WRITING_S: Final = 0.25  # a slow disk must not keep clients waiting; the others have the next pass
 _TRY_AGAIN_S: Final = 5.0
 _OFFERED: Final = 16  # members of an array in one pass: few more can be starting at the same time
 _FLOOD_S: Final = 0.25
@@ -53,7 +55,7 @@ class Queue:
         self._next = self._rested = 0.0
         self._awaits_reading = False
         self._flooded_since: float | None = None
-        self._most_starting = _STARTING_PER_CPU * len(os.sched_getaffinity(0))
+        self._cpus = len(os.sched_getaffinity(0))
 
     def due(self) -> float | None:
         """Return when the next pass is due, None while no job waits."""
@@ -82,12 +84,12 @@ class Queue:
         self._state.queue_changed = False
         self._next = now + _PASS_EVERY_S
         try:
-            self._decide(queued, host, now)
+            decided = self._decide(queued, host, now)
         except HostFault as error:
             self._state.why.update({job.id: str(error) for job in queued})
             self._next = now + _LOCKED_AGAIN_S
-        ended = time.monotonic()
-        self._rested = ended + min(_PASS_EVERY_S, _REST * (ended - now))
+            decided = time.monotonic()
+        self._rested = time.monotonic() + min(_PASS_EVERY_S, _REST * (decided - now))
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether nothing may start because it could not be written down."""
@@ -111,7 +113,8 @@ class Queue:
         queued = (job for job in self._state.jobs.live.values() if job.state is JobState.QUEUED)
         return [job for job in queued if may_start(self._state, job)]
 
-    def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> None:
+    def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> float:
+        """Decide, and prepare what is to start; return when it was decided."""
         blocked = dict(self._blocked(queued, host, now))
         waiting = [job for job in queued if job.id in self._state.jobs.live]
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
@@ -136,7 +139,9 @@ class Queue:
             for head, expected in decision.promised.items():
                 waits = self._state.jobs.live.get(head) or self._state.jobs.live[jobs[head].array or ""]
                 self._state.jobs.change(replace(waits, promised=expected))
+            decided = time.monotonic()  # what is written from now on is no matter of how long the queue is
             self._start(decision, jobs, directories, now)
+        return decided
 
     def _blocked(self, queued: list[Job], host: Inventory | None, now: float) -> Iterator[tuple[str, str]]:
         """Yield the jobs that must not start now, each with the reason; cancel those that never may."""
@@ -244,8 +249,10 @@ class Queue:
     def _start(
         self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
     ) -> None:
+        until = time.monotonic() + _LONGEST_WRITING_S
+        most = self._cpus * (_FORKED_PER_CPU if self._state.starts.are_forked else _STARTING_PER_CPU)
         for start in decision.starts:
-            if len(self._state.starts) >= self._most_starting:
+            if len(self._state.starts) >= most or time.monotonic() > until:
                 self._state.why[start.id] = f"its turn has come; {len(self._state.starts)} others are just starting"
             else:
                 self._prepare(start, jobs[start.id], directories, now)

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpusched.daemon.fork_client import ForkServerClient
 from gpusched.daemon.job import Job
 from gpusched.daemon.starter import Spawn
 from gpusched.errors import HostFault
@@ -25,23 +26,33 @@ __all__ = ["StartingJobs"]
 
 _LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.02
+_FORK_PATIENCE_S: Final = 10.0
+"""After that, a guard that was asked of the fork server and shows nothing is not waited for: it may hang."""
 
 
 class _Start(msgspec.Struct, kw_only=True):
-    """One job on its way; without a `reservation` an earlier daemon began the start."""
+    """One job on its way; without a `reservation` an earlier daemon began the start.
+
+    `asked`: the fork server was asked for its guard. `unserved`: that has gone since, which is no fault of the job.
+    """
 
     until: float
     reservation: Reservation | None = None
     spawned: bool = False
     guard: int | None = None
     guard_ended: bool = False
+    asked: bool = False
+    unserved: bool = False
 
 
 class StartingJobs:
-    """The jobs on their way, by id; times: monotonic seconds. `spawn` starts a guard, and returns its pid if known."""
+    """The jobs on their way, by id; times: monotonic seconds. `spawn` starts a guard, and returns its pid if known.
 
-    def __init__(self, settings: Settings, spawn: Spawn) -> None:
-        self._settings, self._spawn = settings, spawn
+    `forks` is asked first, where there is one.
+    """
+
+    def __init__(self, settings: Settings, spawn: Spawn, forks: ForkServerClient | None = None) -> None:
+        self._settings, self._spawn, self._forks = settings, spawn, forks
         self._starts: dict[str, _Start] = {}
         self._next = 0.0
 
@@ -50,6 +61,11 @@ class StartingJobs:
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._starts
+
+    @property
+    def are_forked(self) -> bool:
+        """Whether there is a fork server, so that a start costs little."""
+        return self._forks is not None and self._forks.is_ready
 
     def prepare(self, job: Job, plan: Plan, leases: LeaseDirectory, now: float) -> None:
         """Commit the leases of a plan and write what is to be started; `leases` must be locked.
@@ -74,8 +90,11 @@ class StartingJobs:
         start = self._starts[job.id]
         start.spawned, start.until = True, now + START_PATIENCE_S
         if job.submission is not None and job.submission.launcher is None and start.reservation is not None:
-            reserved = start.reservation
-            start.guard = self._spawn(reserved.directory, reserved.nonce, job.submission.environ)
+            wanted = (start.reservation.directory, start.reservation.nonce, job.submission.environ)
+            if self._forks is not None and self._forks.fork(*wanted, now):
+                start.asked, start.until = True, now + _FORK_PATIENCE_S
+            else:
+                start.guard = self._spawn(*wanted)
 
     def may_begin(self, job_id: str) -> bool:
         """Return whether all is ready for the launcher of an attached job to start its guard."""
@@ -83,9 +102,27 @@ class StartingJobs:
 
     def guard_ended(self, pid: int) -> None:
         """Note that a child of this process ended and was reaped."""
+        if self._forks is not None:
+            self._forks.reaped(pid)
         for start in self._starts.values():
             if start.guard == pid:
                 start.guard_ended = True
+
+    def fileno(self) -> int | None:
+        """Return the descriptor that becomes readable when the fork server has a message, None without one."""
+        return None if self._forks is None else self._forks.fileno()
+
+    def receive(self, now: float) -> None:
+        """Note which guards of the fork server have ended, or all that it still owed if it has."""
+        if self._forks is None:
+            return
+        self._forks.check(now)
+        ended, gone = self._forks.receive(now)
+        for start in self._starts.values():
+            if start.asked and start.reservation is not None and start.reservation.nonce in ended:
+                start.guard_ended = True
+        if gone:
+            self._leave_unserved()
 
     def shown(self, job_id: str) -> None:
         """The supervisor is there, or was, and has taken its leases: let go of what was held for it."""
@@ -110,12 +147,26 @@ class StartingJobs:
     def overdue(self, job_id: str, now: float) -> bool:
         """Return whether the supervisor should have shown itself, or its guard has ended before that."""
         start = self._starts[job_id]
+        if start.asked and now >= start.until and self._forks is not None:
+            self._forks.give_up(f"started nothing of {job_id} within {_FORK_PATIENCE_S:.0f} s", now)
+            self._leave_unserved()
         return start.spawned and (start.guard_ended or now >= start.until)
+
+    def unserved(self, job_id: str) -> bool:
+        """Return whether the fork server that was to start the job is gone: another try is not one more failure."""
+        return job_id in self._starts and self._starts[job_id].unserved
+
+    def _leave_unserved(self) -> None:
+        for start in self._starts.values():
+            if start.asked:
+                start.asked, start.unserved = False, True
+                start.guard_ended = True
 
     def wait_on(self, job_id: str, now: float) -> None:
         """Give a guard that lives more time; an earlier daemon may have started it."""
         start = self._starts.setdefault(job_id, _Start(until=0.0, spawned=True))
         start.until, start.guard_ended = now + START_PATIENCE_S, False
+        start.asked = start.unserved = False
 
     def due_checks(self, now: float) -> list[str]:
         """Return the jobs whose supervisor may have shown itself; it costs a read of a file for each."""

@@ -83,8 +83,11 @@ class JobDirectory:
         return self.logs / f"{replica}.log"
 
     def write_spec(self, spec: JobSpec) -> None:
-        """Save what the supervisor is to start. Raises OSError."""
-        replace_file(self.spec, msgspec.json.format(msgspec.json.encode(spec)))
+        """Save what the supervisor is to start. Raises OSError.
+
+        It is not synced: an attempt does not outlive the boot in which it was prepared, and a disk takes milliseconds.
+        """
+        replace_file(self.spec, msgspec.json.format(msgspec.json.encode(spec)), synced=False)
 
     def read_spec(self) -> JobSpec:
         """Return what the supervisor is to start. Raises HostFault."""

@@ -13,6 +13,8 @@ _HOST: Final = re.compile(rb"^(?:[\w.]*[._])?(?:Array)?MemoryError\b", re.MULTIL
 
 def memory_that_ran_out(output: bytes) -> Literal["device", "host"] | None:
     """Return whose memory the process lacked, as the end of its output shows; None if it lacked none."""
+    if not output:  # most end without: no pattern has to be compiled for them
+        return None
     if _device().search(output):
         return "device"
     return "host" if _HOST.search(output) else None

@@ -197,8 +197,11 @@ class Children:
         return below(os.getpid(), self._spared())
 
     def _scanned(self) -> list[Process]:
-        """Return the same and what `below` can miss, for what is decided once."""
-        return scan_below(os.getpid(), self._spared())
+        """Return the same and what `below` can miss, for what is decided once.
+
+        That is nothing where this process, a subreaper, has no child: then no other process of the host has to be read.
+        """
+        return scan_below(os.getpid(), self._spared()) if _has_children() else []
 
     def _sessions(self, pid: int) -> set[int]:
         """Return the sessions whose processes are the child `pid` and what it started, as far as they are below us."""
@@ -267,6 +270,14 @@ def _preparation(start: Start, ignored: Iterable[int]) -> Callable[[], None]:
             signal.signal(number, signal.SIG_IGN)
 
     return prepare
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _ended_child() -> os.waitid_result | None:

@@ -110,15 +110,15 @@ class Recorder:
 
         Where events.jsonl cannot be written, or is something else, they wait for that to go, and the status does not.
         """
-        now = self._clock.now()
-        self._next_save = now + _SAVE_EVERY_S
         try:
             self._append_events()
             self._written = _mark(self._directory.write_status(self.status(machine)))
         except OSError as error:
             self.trouble(f"could not save the job's status: {error.filename or self._directory.path}: {error.strerror}")
-            self.due = self._next_save = now + _RETRY_EVERY_S
+            self.due = self._next_save = self._clock.now() + _RETRY_EVERY_S
             return False
+        now = self._clock.now()  # a disk that takes its time is not to be kept busy by one job after the other
+        self._next_save = now + _SAVE_EVERY_S
         self.due = now + _RETRY_EVERY_S if self._events else None
         return True
 

@@ -61,6 +61,7 @@ class Chaos:
         """Do one thing at random, and look whether the shares still fit."""
         actions: list[tuple[int, Callable[[], None]]] = [
             (6, self.submit),
+            (2, self.burst),
             (2, self.launch),
             (2, self.run_in_front),
             (3, self.stop_one),
@@ -68,6 +69,7 @@ class Chaos:
             (2, self.kill_daemon),
             (3, self.kill_daemon_at_a_start),
             (3, self.kill_part),
+            (2, self.trouble_fork_server),
             (1, self.freeze_daemon),
         ]
         action = self.random.choices([one for _, one in actions], [weight for weight, _ in actions])[0]
@@ -89,6 +91,22 @@ class Chaos:
         self.expected[job] = ENDS[end]
         if requeue:
             self.requeued.add(job)
+
+    def burst(self) -> None:
+        """Several commands at once, so that guards are forked, and perhaps trouble in the midst of them."""
+        self.start_daemon()
+        ends = [self.random.choice(sorted(ENDS)) for _ in range(4)]
+        started = [
+            self.command.start("run", "-d", "--num-gpus", "0", "--json", "--", "sh", "-c", self._script(end))
+            for end in ends
+        ]
+        troubled = self.random.random() < 0.5
+        for process, end in zip(started, ends, strict=True):
+            output, _ = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0, output
+            self.expected[json.loads(output)["id"]] = ENDS[end]
+            if troubled:
+                self.trouble_fork_server()
 
     def launch(self) -> None:
         """A workload of three replicas in the background; they are started again when they are killed."""
@@ -174,6 +192,20 @@ class Chaos:
         if victim and self._is_of(victim, job["id"]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
+
+    def trouble_fork_server(self) -> None:
+        """Kill -9 the fork server, if there is one, or stop it for a moment."""
+        for pid in self.command.running():
+            with contextlib.suppress(OSError):
+                if b"gpusched.supervisor.fork_server" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    continue
+                self.done["fork server met"] += 1
+                if self.random.random() < 0.5:
+                    os.kill(pid, signal.SIGKILL)
+                else:
+                    os.kill(pid, signal.SIGSTOP)
+                    time.sleep(self.random.random() / 8)
+                    os.kill(pid, signal.SIGCONT)
 
     # What is seen.
 

@@ -10,6 +10,7 @@ import pytest
 from bench.host import cpu_s
 from gpusched.control.messages import Hold, Stop
 from gpusched.errors import HostFault
+from gpusched.execution.directory import JobDirectory
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
@@ -86,7 +87,9 @@ def test_a_daemon_starts_on_a_full_disk_so_that_who_fills_it_can_be_stopped(daem
         daemon.wait(each, JobState.RUNNING)
     daemon.kill()
     (daemon.state / "gate").touch()
-    until(lambda: read_job(daemon.state / "jobs" / short).state is JobState.SUCCEEDED, "the short one is over")
+    directory = JobDirectory(daemon.state / "jobs" / short)
+    until(lambda: read_job(directory.path).state is JobState.SUCCEEDED, "the short one is over")
+    until(lambda: not directory.is_guarded(), "its guard is gone")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:

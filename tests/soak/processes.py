@@ -30,7 +30,7 @@ class Process:
     def role(self) -> str:
         if "gpusched.daemon" in self.command:
             return "daemon"
-        return "job" if "gpusched.supervisor" in self.command else ""
+        return "job" if "gpusched.supervisor " in self.command else ""  # not the fork server
 
     @property
     def run_dir(self) -> str:

@@ -1,0 +1,199 @@
+"""The fork server: `python -m gpusched.supervisor.fork_server FD` forks guards that have imported everything already.
+
+The daemon starts one when starts come quickly, and asks for guards over the socket FD (daemon/fork_client.py). It ends
+when the other end is closed; its guards go on. It stays single-threaded, and reads no request itself: what a job has in
+its environment is in no process but its own. It must not import anything before `main`, which decides from where.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from gpusched.interpreter import own_modules_first
+
+if TYPE_CHECKING:
+    from gpusched.supervisor.fork_request import ForkServerMessage
+
+__all__ = ["ForkServer", "main"]
+
+_NOT_STARTED: Final = 5
+_MOST_NONCE: Final = 200
+_MOST_DESCRIPTORS: Final = 64  # more than a fork server ever has open
+
+_IMPORTED: Final = (
+    "encodings.ascii",
+    "shutil",
+    "traceback",
+    "gpusched.execution.learner_socket",
+    "gpusched.supervisor.guard",
+    "gpusched.supervisor.runner",
+    "gpusched.zygote.process_title",
+)
+
+
+class ForkServer:
+    """Forks a guard for each request on `control`, and reports there which of them have ended."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._nonces: dict[int, str] = {}
+        self._wakeup, self._outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """Fork and reap until the other end is closed; in a fork this never returns."""
+        signal.set_wakeup_fd(self._outer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        poller = select.poll()
+        for descriptor in (self._control.fileno(), self._wakeup):
+            poller.register(descriptor, select.POLLIN)
+        with contextlib.suppress(BrokenPipeError, ConnectionError):  # the daemon is gone
+            self._send_loaded()
+            while True:
+                ready = [descriptor for descriptor, _ in poller.poll()]
+                if self._wakeup in ready:
+                    self._reap()
+                if self._control.fileno() in ready and not self._answer():
+                    return
+
+    def _send_loaded(self) -> None:
+        from gpusched.supervisor.fork_request import Loaded
+
+        self._send(Loaded())
+
+    def _answer(self) -> bool:
+        """Fork what the next request is for; return False once the other end is closed."""
+        from gpusched.supervisor.fork_request import DESCRIPTORS
+
+        nonce, descriptors, _, _ = socket.recv_fds(self._control, _MOST_NONCE, DESCRIPTORS)
+        if len(descriptors) != DESCRIPTORS:
+            return False
+        request, log = descriptors
+        try:
+            guard = os.fork()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # such as a full disk
+                os.write(log, f"nothing is started: no process could be forked: {error.strerror}\n".encode())
+            self._report(nonce.decode())
+        else:
+            if guard == 0:
+                _be_guard(request, log)
+            self._nonces[guard] = nonce.decode()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wakeup, 4096):
+                pass
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._report(self._nonces.pop(pid, ""))
+
+    def _report(self, nonce: str) -> None:
+        from gpusched.supervisor.fork_request import GuardEnded
+
+        self._send(GuardEnded(nonce=nonce))
+
+    def _send(self, message: "ForkServerMessage") -> None:
+        import msgspec
+
+        self._control.send(msgspec.msgpack.encode(message))
+
+
+def _be_guard(request: int, log: int) -> NoReturn:
+    """Be what an exec would have given (execution/start.py, spawn), and then the guard, to its end.
+
+    It ends without the interpreter's own clearing up, which would copy every page of objects only to drop it.
+    """
+    code = 1
+    try:
+        os.setsid()
+        code = _guard(request, log)
+    except BaseException as error:  # noqa: BLE001 (nothing of the server's may run in a fork)
+        _report_error(error)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _guard(request: int, log: int) -> int:
+    import msgspec
+
+    from gpusched.supervisor.fork_request import GuardRequest
+    from gpusched.supervisor.guard import guard
+    from gpusched.zygote.process_title import show_as
+
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    content = os.pread(request, os.fstat(request).st_size, 0)
+    asked = msgspec.msgpack.decode(content, type=GuardRequest)
+    if not show_as(asked.argv, asked.env):  # others know a guard by it (execution/relatives.py)
+        raise OSError(0, "the kernel does not let a process show another command")
+    os.closerange(3, _MOST_DESCRIPTORS)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environb.clear()
+    os.environb.update(dict(asked.env))
+    gc.enable()
+    directory, nonce = asked.argv[-2:]
+    return guard(os.fsdecode(directory), nonce.decode())
+
+
+def _report_error(error: BaseException) -> None:
+    import traceback
+
+    with contextlib.suppress(Exception):
+        traceback.print_exception(error)
+        print(f"nothing is started: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _load() -> None:
+    """Import what a guard and a supervisor import, at once or later, and prepare what else each of them would."""
+    import importlib
+
+    import msgspec
+
+    from gpusched.execution.spec import JobSpec
+    from gpusched.frameworks.registry import frameworks
+    from gpusched.supervisor.fork_request import GuardRequest
+
+    for module in _IMPORTED:
+        importlib.import_module(module)
+    frameworks()
+    msgspec.msgpack.Decoder(GuardRequest)  # the first one of a type reads the annotations of all its fields
+    msgspec.json.Decoder(JobSpec)
+
+
+def _shows_another_command() -> bool:
+    """Return whether this kernel lets a process show another command; it goes on to show its own."""
+    from gpusched.zygote.process_title import show_as
+
+    with contextlib.suppress(OSError, ValueError):
+        return show_as([os.fsencode(word) for word in sys.orig_argv], list(os.environb.items()))
+    return False
+
+
+def main(descriptor: int) -> int:
+    """Be the fork server of the process that has the other end of the socket `descriptor`."""
+    gc.disable()
+    own_modules_first()
+    _load()
+    if not _shows_another_command():
+        print("no fork server: this kernel does not let a process show another command", file=sys.stderr)
+        return _NOT_STARTED
+    gc.collect()
+    gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
+    ForkServer(socket.socket(fileno=descriptor)).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
