@@ -174,24 +174,29 @@ class _Pending:
             return list(self._futures.values())
 
     def _settle(self, link: Link) -> bool:
-        """Take in what is known of calls that have begun; return whether something is new."""
-        waiting, without = self._waiting(), list[JobFuture[Any]]()
-        new = False
-        for future in waiting:
-            if future.cancelled():
+        """Take in what is known of calls that have begun; return whether something is new.
+
+        No future is kept here any longer than it has no result: who has the result may wait for its memory.
+        """
+        waiting, without, new = self._waiting()[::-1], list[JobFuture[Any]](), False
+        while waiting and len(without) <= _MOST_AHEAD:  # they begin in the order of their numbers
+            new = self._take_in(waiting.pop(), without) or new
+        return (bool(without) and self._ask(link, without)) or new
+
+    def _take_in(self, future: JobFuture[Any], without: list[JobFuture[Any]]) -> bool:
+        """Return whether a call has ended; else it is put to those `without` a result."""
+        if future.cancelled():
+            future.set_running_or_notify_cancel()
+            self._forget(future)
+            return True
+        if is_begun(self._calls, future.number):
+            self._needed = max(self._needed, future.number + 1)
+            if self._finish(future):
+                return True
+            if not future.running():
                 future.set_running_or_notify_cancel()
-                self._forget(future)
-            elif is_begun(self._calls, future.number):
-                self._needed = max(self._needed, future.number + 1)
-                new = self._finish(future) or new
-                without += [] if future.done() else [future]
-                if not future.running() and not future.done():
-                    future.set_running_or_notify_cancel()
-            elif len(without) > _MOST_AHEAD:  # they begin in the order of their numbers
-                break
-            else:
-                without.append(future)
-        return self._ask(link, without) or new if without else new
+        without.append(future)
+        return False
 
     def _ask(self, link: Link, calls: list[JobFuture[Any]]) -> bool:
         """Ask what became of members without a result, where there are more of these than live; as `_settle`."""
