@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import pytest
 
 import gpusched
@@ -47,6 +48,7 @@ def module(path: Path, name: str, parts: list[str] | None = None) -> ModuleType:
     assert spec.loader is not None
     made = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
+    cloudpickle.register_pickle_by_value(made)  # the processes of the calls do not find it by its name
     return made
 
 
