@@ -62,6 +62,8 @@ def test_a_quoted_command_line_is_one_that_gpusched_takes(quoted: Quoted) -> Non
     if name.startswith("-"):
         assert name in {"--help", "--version", "--install-completion"}
         return
+    if name == "help":  # as main has it
+        name, words = words[0], ["--help"]
     assert name in COMMANDS, f"{quoted}: there is no such command"
     command = LINE.commands[name]
     try:
