@@ -97,6 +97,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--trace", type=Path, default=TRACE, help="an openb pod list, .csv or .csv.gz")
     parser.add_argument("--devices", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--first-seed", type=int, default=0, help="with --write: add to what these were measured with")
     parser.add_argument("--load", type=float, nargs="+", default=[0.9, 1.1])
     parser.add_argument("--jobs", type=int, default=2000, help="how many jobs come")
     parser.add_argument("--waiting", type=int, nargs="+", default=[500, 10_000], help="for pass: how many jobs wait")
@@ -112,16 +113,16 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure, and print a table."""
     typed = arguments()
-    measure = partial(rows_of, typed)
+    measure, seeds = partial(rows_of, typed), range(typed.first_seed, typed.first_seed + typed.seeds)
     if typed.what in ("pass", "history"):
-        rows = [row for seed in range(typed.seeds) for row in measure(seed)]
+        rows = [row for seed in seeds for row in measure(seed)]
     else:
         with ProcessPoolExecutor(typed.processes) as pool:
-            rows = [row for found in pool.map(measure, range(typed.seeds)) for row in found]
+            rows = [row for found in pool.map(measure, seeds) for row in found]
     measured = of_seeds(rows)
     print(table(measured))
     if typed.write:
-        store(typed.what, measured)
+        store(typed.what, measured, first_seed=typed.first_seed)
         write_page()
 
 

@@ -89,12 +89,35 @@ def load(path: Path = SOURCE) -> Found:
     return msgspec.json.decode(path.read_bytes(), type=dict[str, list[Measured]]) if path.exists() else {}
 
 
-def store(what: str, rows: Sequence[Measured], path: Path = SOURCE) -> None:
-    """Replace those rows of docs/queue.json that were measured anew. Raises OSError."""
+def store(what: str, rows: Sequence[Measured], path: Path = SOURCE, *, first_seed: int = 0) -> None:
+    """Replace those rows of docs/queue.json that were measured again; from `first_seed` on: add to them.
+
+    Raises ValueError where the seeds before it are not there, and OSError.
+    """
     found = dict(load(path))
-    anew = [row.of for row in rows]
-    found[what] = [*(row for row in found.get(what, ()) if row.of not in anew), *rows]
+    before = {tuple(row.of.items()): row for row in found.get(what, ())}
+    if first_seed:
+        rows = [_together(before.get(tuple(row.of.items())), row, first_seed) for row in rows]
+    again = [row.of for row in rows]
+    found[what] = [*(row for row in found.get(what, ()) if row.of not in again), *rows]
     path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+
+
+def _together(before: Measured | None, more: Measured, first_seed: int) -> Measured:
+    """Return the means over the seeds of both, with the intervals of all their values."""
+    if before is None or before.seeds != first_seed:
+        raise ValueError(f"{more.of}: {before.seeds if before else 0} seeds are there, and not {first_seed}")
+    names = [name for name in before.figures if name in more.figures]
+    figures = {name: _pooled(before.seeds, *before.figures[name], more.seeds, *more.figures[name]) for name in names}
+    return Measured(of=more.of, seeds=before.seeds + more.seeds, date=more.date, figures=figures)
+
+
+def _pooled(n: int, mean: float, half: float, m: int, other: float, other_half: float) -> tuple[float, float]:
+    """Return the mean of n and m values together, and half of its interval, of the same of both."""
+    count = n + m
+    squares = sum((size - 1) * size * (width / 1.96) ** 2 for size, width in ((n, half), (m, other_half)))
+    squares += n * m / count * (mean - other) ** 2
+    return (n * mean + m * other) / count, 1.96 * (squares / (count - 1) / count) ** 0.5
 
 
 def part(found: Found) -> str:

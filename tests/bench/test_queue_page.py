@@ -1,8 +1,13 @@
 """What was measured of the queue, as a part of docs/benchmarks.md, and as a picture."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from bench.queue_trace.page import Row, load, of_seeds, part, store
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.queue_trace.page import Measured, Row, load, of_seeds, part, store
 from bench.queue_trace.picture import draw
 
 EASY = "EASY, limits 1 to 5 times too long"
@@ -46,6 +51,22 @@ def test_what_is_measured_again_replaces_only_its_own_rows(tmp_path: Path) -> No
     store("queue", of_seeds(waits("FIFO", 70.0)), path)
     means = {str(row.of["queue"]): row.mean("mean wait h") for row in load(path)["queue"]}
     assert means == {"gpusched, commands repeated, spread 0.5": 3, "gpusched, shapes": 9, "FIFO": 70, EASY: 6}
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.lists(st.floats(0, 100), min_size=1, max_size=9))
+def test_seeds_that_are_added_later_give_the_means_and_intervals_of_all(first: list[float], more: list[float]) -> None:
+    def measured(values: list[float]) -> list[Measured]:
+        return of_seeds([({"queue": "FIFO"}, {"mean wait h": value}) for value in values])
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "queue.json"
+        store("queue", measured(first), path)
+        store("queue", measured(more), path, first_seed=len(first))
+        ((together,), (whole,)) = load(path)["queue"], measured([*first, *more])
+        assert together.seeds == whole.seeds
+        assert together.figures["mean wait h"] == pytest.approx(whole.figures["mean wait h"], abs=1e-6)
+        with pytest.raises(ValueError, match="seeds are there"):
+            store("queue", measured(more), path, first_seed=len(first))
 
 
 def test_a_picture_is_drawn_of_it(tmp_path: Path) -> None:
