@@ -8,12 +8,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gpusched.calls import calls_of
 from gpusched.control.messages import Extend, Resume
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
+from gpusched.linux.files import remove_tree
 from gpusched.linux.processes import start_time
 from gpusched.model.array import member_id, member_submission
 from gpusched.model.status import JOB_TERMINAL, JobState
@@ -41,10 +43,12 @@ def owner_exited(job: Job) -> bool:
 def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str], most: int) -> Iterator[Job]:
     """Yield the jobs that the scheduler decides on: for an array those of its members that come next.
 
-    An array that may start none now is itself among the `blocked`.
+    An array that may start none now is itself among the `blocked`. Of all arrays together `most` members are offered.
     """
+    waiting = list(waiting)
+    each = max(1, most // max(1, sum(job.is_array for job in waiting)))
     for job in waiting:
-        numbers = state.jobs.arrays.startable(job.id, most) if job.is_array and job.id not in blocked else []
+        numbers = state.jobs.arrays.startable(job.id, each) if job.is_array and job.id not in blocked else []
         if numbers:
             yield from (_member(job, number) for number in numbers)
             continue
@@ -91,6 +95,8 @@ def finish_arrays(state: DaemonState) -> None:
         over = replace(over, message=over.message or message)
         state.jobs.change(replace(over, last=status_of(over)))
         state.forget(job_id)
+        if job.submission is not None and job.submission.owner is not None:  # which may have been killed
+            remove_tree(calls_of(Path(job.run_dir)))
 
 
 def resume(state: DaemonState, job: Job, asked: Resume) -> Job:
@@ -108,7 +114,7 @@ def resume(state: DaemonState, job: Job, asked: Resume) -> Job:
     again = [one for one, ended in members if ended in _AGAIN]
     if not again and len(members) == job.submission.array.count:
         raise UsageError(f"all members of {job.id} have succeeded", "queue the same again: gpusched rerun")
-    state.jobs.remove(again)
+    state.jobs.forget_members(job.id, _AGAIN)
     submission = replace(
         job.submission,
         environ=asked.environ,

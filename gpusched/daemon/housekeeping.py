@@ -66,7 +66,7 @@ class Housekeeping:
             return False
         newest_first = tuple(job_id for job_id, _ in reversed(found))  # of each workload one number is noted, not all
         arrays = self._remove(newest_first).arrays  # whose members go before them
-        members = [one for array in arrays for one, _ in self._state.jobs.members(array)[:_JOBS_A_STEP]]
+        members = [one for array in arrays for one, _ in self._state.jobs.members(array, _JOBS_A_STEP)]
         if not members or not self._remove(tuple(members)).ids:
             self._jobs_after = found[-1][1]
         return True

@@ -82,9 +82,15 @@ class JobTable:
                 self._states[job_id] = found.state
         return self._states.get(job_id)
 
-    def members(self, array: str) -> list[tuple[str, JobState]]:
-        """Return the ids and states of those members of an array that are saved, in no order."""
-        return self._store.members(array)
+    def members(self, array: str, most: int = -1) -> list[tuple[str, JobState]]:
+        """Return the ids and states of members of an array that are saved, in no order; `most`: that many at most."""
+        return self._store.members(array, most)
+
+    def forget_members(self, array: str, states: Sequence[JobState]) -> None:
+        """Forget the members of an ended array that ended so: they can begin again. Raises HostFault."""
+        gone = [job_id for job_id, state in self._store.members(array) if state in states]
+        self._store.forget_members(array, states)
+        self._dropped(gone)
 
     def ended(self, limit: int, skip: int = 0, *, members: bool = False) -> list[Job]:
         """Return the latest jobs that ended after the `skip` latest, latest first; `members`: those of arrays, too."""
@@ -160,9 +166,7 @@ class JobTable:
     def remove(self, ids: Sequence[str]) -> None:
         """Forget jobs whose end is saved. Raises HostFault."""
         self._store.remove(ids)
-        for job_id in ids:
-            self.known.discard(job_id)
-            self._states.pop(job_id, None)
+        self._dropped(ids)
 
     def change_group(self, group: QueueGroup) -> None:
         """Replace what is set of a group; it is on disk at once, or nothing is changed. Raises HostFault."""
@@ -170,6 +174,11 @@ class JobTable:
         self.groups.pop(group.name, None)
         if not group.is_plain:
             self.groups[group.name] = group
+
+    def _dropped(self, ids: Sequence[str]) -> None:
+        self.known.difference_update(ids)
+        for job_id in ids:
+            self._states.pop(job_id, None)
 
     def save(self, now: float) -> list[Job]:
         """Write all that changed, in one transaction. Return the jobs that are turned away because that failed."""

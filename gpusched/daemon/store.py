@@ -199,10 +199,15 @@ class Store:
         query = f"SELECT id FROM jobs WHERE {where} ORDER BY {order} DESC, rowid DESC LIMIT ?"  # noqa: S608 (nothing from outside)
         return [job_id for (job_id,) in self._database.run(query, (*values, most))]
 
-    def members(self, array: str) -> list[tuple[str, JobState]]:
-        """Return the ids and states of the members of an array that have begun, in no order."""
-        rows = self._database.run("SELECT id, state FROM jobs WHERE array=?", (array,))
+    def members(self, array: str, most: int = -1) -> list[tuple[str, JobState]]:
+        """Return the ids and states of members of an array that have begun, in no order; `most`: that many at most."""
+        rows = self._database.run("SELECT id, state FROM jobs WHERE array=? LIMIT ?", (array, most))
         return [(job_id, JobState(state)) for job_id, state in rows]
+
+    def forget_members(self, array: str, states: Sequence[JobState]) -> None:
+        """Forget the members of an array that are in these states."""
+        marks = ", ".join("?" * len(states))
+        self._database.run(f"DELETE FROM jobs WHERE array=? AND state IN ({marks})", (array, *states))  # noqa: S608 (nothing from outside)
 
     def known_ids(self) -> list[str]:
         """Return the ids of all jobs, in no order."""
