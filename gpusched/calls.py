@@ -20,7 +20,7 @@ __all__ = ["RemoteError", "calls_of", "cancel_call", "is_begun", "main", "read_r
 
 _CALLS: Final = "calls"
 _RESULT: Final = "result"
-_WAITS, _BEGUN, _CANCELLED = "call", "begun", "cancelled"
+_WAITS, _BEGUN = "call", "begun"
 
 
 class RemoteError(Exception):
@@ -51,16 +51,27 @@ def write_call(
     import cloudpickle
 
     content = cloudpickle.dumps((function, tuple(arguments), dict(keywords)))
-    _write(calls / f"{number}.{_WAITS}", pickle.dumps((list(sys.path), content)))
+    path = [str(Path(entry).absolute()) for entry in sys.path]  # "" is the directory of this process
+    temporary = calls / f"{number}.new"
+    try:
+        _write(temporary, pickle.dumps((path, content)))
+        temporary.rename(calls / f"{number}.{_WAITS}")
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def cancel_call(calls: Path, number: int) -> bool:
     """Return whether a call could be cancelled: it had not begun."""
-    return _moved(calls, number, _CANCELLED)
+    try:
+        (calls / f"{number}.{_WAITS}").unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def is_begun(calls: Path, number: int) -> bool:
-    """Return whether a process has taken the call."""
+    """Return whether a process has taken the call, if it was not cancelled."""
     return not (calls / f"{number}.{_WAITS}").exists()
 
 
@@ -70,10 +81,14 @@ def read_result(path: Path) -> tuple[Any, BaseException | None]:
     Raises HostFault for a result that cannot be read, such as one of a class that is not here.
     """
     with os.fdopen(_open_own(path), "rb") as file:
+        text = pickle.load(file)  # noqa: S301 (of this user's own process)
         try:
-            value, error, text = pickle.load(file)  # noqa: S301 (of this user's own process)
+            value, error = pickle.load(file)  # noqa: S301
         except Exception as problem:
-            raise HostFault(f"the result cannot be read here: {problem!r}", "import its class here, too") from problem
+            if not text:
+                message = f"the result cannot be read here: {problem!r}"
+                raise HostFault(message, "import its class here, too") from problem
+            value, error = None, None
     if error is None and text:
         error = RuntimeError(f"what the call raised cannot be sent: {text.strip().splitlines()[-1]}")
     if error is not None:
@@ -88,53 +103,53 @@ def main() -> None:
     if array is None:
         raise NotLaunched("gpusched.calls is started for an Executor alone", "see docs/executor.md")
     calls = calls_of(member.with_name(array))
-    if not _moved(calls, number, _BEGUN):
+    if not _taken(calls, number):
         return
-    taken = calls / f"{number}.{_BEGUN}"
-    try:
-        outcome = _outcome(taken)
-    finally:
-        taken.unlink(missing_ok=True)
+    value, error, text = _outcome(calls / f"{number}.{_BEGUN}")
     result = result_of(member)
     try:
-        _dump(result, outcome)
+        _dump(result, text, (value, error))
     except Exception:  # noqa: BLE001 (what the call returned or raised cannot be pickled, in whatever way)
-        _dump(result, (None, None, outcome[2] or traceback.format_exc()))
+        _dump(result, text or traceback.format_exc(), (None, None))
 
 
 def _outcome(taken: Path) -> tuple[Any, BaseException | None, str]:
     """Return what the call returned, what it raised, and the traceback of that."""
     try:
-        with os.fdopen(_open_own(taken), "rb") as file:
-            path, content = pickle.load(file)  # noqa: S301 (of this user's own process)
-        sys.path += [entry for entry in path if entry not in sys.path]
+        try:
+            with os.fdopen(_open_own(taken), "rb") as file:
+                path, content = pickle.load(file)  # noqa: S301 (of this user's own process)
+        finally:
+            taken.unlink(missing_ok=True)
+        sys.path[:] = [*path, *(entry for entry in sys.path if entry and entry not in path)]
         function, arguments, keywords = pickle.loads(content)  # noqa: S301
         return function(*arguments, **keywords), None, ""
     except BaseException as error:  # noqa: BLE001 (as a future has it: also KeyboardInterrupt and SystemExit)
         return None, error, traceback.format_exc()
 
 
-def _dump(path: Path, outcome: tuple[Any, BaseException | None, str]) -> None:
-    """Write a result whole: where it is, it can be read."""
+def _dump(path: Path, text: str, outcome: tuple[Any, BaseException | None]) -> None:
+    """Write a result whole: where it is, it can be read. The `text` of an error comes first, if that cannot be."""
     import cloudpickle
 
     temporary = path.with_name(f"{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
+        pickle.dump(text, file)
         cloudpickle.dump(outcome, file)
     temporary.replace(path)
 
 
 def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
 
 
-def _moved(calls: Path, number: int, to: str) -> bool:
+def _taken(calls: Path, number: int) -> bool:
     """Take a call, which only one process can; return whether it was this one."""
     try:
-        (calls / f"{number}.{_WAITS}").rename(calls / f"{number}.{to}")
+        (calls / f"{number}.{_WAITS}").rename(calls / f"{number}.{_BEGUN}")
     except FileNotFoundError:
         return False
     return True

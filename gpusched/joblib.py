@@ -24,6 +24,7 @@ class Backend(ParallelBackendBase):  # type: ignore[misc]
         super().__init__(nesting_level=nesting_level)
         self._given = given
         self._executor: Executor | None = None
+        self._at_most: int | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many calls may run at the same time."""
@@ -32,8 +33,8 @@ class Backend(ParallelBackendBase):  # type: ignore[misc]
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
         """Queue the array that the calls are members of."""
         self.parallel = parallel
-        at_most = n_jobs if n_jobs is not None and n_jobs > 0 else None
-        self._executor = Executor(at_most=at_most, **self._given)
+        self._at_most = n_jobs if n_jobs is not None and n_jobs > 0 else None
+        self._executor = Executor(at_most=self._at_most, **self._given)
         return self.effective_n_jobs(n_jobs)
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> JobFuture[Any]:
@@ -56,7 +57,7 @@ class Backend(ParallelBackendBase):  # type: ignore[misc]
     def abort_everything(self, ensure_ready: bool = True) -> None:  # noqa: FBT001, FBT002 (its signature)
         """Cancel what has not begun."""
         self._running().shutdown(wait=False, cancel_futures=True)
-        self._executor = Executor(**self._given) if ensure_ready else None
+        self._executor = Executor(at_most=self._at_most, **self._given) if ensure_ready else None
 
     def get_nested_backend(self) -> tuple[Any, None]:
         """Return what runs Parallel within a call: that one process."""

@@ -1,11 +1,13 @@
 """Executor: functions that run as jobs of the queue, as concurrent.futures has it."""
 
+import logging
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, Unpack
 
@@ -16,12 +18,12 @@ from gpusched.api.commands import command_submission
 from gpusched.api.plan_arguments import require_known
 from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
 from gpusched.control.messages import Extend
-from gpusched.errors import GpuschedError, JobFailed, UsageError
+from gpusched.errors import GpuschedError, JobFailed, NotFound, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.start import this_process
 from gpusched.linux.files import remove_tree
 from gpusched.model.array import Array, member_id
-from gpusched.model.status import JOB_TERMINAL, JobStatus
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.settings import Settings, load_settings
 
 __all__ = ["Executor", "JobFuture"]
@@ -29,6 +31,7 @@ __all__ = ["Executor", "JobFuture"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.02
 _SLOWER: Final = 1.2
 _IDLE_S: Final = 0.25
@@ -43,12 +46,20 @@ class JobFuture(futures.Future[T]):
         self.job_id: Final = job_id
         self.number: Final = number
         self._calls = calls
+        self._guard = threading.Lock()
+        self._is_withdrawn = False
 
     def cancel(self) -> bool:
         """Cancel the call if no process has taken it yet; return whether it is cancelled."""
-        if self.cancelled() or (not self.done() and not self.running() and cancel_call(self._calls, self.number)):
-            return super().cancel()
-        return False
+        with self._guard:
+            possible = not (self._is_withdrawn or self.running() or self.done())
+            self._is_withdrawn = self._is_withdrawn or (possible and cancel_call(self._calls, self.number))
+        return self._is_withdrawn and super().cancel()
+
+    def has_begun(self) -> bool | None:
+        """Return whether a process has taken the call; None if it is cancelled."""
+        with self._guard:
+            return None if self._is_withdrawn else is_begun(self._calls, self.number)
 
 
 class Executor(futures.Executor):
@@ -57,7 +68,7 @@ class Executor(futures.Executor):
     The arguments are those of gpusched.run, for each call: `memory`, `fraction`, `num_gpus` and the others. `at_most`:
     how many calls run at the same time; None: as many as have a place. Functions, arguments and results travel as
     cloudpickle files in the directories of the jobs. A call whose process dies fails with JobFailed and the reason; the
-    others go on. All end when this process ends.
+    others go on. All end when this process ends. A call runs once: `requeue` and `retry` are refused.
 
     All calls are members of one array, whose id is `array`. Raises what gpusched.run raises.
 
@@ -69,7 +80,9 @@ class Executor(futures.Executor):
         require_known(given, RunArguments)
         if at_most is not None and (not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 1):
             raise UsageError(f"at_most: {at_most!r} is no number of calls", "give 1 or more")
-        self._settings = load_settings(os.environ)
+        if given.get("requeue") or given.get("retry"):
+            raise UsageError("a call runs once", "leave requeue and retry out, and call it again")
+        self._settings, self._process = load_settings(os.environ), os.getpid()
         self._lock = threading.Lock()
         self._number = 0
         self._over = False
@@ -83,6 +96,8 @@ class Executor(futures.Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobFuture[T]:
         """Have a call run, and return its future. Raises RuntimeError after `shutdown`."""
+        if os.getpid() != self._process:
+            raise RuntimeError("this executor belongs to the process that this one was forked of: make another one")
         with self._lock:
             if self._over:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -101,6 +116,8 @@ class Executor(futures.Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 (its signature)
         """Take no more calls. `wait`: until all have ended; `cancel_futures`: those that have not begun do not."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._over = True
         if cancel_futures:
@@ -151,9 +168,9 @@ class _Pending:
                     rest_s = _POLL_S if self._settle(link) else min(_IDLE_S, rest_s * _SLOWER)
                     self._changed.wait(rest_s)
                 link.done(Extend(id=self._id, count=self._needed, close=True))
-        except GpuschedError as error:
-            self.failed = error
-            self._fail_all(error)
+        except BaseException as error:  # noqa: BLE001 (no future may wait for a thread that has ended)
+            self.failed = error if isinstance(error, GpuschedError) else JobFailed(f"{self._id}: {error!r}", "")
+            self._fail_all(self.failed)
         finally:
             remove_tree(self._calls)
 
@@ -180,16 +197,29 @@ class _Pending:
         """
         waiting, without, new = self._waiting()[::-1], list[JobFuture[Any]](), False
         while waiting and len(without) <= _MOST_AHEAD:  # they begin in the order of their numbers
-            new = self._take_in(waiting.pop(), without) or new
+            new = self._contained(waiting.pop(), without) or new
         return (bool(without) and self._ask(link, without)) or new
+
+    def _contained(self, future: JobFuture[Any], without: list[JobFuture[Any]]) -> bool:
+        """Take in one call; what goes wrong at it, as in a callback of its future, is no fault of the others."""
+        try:
+            return self._take_in(future, without)
+        except BaseException:
+            _LOG.exception("%s", future.job_id)
+            self._forget(future)
+            if not future.done():
+                raise
+            return True
 
     def _take_in(self, future: JobFuture[Any], without: list[JobFuture[Any]]) -> bool:
         """Return whether a call has ended; else it is put to those `without` a result."""
-        if future.cancelled():
-            future.set_running_or_notify_cancel()
+        begun = future.has_begun()
+        if begun is None:
             self._forget(future)
+            futures.Future.cancel(future)  # which it may be about to do itself
+            future.set_running_or_notify_cancel()
             return True
-        if is_begun(self._calls, future.number):
+        if begun:
             self._needed = max(self._needed, future.number + 1)
             if self._finish(future):
                 return True
@@ -202,12 +232,14 @@ class _Pending:
         """Ask what became of members without a result, where there are more of these than live; as `_settle`."""
         (array,) = link.jobs((self._id,))
         if array.array is None or array.state in JOB_TERMINAL:
-            self._fail_all(_failure(array))
+            for future in self._waiting():
+                if future.has_begun() is None or not self._finish(future):
+                    self._fail(future, _failure(array))
             return True
         begun = [one for one in calls if one.number < array.array.count - array.array.waiting]
         if len(begun) <= array.array.live:
             return False
-        ended = [job for job in link.jobs([one.job_id for one in begun]) if job.state in JOB_TERMINAL]
+        ended = [job for job in _present(link, [one.job_id for one in begun]) if job.state in JOB_TERMINAL]
         by_id = {one.job_id: one for one in begun}
         for job in ended:
             if not self._finish(by_id[job.id]):
@@ -223,7 +255,9 @@ class _Pending:
             return False
         except (GpuschedError, OSError) as problem:
             value, error = None, problem
-        path.unlink(missing_ok=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
         self._forget(future)
         if not future.running():
             future.set_running_or_notify_cancel()
@@ -235,6 +269,8 @@ class _Pending:
 
     def _fail(self, future: JobFuture[Any], error: Exception) -> None:
         self._forget(future)
+        if future.has_begun() is None:
+            futures.Future.cancel(future)
         if future.running() or future.set_running_or_notify_cancel():
             future.set_exception(error)
 
@@ -255,5 +291,17 @@ def _array(given: Any, at_most: int | None, settings: Settings) -> JobStatus:
         return link.submit(owned)
 
 
+def _present(link: Link, ids: list[str]) -> list[JobStatus]:
+    """Return those of the jobs that there are: one may wait to begin behind another that has begun."""
+    with suppress(NotFound):
+        return list(link.jobs(ids))
+    found = list[JobStatus]()
+    for one in ids:
+        with suppress(NotFound):
+            found += link.jobs((one,))
+    return found
+
+
 def _failure(job: JobStatus) -> JobFailed:
-    return JobFailed(f"{job.id}: {job.message or f'it is {job.state}'}", f"see gpusched logs '{job.id}'")
+    why = "it ended without a result" if job.state is JobState.SUCCEEDED else job.message or f"it is {job.state}"
+    return JobFailed(f"{job.id}: {why}", f"see gpusched logs '{job.id}'")

@@ -145,8 +145,16 @@ def _array(
         raise UsageError("a sweep needs parameters or numbers of members", "give one of both: --param, --from, --array")
     if numbers is not None:
         require_type(numbers, Any, "array")
-        if not isinstance(numbers, range) or numbers.step != 1 or numbers.start < 0 or not numbers:
-            raise UsageError(f"array: {numbers!r} are no numbers of members", "give a range from 0 or more, by 1")
+        if (
+            not isinstance(numbers, range)
+            or numbers.step != 1
+            or numbers.start < 0
+            or not numbers
+            or numbers[-1] > MOST_MEMBERS
+        ):
+            raise UsageError(
+                f"array: {numbers!r} are no numbers of members", f"give a range from 0 to {MOST_MEMBERS:,}, by 1"
+            )
         _require_count(len(numbers))
         return Array(count=len(numbers), first=numbers.start, at_most=at_most)
     if isinstance(parameters, Mapping):

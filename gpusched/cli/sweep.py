@@ -70,8 +70,9 @@ def sweep(
     from gpusched.cli.queue_answers import print_submitted
 
     if resume is not None:
-        if what or param or rows or array or at_most:
-            raise UsageError("--resume is for a sweep as it is", "leave the rest out")
+        others = [what, param, rows, array, at_most, *given.values()]
+        if any(one not in (None, False, 0, [], ()) for one in others):
+            raise UsageError("--resume is for a sweep as it is", "leave the rest out, but for -d and --json")
         from gpusched.api.sweeping import resume as resumed
 
         submitted = resumed(resume)

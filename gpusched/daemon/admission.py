@@ -61,7 +61,7 @@ class Admission:
         submission = _sound(self._with_ids(submission))
         if submission.command is None:
             require_short_socket(submission.workload, self._state.settings)
-        submission = self._named(self._resolved(_absolute(submission), host))
+        submission = self.named(self._resolved(_absolute(submission), host))
         name = submission.workload.name
         after = max(self._numbers.get(name, 0), self._state.jobs.last_number(name))
         directory = claim_directory(self._state.settings.state_dir, name, after=after)
@@ -86,6 +86,8 @@ class Admission:
         """
         if job.submission is None:
             raise UsageError(f"{job.id} was launched in the foreground: it was not kept how", "launch it again")
+        if job.submission.owner is not None:
+            raise UsageError(f"{job.id} has the calls of an Executor", "call them again")
         attached = job.submission.launcher is not None  # then it has only what differs from its launcher's environment
         same = msgspec.structs.replace(
             job.submission,
@@ -112,7 +114,7 @@ class Admission:
                 raise UsageError(f"{job.id} would wait for {circle}, which waits for it", "name another with --after")
             changed.append((job, asked))
         for job, asked in changed:
-            renamed = self._named(asked, job.id)
+            renamed = self.named(asked, job.id)
             self._state.expectations.forget(job.id)
             self._state.jobs.change(msgspec.structs.replace(job, submission=renamed, promised=None))
         self._state.changed()
@@ -143,7 +145,7 @@ class Admission:
         except NotFound as error:
             raise NotFound(f"{error.message} to start after", error.hint) from None
 
-    def _named(self, submission: Submission, own: str = "") -> Submission:
+    def named(self, submission: Submission, own: str = "") -> Submission:
         """Return the submission with a name that no living job has but `own` (an id): `train`, else `train.2`."""
         name, names = submission.name, self._state.jobs.names
         if not name or names.get(name, own) == own:

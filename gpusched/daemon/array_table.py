@@ -34,6 +34,9 @@ class ArrayTable:
         self._arrays: dict[str, _Progress] = {}
         self.changed: set[str] = set()
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._arrays))
+
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._arrays
 
@@ -87,10 +90,6 @@ class ArrayTable:
         at_most = progress.array.at_most
         room = most if at_most is None else min(most, at_most - len(progress.live))
         return list(islice(self.waiting(job_id), max(0, room)))
-
-    def owned(self) -> list[str]:
-        """Return the ids of those that are open: more members come of a process, which may end."""
-        return [job_id for job_id, progress in self._arrays.items() if progress.array.open]
 
     def is_open(self, job_id: str) -> bool:
         """Return whether more members may come."""

@@ -1,8 +1,9 @@
 """Arrays in the queue: their members are offered to the scheduler when they may start, and made when they do."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,9 @@ from gpusched.execution.directory import JobDirectory, own_directory
 from gpusched.linux.files import remove_tree
 from gpusched.linux.processes import start_time
 from gpusched.model.array import member_id, member_submission
+from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.probe.reading import Reading
 
 __all__ = ["extend", "finish_arrays", "made", "may_start", "offered", "owner_exited", "resume"]
 
@@ -46,7 +49,7 @@ def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str],
     An array that may start none now is itself among the `blocked`. Of all arrays together `most` members are offered.
     """
     waiting = list(waiting)
-    each = max(1, most // max(1, sum(job.is_array for job in waiting)))
+    each = max(1, most // max(1, sum(job.is_array and job.id not in blocked for job in waiting)))
     for job in waiting:
         numbers = state.jobs.arrays.startable(job.id, each) if job.is_array and job.id not in blocked else []
         if numbers:
@@ -96,16 +99,20 @@ def finish_arrays(state: DaemonState) -> None:
         state.jobs.change(replace(over, last=status_of(over)))
         state.forget(job_id)
         if job.submission is not None and job.submission.owner is not None:  # which may have been killed
-            remove_tree(calls_of(Path(job.run_dir)))
+            Reading(partial(remove_tree, calls_of(Path(job.run_dir))), "delete-calls")
 
 
-def resume(state: DaemonState, job: Job, asked: Resume) -> Job:
+def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submission, str], Submission]) -> Job:
     """Queue an array again that has ended: of its members those that did not succeed, or never began, run.
+
+    `named` gives it another name where a living job has its own.
 
     Raises UsageError where there is nothing to be resumed, and HostFault.
     """
     if not job.is_array or job.submission is None or job.submission.array is None:
         raise UsageError(f"{job.id} is no array", "see gpusched sweep --help; queue a job again with gpusched rerun")
+    if job.submission.owner is not None:
+        raise UsageError(f"{job.id} has the calls of an Executor", "call them again")
     if job.state not in JOB_TERMINAL:
         raise UsageError(f"{job.id} has not ended", f"wait for it: gpusched wait {job.id}")
     if state.jobs.is_unsaved(job.id):
@@ -126,9 +133,11 @@ def resume(state: DaemonState, job: Job, asked: Resume) -> Job:
     )
     waits = replace(
         job,
-        submission=submission,
+        submission=named(submission, job.id),
+        created=round(time.time(), 3),
         state=JobState.QUEUED,
         stop_asked=False,
+        started=None,
         ended=None,
         message=None,
         last=None,

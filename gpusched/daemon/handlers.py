@@ -40,7 +40,7 @@ from gpusched.control.messages import (
     TurnIs,
 )
 from gpusched.daemon.admission import Admission
-from gpusched.daemon.arrays import extend, resume
+from gpusched.daemon.arrays import extend, may_start, resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.groups import change_group, groups_of
@@ -107,7 +107,7 @@ class Handlers:
             case Rerun():
                 return self._rerun(asked.request)
             case Resume():
-                job = resume(self._state, self._known(asked.request.id), asked.request)
+                job = resume(self._state, self._known(asked.request.id), asked.request, self._acceptance.named)
                 return Submitted(id=job.id, job=status_of(self._state.jobs.job(job.id)))
             case Extend():
                 extend(self._state, self._known(asked.request.id), asked.request)
@@ -230,7 +230,7 @@ class Handlers:
 
     def _explain(self, asked: Asked, request: Explain, now: float) -> Explained | None:
         job = self._known(request.id)
-        if job.state is not JobState.QUEUED:
+        if job.state is not JobState.QUEUED or not may_start(self._state, job):
             return Explained(why=Why(job=status_of(job)))
         if len(self._explanations) >= _MOST_EXPLANATIONS:
             raise UsageError(f"{_MOST_EXPLANATIONS} others are just asking why their jobs wait", "ask again")
@@ -242,8 +242,8 @@ class Handlers:
     def _stop(self, request: Stop, now: float) -> Done:
         self._adoption.scan()
         ids = tuple(self._state.jobs.live) if request.everything else request.ids
-        jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
-        return Done(report=tuple(stop_job(self._state, job, now, kill=request.kill) for job in jobs))
+        jobs = [self._known(job_id).id for job_id in dict.fromkeys(ids)]
+        return Done(report=tuple(stop_job(self._state, self._known(one), now, kill=request.kill) for one in jobs))
 
     def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]

@@ -15,7 +15,7 @@ from gpusched.execution.read_jobs import whole
 from gpusched.linux.users import user_name
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 
-__all__ = ["current_status", "leave_status", "read_current", "runs_again", "status_of"]
+__all__ = ["current_status", "leave_status", "read_current", "runs_again", "shown_state", "status_of"]
 
 _WORKED_ON: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
@@ -69,10 +69,14 @@ def status_of(job: Job, why: str | None = None) -> JobStatus:
 
 def _array(job: Job) -> JobStatus:
     """Return an array: queued until its first member begins, then running until the last has ended."""
-    state = job.state
-    if job.members is not None and job.members.live:
-        state = JobState.STOPPING if job.stop_asked else JobState.RUNNING
-    return msgspec.structs.replace(_bare(job, None), state=state)
+    return msgspec.structs.replace(_bare(job, None), state=shown_state(job))
+
+
+def shown_state(job: Job) -> JobState:
+    """Return the state that a person sees: an array, which is queued until its end, runs from its first start on."""
+    if not job.is_array or job.state in JOB_TERMINAL or job.started is None:
+        return job.state
+    return JobState.STOPPING if job.stop_asked else JobState.RUNNING
 
 
 def _bare(job: Job, trouble: str | None) -> JobStatus:

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from gpusched.daemon.arrays import made, may_start, offered
 from gpusched.daemon.groups import limits_of, why_paused
 from gpusched.daemon.job import Job
-from gpusched.daemon.lifecycle import begin, cancel, launcher_exited
+from gpusched.daemon.lifecycle import begin, launcher_exited
 from gpusched.daemon.outlook import QueueSnapshot
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
+from gpusched.daemon.stopping import stop_job
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.lease_usage import current_leases, with_known
 from gpusched.execution.plans import needs_devices
@@ -163,7 +164,7 @@ class Queue:
             self._state.faults.pop((job.id, _BLOCKED), None)
             trouble = None if asked.machine is None and not needs_devices(asked) else troubles[asked.machine]
             if over is not None:
-                cancel(self._state, job, over)
+                stop_job(self._state, job, now, kill=False, why=over)
             elif reason or trouble:
                 yield job.id, reason or trouble or ""
 
@@ -259,6 +260,10 @@ class Queue:
 
     def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:
         simulated = job.submission is not None and job.submission.machine is not None
+        if (
+            self._state.not_before.get(job.array or "", 0.0) > now
+        ):  # one before it was put off: they begin in their order
+            return
         try:
             if job.id not in self._state.jobs.live:
                 job = made(self._state, job)

@@ -99,6 +99,8 @@ class Adoption:
             return
         directory = JobDirectory(path)
         status = read_job(path)
+        if status.state in JOB_TERMINAL and array_of(path.name) is not None:  # of an array that is no more
+            return
         unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
         if unseen and not directory.is_guarded() and not has_begun(directory):
             return

@@ -17,6 +17,7 @@ from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own, note_removed_logs
+from gpusched.model.array import array_of
 from gpusched.model.status import JOB_TERMINAL, JobState
 
 __all__ = ["remove", "remove_logs"]
@@ -123,8 +124,14 @@ def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:
     keep_number(state_dir, job.id)
     if keep_results and path.is_dir():
         _keep_results(path, state_dir / RESULTS)
-    with suppress(FileNotFoundError):
-        path.rename(away / f"{job.id}.{time.time_ns()}")
+    for one in (*(_of_members(path) if job.is_array else ()), path):
+        with suppress(FileNotFoundError):
+            one.rename(away / f"{one.name}.{time.time_ns()}")
+
+
+def _of_members(array: Path) -> list[Path]:
+    """Return directories of members that have no row: they were to begin again, or a daemon ended while they began."""
+    return [array.with_name(name) for name in os.listdir(array.parent) if array_of(name) == array.name]  # noqa: PTH208 (names alone)
 
 
 def _keep_results(path: Path, results: Path) -> None:

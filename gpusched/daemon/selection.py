@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from gpusched.daemon.job import Job
+from gpusched.daemon.job_status import shown_state
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.search import searched
 from gpusched.errors import NotFound
@@ -80,7 +81,7 @@ def _matches(job: Job, glob: str | None) -> bool:
 
 
 def _meets(job: Job, asked: Selection) -> bool:
-    in_state = not asked.states or job.state in asked.states
+    in_state = not asked.states or shown_state(job) in asked.states
     lately = asked.since is None or job.ended is None or job.ended >= asked.since
     before = asked.before is None or (job.ended is not None and job.ended < asked.before)
     in_group = asked.group is None or (job.submission is not None and job.submission.group == asked.group)

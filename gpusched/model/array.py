@@ -87,7 +87,7 @@ class Array(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberResult(NamedTuple):
-    """One member. `report`: all numbers of its last report; `seconds`: how long it ran, None before it began."""
+    """One member. `report`: all numbers of its last report; `seconds`: how long it ran, None before its end."""
 
     id: str
     number: int

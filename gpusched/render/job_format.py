@@ -71,7 +71,7 @@ def state_text(job: JobStatus) -> str:
 
 def array_text(array: ArrayStatus) -> str:
     """Return how far an array is: `[####......] 412/1000, 16 run, 3 failed`."""
-    full = _BAR * array.ended // array.count
+    full = _BAR * array.ended // max(1, array.count)
     others = {"run": array.live, "failed": array.failed, "lost": array.lost, "cancelled": array.cancelled}
     parts = [f"[{'#' * full:.<{_BAR}}] {array.ended}/{array.count}"]
     return ", ".join([*parts, *(f"{count} {name}" for name, count in others.items() if count)])

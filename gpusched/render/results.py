@@ -18,6 +18,7 @@ __all__ = ["draw_results", "print_results", "results_csv", "results_html"]
 _BAR: Final = 24
 _MOST_VALUES: Final = 20
 _LONGEST_VALUE: Final = 24
+_LARGEST: Final = 1e300  # so that the difference of two is a number
 _COLOUR: Final = "#5fafff"
 
 
@@ -90,7 +91,11 @@ def results_html(members: Sequence[MemberResult], names: Sequence[str]) -> str:
 
 def _levels(members: Sequence[MemberResult], name: str) -> list[_Level]:
     """Return the scores by the values of a parameter; many numbers are put together in ranges."""
-    scored = [(one.parameters.get(name, ""), one.score) for one in members if one.score is not None]
+    scored = [
+        (one.parameters.get(name, ""), max(-_LARGEST, min(_LARGEST, one.score)))
+        for one in members
+        if one.score is not None
+    ]
     by_value: dict[str, list[float]] = {}
     for value, score in scored:
         by_value.setdefault(value, []).append(score)

@@ -31,6 +31,13 @@ class NotAgainError(Exception):
         super().__init__(one)
 
 
+class NotHere:
+    """A value that pickles, and cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NotAgainError, (1,)
+
+
 class NeverError(Exception):
     """An exception that cannot be pickled."""
 
@@ -82,7 +89,10 @@ def test_an_exception_comes_back_with_its_traceback_and_the_others_go_on(executo
 
 
 def test_what_cannot_be_pickled_or_unpickled_is_an_error_with_the_reason(executor: gpusched.Executor) -> None:
-    assert isinstance(executor.submit(raising, lambda: NotAgainError(1, 2)).exception(), HostFault)
+    again = executor.submit(raising, lambda: NotAgainError(1, 2)).exception()
+    assert isinstance(again, RuntimeError)
+    assert "NotAgainError: 1" in str(again)
+    assert isinstance(executor.submit(NotHere).exception(), HostFault)
     never = executor.submit(raising, NeverError).exception()
     assert isinstance(never, RuntimeError)
     assert "NeverError: it holds a lock" in str(never)
@@ -125,6 +135,66 @@ def test_what_has_not_begun_can_be_cancelled_and_never_runs(executor: gpusched.E
         behind.result()
     executor.shutdown()
     assert not ran.exists()
+
+
+def test_however_calls_are_cancelled_while_they_begin_each_future_ends(executor: gpusched.Executor) -> None:
+    futures = [executor.submit(abs, -one) for one in range(60)]
+    while not all(future.done() for future in futures):
+        for future in futures[1::2]:
+            future.cancel()
+    for number, future in enumerate(futures):
+        assert future.cancelled() or future.result() == number
+        assert number % 2 or not future.cancelled()
+
+
+def test_what_goes_wrong_in_a_callback_is_no_fault_of_the_other_calls(executor: gpusched.Executor) -> None:
+    first = executor.submit(time.sleep, 0.2)
+    first.add_done_callback(lambda _: sys.exit("a callback"))
+    second = executor.submit(abs, -2)
+    second.add_done_callback(lambda future: future.result() / 0)
+    assert (first.result(), second.result(), executor.submit(abs, -3).result()) == (None, 2, 3)
+
+
+def test_a_fork_of_the_process_leaves_the_executor_alone(executor: gpusched.Executor) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            executor.submit(abs, -1)
+        except RuntimeError:
+            executor.shutdown()
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert executor.submit(abs, -1).result() == 1
+
+
+def test_a_call_imports_what_its_program_imports(command: Command, tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helpers.py").write_text(f"def name():\n    return {name!r}\n")
+    script = tmp_path / "mine" / "program.py"
+    script.write_text(
+        "import gpusched, helpers\n"
+        "with gpusched.Executor(num_gpus=0) as executor:\n"
+        "    print(helpers.name(), executor.submit(helpers.name).result())\n"
+    )
+    argv: list[str | Path] = [sys.executable, script]
+    ended = subprocess.run(argv, env=command.env, capture_output=True, text=True, check=True, cwd=tmp_path / "other")
+    assert ended.stdout == "mine mine\n"
+
+
+def test_an_executor_without_a_call_is_shown_and_its_calls_are_not_run_again(command: Command) -> None:
+    executor = gpusched.Executor(num_gpus=0)
+    shown = command.run("ps")
+    assert (shown.returncode, executor.array in shown.stdout) == (0, True)
+    assert command.run("results", executor.array).returncode == 0
+    future = executor.submit(abs, -1)
+    assert future.result() == 1
+    executor.shutdown()
+    gpusched.job(executor.array).wait()
+    for words in (("sweep", "--resume", executor.array), ("rerun", executor.array)):
+        refused = command.run(*words)
+        assert (refused.returncode, "the calls of an Executor" in refused.stderr) == (2, True)
 
 
 def test_after_shutdown_nothing_is_taken_and_what_was_taken_ends() -> None:
@@ -222,7 +292,13 @@ def test_optuna_runs_on_it(executor: gpusched.Executor, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"at_most": 0}, "at_most"), ({"fraction": 2}, "fraction"), ({"memory": "6"}, "memory")],
+    [
+        ({"at_most": 0}, "at_most"),
+        ({"requeue": True}, "runs once"),
+        ({"retry": 2}, "runs once"),
+        ({"fraction": 2}, "fraction"),
+        ({"memory": "6"}, "memory"),
+    ],
 )
 def test_what_no_call_could_have_is_refused_at_once(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -104,7 +104,9 @@ def test_ctrl_c_ends_the_view_and_not_the_sweep(command: Command) -> None:
         (("snake", "--param", "inference=actor,learner"), "inference changes what snake needs"),
         (("--from", "/nowhere.csv", "--", "true"), "--from /nowhere.csv: No such file"),
         (("--resume", "run-9", "--at-most", "2"), "--resume is for a sweep as it is"),
+        (("--resume", "run-9", "--fraction", "0.5"), "--resume is for a sweep as it is"),
         (("--resume", "run-9"), "there is no job run-9"),
+        (("--array", "2000000-2000002", "--", "true"), "are no numbers of members"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_with_the_reason_and_nothing_is_queued(

@@ -9,11 +9,23 @@ from typing import Any
 import pytest
 
 from gpusched.api.history import remove
-from gpusched.control.messages import Hold, Jobs, ListJobs, Resume, Select, Selected, Stop, Submitted
+from gpusched.control.messages import (
+    Edit,
+    Explain,
+    Explained,
+    Hold,
+    Jobs,
+    ListJobs,
+    Resume,
+    Select,
+    Selected,
+    Stop,
+    Submitted,
+)
 from gpusched.errors import NotFound, UsageError
 from gpusched.execution.listing import jobs_on_disk
 from gpusched.model.array import Array
-from gpusched.model.job import CommandRequest
+from gpusched.model.job import CommandRequest, QueueChange
 from gpusched.model.selection import Selection
 from gpusched.model.status import ArrayStatus, JobState
 from tests.daemon.daemons import Daemon, until
@@ -112,6 +124,68 @@ def test_a_stop_ends_those_that_live_and_lets_no_other_begin(daemon: Daemon, tmp
     (over,) = daemon.ended(job)
     assert (over.state, over.array) == (JobState.CANCELLED, ArrayStatus(count=20, waiting=17, cancelled=3, at_most=3))
     assert len(lines(ran)) == 3
+
+
+def test_a_stop_of_an_array_and_of_its_members_at_once_is_one_stop(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 30)
+    until(lambda: members(daemon, job).live, "some live")
+    daemon.ask(Stop(ids=(job, *(f"{job}[{number}]" for number in range(members(daemon, job).live)))))
+    (over,) = daemon.ended(job)
+    assert over.array is not None
+    assert (over.array.live, over.array.ended + over.array.waiting) == (0, 30)
+
+
+def test_what_an_array_is_to_follow_after_all_and_fails_ends_it_with_its_members(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 5, at_most=1)
+    until(lambda: members(daemon, job).live == 1, "the first lives")
+    failing = daemon.submit("false")
+    daemon.ended(failing)
+    daemon.ask(Edit(ids=(job,), change=QueueChange(after=(failing,))))
+    (over,) = daemon.ended(job)
+    assert (over.state, over.array) == (JobState.CANCELLED, ArrayStatus(count=5, waiting=4, cancelled=1, at_most=1))
+    assert "was to follow" in (over.message or "")
+    assert daemon.job(f"{job}[0]").state is JobState.CANCELLED
+
+
+def test_an_array_that_was_resumed_stopped_and_removed_leaves_no_member_behind(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "false", 4)
+    daemon.ended(job)
+    daemon.ask(Resume(id=job, environ=daemon.env))
+    daemon.ask(Stop(ids=(job,)))
+    daemon.ended(job)
+    assert remove(job, settings=daemon.settings).ids == (job,)
+    daemon.kill()
+    daemon.start()
+    assert daemon.ask(ListJobs(ended=100)) == Jobs(jobs=())
+    assert list((daemon.state / "jobs").iterdir()) == []
+
+
+def test_a_name_that_another_took_meanwhile_stays_that_of_the_other(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "false", 1, name="train")
+    daemon.ended(job)
+    other = daemon.submit("sleep", "1000", name="train")
+    daemon.ask(Resume(id=job, environ=daemon.env))
+    assert (daemon.job(other).name, daemon.job(job).name) == ("train", "train.2")
+
+
+def test_an_array_that_runs_is_among_those_that_run_and_who_asks_why_is_answered_at_once(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 1)
+    until(lambda: members(daemon, job).live == 1, "it runs")
+
+    def selected(state: JobState) -> tuple[str, ...]:
+        answer = daemon.ask(Select(jobs=Selection(states=(state,))))
+        assert isinstance(answer, Selected)
+        return answer.ids
+
+    assert (selected(JobState.RUNNING), selected(JobState.QUEUED)) == ((job,), ())
+    answer = daemon.ask(Explain(id=job, wait_s=60.0))
+    assert isinstance(answer, Explained)
+    assert answer.why.job.state is JobState.RUNNING
 
 
 def test_one_member_that_is_stopped_makes_room_for_the_next(daemon: Daemon, tmp_path: Path) -> None:
