@@ -22,7 +22,7 @@ LAYERS = [
     {"engines", "attached", "daemon", "doctor", "export"},
     {"render"},
     {"api"},
-    {"cli", "joblib"},
+    {"cli", "joblib", "submitit"},
     {"template"},
 ]
 WITHIN_BOTTOM = {
