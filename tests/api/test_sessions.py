@@ -93,7 +93,7 @@ def test_no_module_takes_the_place_of_a_name_of_the_api(session: Session) -> Non
         print(len(gpusched.jobs()), len(gpusched.__all__))
     """
 
-    assert session.run(code) == "0 12\n"
+    assert session.run(code) == "0 14\n"
 
 
 def test_the_types_of_the_arguments_are_those_that_help_shows(session: Session) -> None:

@@ -92,8 +92,9 @@ def test_each_end_of_a_job_is_an_event_of_its_own_and_a_start_only_where_it_is_w
     daemon.wait(gone, JobState.RUNNING)
     until(lambda: daemon.job(gone).replicas[0].pid, "its command runs")
     for pid in (daemon.job(gone).supervisor_pid, guard_of(daemon, gone)):
+        assert pid is not None
         with suppress(ProcessLookupError):
-            os.kill(pid or 0, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     until(lambda: len(lines(out)) == 6, "an event of each")
     assert {job: event for event, job, _ in lines(out)} == {**jobs, gone: "lost"}
