@@ -44,6 +44,7 @@ __all__ = [
 
 _COMPLETION_S: Final = 0.4
 _SEVERAL: Final = 3
+_ASKED_AT_ONCE: Final = 100
 _ANSWER_S: Final = 2.0
 _ANSWER_OF_ONE_S: Final = 0.1
 
@@ -246,8 +247,8 @@ def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterat
     from gpusched.model.status import JOB_TERMINAL
 
     with linked(settings, left) as link:
-        found = jobs_of(link, left) if left else ()
-        left = [job.id for job in found]
+        left = list(selected(link, left)) if left else []
+        found = _so_far(link, left)
         while True:
             for job in found:
                 if job.state in JOB_TERMINAL and job.id in left:
@@ -262,4 +263,9 @@ def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterat
                 raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
             found = link.ended(left[:1], rest)
             if len(left) > 1:
-                found = link.jobs(left)
+                found = _so_far(link, left)
+
+
+def _so_far(link: Link, ids: Sequence[str]) -> "tuple[JobStatus, ...]":
+    """Return the jobs as they are; one whose supervisor alone has ended it is not over before its guard is gone."""
+    return tuple(chain.from_iterable(link.ended(part, 0.0) for part in in_parts(ids, _ASKED_AT_ONCE)))
