@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from gpusched.errors import HostFault, NotFound, NotLaunched
 from gpusched.linux.regular_files import open_regular
@@ -54,7 +54,8 @@ def write_call(
     path = [str(Path(entry).absolute()) for entry in sys.path]  # "" is the directory of this process
     temporary = calls / f"{number}.new"
     try:
-        _write(temporary, pickle.dumps((path, content)))
+        with _opened(temporary) as file:
+            pickle.dump((path, content), file)
         temporary.rename(calls / f"{number}.{_WAITS}")
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -133,17 +134,16 @@ def _dump(path: Path, text: str, outcome: tuple[Any, BaseException | None]) -> N
     import cloudpickle
 
     temporary = path.with_name(f"{path.name}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with _opened(temporary) as file:
         pickle.dump(text, file)
         cloudpickle.dump(outcome, file)
     temporary.replace(path)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _opened(path: Path) -> BinaryIO:
+    """Open a file for writing that only this user can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    return os.fdopen(descriptor, "wb")
 
 
 def _taken(calls: Path, number: int) -> bool:

@@ -7,7 +7,7 @@ from gpusched.api.arguments import QueueArguments, queue_change, with_arguments
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Change, Submitted
 from gpusched.api.selecting import linked, only, selected, waiting
-from gpusched.api.validation import SomeJobs, require_ids
+from gpusched.api.validation import SomeJobs, require_ids, require_one
 from gpusched.control.messages import Edit, Rerun
 from gpusched.errors import UsageError
 from gpusched.execution.submission import outer_environment, unencodable
@@ -55,12 +55,10 @@ def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Qu
     Example: editing.rerun("train", priority=5)
     """
     require_known(given, QueueArguments)
-    names, change = require_ids(job, "job"), queue_change(given)
-    if len(names) != 1:
-        raise UsageError(f"job: {len(names)} jobs are named", "name one")
-    with linked(settings or load_settings(os.environ), names) as link:
+    name, change = require_one(job, "job"), queue_change(given)
+    with linked(settings or load_settings(os.environ), (name,)) as link:
         again = Rerun(
-            id=only(names[0], selected(link, names, _SEVERAL)),
+            id=only(name, selected(link, (name,), _SEVERAL)),
             change=change,
             environ=outer_environment(),
             attributes=current_attributes(),

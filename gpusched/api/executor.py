@@ -16,13 +16,14 @@ from msgspec.structs import replace
 from gpusched.api.arguments import RunArguments, with_arguments
 from gpusched.api.commands import command_submission
 from gpusched.api.plan_arguments import require_known
+from gpusched.api.validation import require_type
 from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
 from gpusched.control.messages import Extend
 from gpusched.errors import GpuschedError, JobFailed, NotFound, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.start import this_process
 from gpusched.linux.files import remove_tree
-from gpusched.model.array import Array, member_id
+from gpusched.model.array import Array, AtMost, member_id
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.settings import Settings, load_settings
 
@@ -78,8 +79,7 @@ class Executor(futures.Executor):
     @with_arguments(RunArguments)
     def __init__(self, at_most: int | None = None, **given: Unpack[RunArguments]) -> None:
         require_known(given, RunArguments)
-        if at_most is not None and (not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 1):
-            raise UsageError(f"at_most: {at_most!r} is no number of calls", "give 1 or more")
+        require_type(at_most, AtMost | None, "at_most")
         if given.get("requeue") or given.get("retry"):
             raise UsageError("a call runs once", "leave requeue and retry out, and call it again")
         self._settings, self._process = load_settings(os.environ), os.getpid()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import msgspec
 
 from gpusched.api.selecting import Since, jobs_of, linked, only, selected, selection_of, waiting
-from gpusched.api.validation import SomeJobs, require_ids, require_type
+from gpusched.api.validation import SomeJobs, require_ids, require_one, require_type
 from gpusched.errors import GpuschedError, NoDaemon, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
@@ -102,11 +102,9 @@ def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None =
 
 def find_job(name: SomeJobs, *, settings: Settings | None = None) -> FoundJobs:
     """Return the one job that an id, a name or a glob means, as find_jobs does. Raises UsageError for several."""
-    names = require_ids(name, "name")
-    if len(names) != 1:
-        raise UsageError(f"name: {len(names)} jobs are named", "name one")
-    found = find_jobs(names, _SEVERAL, settings=settings)
-    only(names[0], [job.id for job in found.jobs])
+    one = require_one(name, "name")
+    found = find_jobs(one, _SEVERAL, settings=settings)
+    only(one, [job.id for job in found.jobs])
     return found
 
 
@@ -202,11 +200,9 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
 
     The daemon plays the queue on for that, for up to 2 seconds. Raises UsageError for several jobs.
     """
-    names = require_ids(job, "job")
-    if len(names) != 1:
-        raise UsageError(f"job: {len(names)} jobs are named", "name one")
-    with linked(settings or load_settings(os.environ), names) as link:
-        found = link.explained(only(names[0], selected(link, names, _SEVERAL)))
+    name = require_one(job, "job")
+    with linked(settings or load_settings(os.environ), (name,)) as link:
+        found = link.explained(only(name, selected(link, (name,), _SEVERAL)))
     return Why(**msgspec.structs.asdict(found))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpusched.api.selecting import linked, only, selected
-from gpusched.api.validation import SomeJobs, require_ids
+from gpusched.api.validation import SomeJobs, require_one
 from gpusched.errors import UsageError
 from gpusched.model.array import MemberResult, number_of_member
 from gpusched.model.status import JOB_TERMINAL, JobStatus
@@ -54,11 +54,9 @@ def results(array: SomeJobs, *, settings: Settings | None = None) -> Results:
     The score is the `score` of a member's last report: a line of JSON in progress.jsonl in its directory, as
     gpusched.channel.Progress writes it. Raises UsageError for a job that is no array, NotFound, NoDaemon and HostFault.
     """
-    names = require_ids(array, "array")
-    if len(names) != 1:
-        raise UsageError(f"array: {len(names)} jobs are named", "name one")
-    with linked(settings or load_settings(os.environ), names) as link:
-        job_id = only(names[0], selected(link, names, _SEVERAL))
+    name = require_one(array, "array")
+    with linked(settings or load_settings(os.environ), (name,)) as link:
+        job_id = only(name, selected(link, (name,), _SEVERAL))
         (job,) = link.jobs((job_id,))
         if job.array is None:
             raise UsageError(f"{job_id} is no array", "see gpusched sweep --help")

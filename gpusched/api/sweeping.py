@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Unpack, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -15,13 +15,13 @@ from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Submitted
 from gpusched.api.queue import submit as submit_to_queue
 from gpusched.api.selecting import linked, only, selected
-from gpusched.api.validation import SomeJobs, require_ids, require_list, require_type
+from gpusched.api.validation import SomeJobs, require_list, require_one, require_type
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.control.messages import Resume
 from gpusched.errors import UsageError
 from gpusched.execution.submission import outer_environment, unencodable
 from gpusched.linux.attributes import current_attributes
-from gpusched.model.array import INDEX, MOST_MEMBERS, Array, Numbers, Values, filled_in
+from gpusched.model.array import INDEX, MOST_MEMBERS, Array, AtMost, Numbers, Values, filled_in
 from gpusched.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def prepare_sweep(
     **given: Unpack[SweepArguments],
 ) -> "Submission":
     """Return what `sweep` would queue. Raises what it raises, but for the daemon's refusals."""
-    require_type(at_most, Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)] | None, "at_most")
+    require_type(at_most, AtMost | None, "at_most")
     if isinstance(what, str | os.PathLike):
         base = _of_workload(what, options, given)
         parameters = _of_options(what, options, parameters)
@@ -94,12 +94,10 @@ def resume(array: SomeJobs, *, settings: Settings | None = None) -> Submitted:
     jobs that have ended, they have that of this process. Raises UsageError where there is nothing to run, or for a job
     that is no array or has not ended.
     """
-    names = require_ids(array, "array")
-    if len(names) != 1:
-        raise UsageError(f"array: {len(names)} jobs are named", "name one")
-    with linked(settings or load_settings(os.environ), names) as link:
+    name = require_one(array, "array")
+    with linked(settings or load_settings(os.environ), (name,)) as link:
         request = Resume(
-            id=only(names[0], selected(link, names, _SEVERAL)),
+            id=only(name, selected(link, (name,), _SEVERAL)),
             environ=outer_environment(),
             attributes=current_attributes(),
         )

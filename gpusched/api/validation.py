@@ -7,7 +7,7 @@ import msgspec
 
 from gpusched.errors import UsageError
 
-__all__ = ["SomeJobs", "require_ids", "require_list", "require_type"]
+__all__ = ["SomeJobs", "require_ids", "require_list", "require_one", "require_type"]
 
 
 class _Identified(Protocol):
@@ -43,3 +43,11 @@ def require_ids(value: object, name: str) -> tuple[str, ...]:
     ids = tuple(getattr(one, "id", one) for one in several)
     require_type(ids, tuple[str, ...], name)
     return ids
+
+
+def require_one(value: object, name: str) -> str:
+    """Return the name or id of the one job that is given. Raises UsageError for none, several, or anything else."""
+    ids = require_ids(value, name)
+    if len(ids) != 1:
+        raise UsageError(f"{name}: {len(ids)} jobs are named", "name one")
+    return ids[0]

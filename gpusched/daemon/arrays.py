@@ -16,8 +16,8 @@ from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
+from gpusched.execution.start import has_exited
 from gpusched.linux.files import remove_tree
-from gpusched.linux.processes import start_time
 from gpusched.model.array import member_id, member_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
@@ -39,8 +39,7 @@ def may_start(state: DaemonState, job: Job) -> bool:
 
 def owner_exited(job: Job) -> bool:
     """Return whether the process is gone that an open array gets its members of."""
-    owner = job.submission.owner if job.submission else None
-    return owner is not None and start_time(owner.pid) != owner.start
+    return job.submission is not None and has_exited(job.submission.owner)
 
 
 def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str], most: int) -> Iterator[Job]:
@@ -117,9 +116,8 @@ def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submiss
         raise UsageError(f"{job.id} has not ended", f"wait for it: gpusched wait {job.id}")
     if state.jobs.is_unsaved(job.id):
         raise HostFault(f"{job.id}: its end is not saved yet", "try again")
-    members = state.jobs.members(job.id)
-    again = [one for one, ended in members if ended in _AGAIN]
-    if not again and len(members) == job.submission.array.count:
+    ends = [ended for _, ended in state.jobs.members(job.id)]
+    if len(ends) == job.submission.array.count and not any(ended in _AGAIN for ended in ends):
         raise UsageError(f"all members of {job.id} have succeeded", "queue the same again: gpusched rerun")
     state.jobs.forget_members(job.id, _AGAIN)
     submission = replace(

@@ -26,7 +26,7 @@ from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.lease_usage import of_job
 from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import is_alive, whole, without_supervisor
-from gpusched.execution.start import stop, why_not_started
+from gpusched.execution.start import has_exited, stop, why_not_started
 from gpusched.linux.files import remove_tree
 from gpusched.linux.processes import parent, start_time
 from gpusched.linux.regular_files import last_lines
@@ -114,8 +114,7 @@ def check_running(state: DaemonState, now: float) -> None:
 
 def launcher_exited(job: Job) -> bool:
     """Return whether the process is gone that waits for the job's turn, to start it in its own place."""
-    launcher = job.submission.launcher if job.submission else None
-    return launcher is not None and start_time(launcher.pid) != launcher.start
+    return job.submission is not None and has_exited(job.submission.launcher)
 
 
 def known_status(job: Job) -> JobStatus | None:

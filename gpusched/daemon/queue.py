@@ -260,9 +260,7 @@ class Queue:
 
     def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:
         simulated = job.submission is not None and job.submission.machine is not None
-        if (
-            self._state.not_before.get(job.array or "", 0.0) > now
-        ):  # one before it was put off: they begin in their order
+        if self._state.not_before.get(job.array or "", 0.0) > now:  # the member before it was put off
             return
         try:
             if job.id not in self._state.jobs.live:

@@ -89,9 +89,7 @@ class Adoption:
         settled = time.time_ns() - changed > _CLOCK_STEP_NS  # else a later one might get the same time
         self._seen_at = changed if settled else -1
         fresh = names - self._state.jobs.known - self._young.keys()
-        self._fresh = [
-            name for name in fresh if array_of(name) not in self._state.jobs.known
-        ]  # which knows its members
+        self._fresh = [one for one in fresh if array_of(one) not in self._state.jobs.known]  # the table has its members
 
     def _adopt(self, path: Path, now: float) -> None:
         """Take in the job of a directory, if there is one that has been started."""

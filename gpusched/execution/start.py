@@ -32,6 +32,7 @@ __all__ = [
     "abandon",
     "await_supervisor",
     "cancel_start",
+    "has_exited",
     "prepare",
     "spawn",
     "stop",
@@ -49,6 +50,11 @@ def this_process() -> ProcessIdentity:
     """Return who is calling: as JobSpec.launcher, the process that a job must not outlive."""
     pid = os.getpid()
     return ProcessIdentity(pid=pid, start=start_time(pid) or 0)
+
+
+def has_exited(process: ProcessIdentity | None) -> bool:
+    """Return whether there was such a process, and it is gone."""
+    return process is not None and start_time(process.pid) != process.start
 
 
 def prepare(directory: JobDirectory, spec: JobSpec) -> str:

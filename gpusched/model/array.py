@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_MEMBERS",
     "Array",
+    "AtMost",
     "MemberResult",
     "Numbers",
     "array_of",
@@ -42,6 +43,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     last: Number
 
 
+AtMost = Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)]
 Values = Numbers | tuple[Text, ...]
 
 
@@ -56,7 +58,7 @@ class Array(msgspec.Struct, frozen=True, kw_only=True):
 
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMBERS)]
     first: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMBERS)] = 0
-    at_most: Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)] | None = None
+    at_most: AtMost | None = None
     names: Annotated[tuple[Text, ...], msgspec.Meta(max_length=100)] = ()
     values: Annotated[tuple[Values, ...], msgspec.Meta(max_length=100)] = ()
     rows: Annotated[tuple[tuple[Text, ...], ...], msgspec.Meta(max_length=MOST_MEMBERS)] = ()
