@@ -1,7 +1,10 @@
 """A command as it is typed or given to gpusched.run, as a submission."""
 
 import os
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +31,7 @@ from gpusched.model.workload import Restart
 from gpusched.settings import Settings, machine_typed
 from gpusched.times import parse_seconds
 
-__all__ = ["command_submission"]
+__all__ = ["command_submission", "with_preload"]
 
 _SHORTEST_GRACE_S, _LONGEST_GRACE_S = 0.1, 3600.0  # as stop_grace in a workload file
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
@@ -59,6 +62,31 @@ def command_submission(
     if not follows(queue):  # what goes before may still make the program
         require_program(argv[0], found.cwd, (given.get("env") or {}).get("PATH"))
     return found
+
+
+def with_preload(found: Submission, modules: Sequence[str]) -> Submission:
+    """Return the submission of an array of commands, with modules that are imported once for all its members.
+
+    Raises UsageError for a command that is not run by gpusched's own Python, and for a module that it does not find.
+    """
+    from gpusched.zygote.protocol import command_of
+
+    names = require_list(modules, "preload")
+    require_type(names, tuple[str, ...], "preload")
+    if not names:
+        return found
+    (role,) = found.workload.roles
+    if command_of(role.command, sys.executable, found.environ.get("PATH")) is None:
+        raise UsageError(
+            f"preload: {shlex.join(role.command)} is no script or module that {sys.executable} runs",
+            "give python FILE.py or python -m MODULE, in the environment that gpusched is installed in",
+        )
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(f"preload: {name!r} is no name of a module", "give one such as tensorflow")
+        if PathFinder.find_spec(name.partition(".")[0], [found.cwd, *sys.path]) is None:
+            raise UsageError(f"preload: there is no module {name!r} here", "install what has it, or leave it out")
+    return replace(found, workload=replace(found.workload, preload=names))
 
 
 def _with_program(found: Submission, given: Mapping[str, Any]) -> Submission:

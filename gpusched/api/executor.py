@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar, Unpack
 from msgspec.structs import replace
 
 from gpusched.api.arguments import RunArguments, with_arguments
-from gpusched.api.commands import command_submission
+from gpusched.api.commands import command_submission, with_preload
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.validation import require_type
 from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
@@ -67,9 +67,10 @@ class Executor(futures.Executor):
     """Runs each call as a job of the queue, on the part of a GPU that is asked for, in a process of its own.
 
     The arguments are those of gpusched.run, for each call: `memory`, `fraction`, `num_gpus` and the others. `at_most`:
-    how many calls run at the same time; None: as many as have a place. Functions, arguments and results travel as
-    cloudpickle files in the directories of the jobs. A call whose process dies fails with JobFailed and the reason; the
-    others go on. All end when this process ends. A call runs once: `requeue` and `retry` are refused.
+    how many calls run at the same time; None: as many as have a place. `preload`: modules that are imported once for
+    all calls, whose processes are forked from that. Functions, arguments and results travel as cloudpickle files in the
+    directories of the jobs. A call whose process dies fails with JobFailed and the reason; the others go on. All end
+    when this process ends. A call runs once: `requeue` and `retry` are refused.
 
     All calls are members of one array, whose id is `array`. Raises what gpusched.run raises.
 
@@ -77,7 +78,7 @@ class Executor(futures.Executor):
     """
 
     @with_arguments(RunArguments)
-    def __init__(self, at_most: int | None = None, **given: Unpack[RunArguments]) -> None:
+    def __init__(self, at_most: int | None = None, preload: Sequence[str] = (), **given: Unpack[RunArguments]) -> None:
         require_known(given, RunArguments)
         require_type(at_most, AtMost | None, "at_most")
         if given.get("requeue") or given.get("retry"):
@@ -86,7 +87,7 @@ class Executor(futures.Executor):
         self._lock = threading.Lock()
         self._number = 0
         self._over = False
-        job = _array(given, at_most, self._settings)
+        job = _array(given, at_most, preload, self._settings)
         self.array: Final = job.id
         self._calls = calls_of(Path(job.run_dir))
         self._calls.mkdir(mode=0o700)
@@ -283,9 +284,9 @@ class _Pending:
             self._futures.pop(future.number, None)
 
 
-def _array(given: Any, at_most: int | None, settings: Settings) -> JobStatus:
+def _array(given: Any, at_most: int | None, preload: Sequence[str], settings: Settings) -> JobStatus:
     """Queue an array that is open for the calls of this process."""
-    found = command_submission([sys.executable, "-m", "gpusched.calls"], given, settings)
+    found = with_preload(command_submission([sys.executable, "-m", "gpusched.calls"], given, settings), preload)
     owned = replace(found, array=Array(count=0, open=True, at_most=at_most), owner=this_process())
     with Link(settings, starts=True) as link:
         return link.submit(owned)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpusched.api.arguments import RunArguments, SubmitArguments, SweepArguments, with_arguments
+from gpusched.api.commands import command_submission, with_preload
 from gpusched.api.handle import Job
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Submitted
@@ -45,6 +46,7 @@ def sweep(
     array: range | None = None,
     at_most: int | None = None,
     options: Options | None = None,
+    preload: Sequence[str] = (),
     **given: Unpack[SweepArguments],
 ) -> Job:
     """Queue a command (a list) or a workload (its name) once for each combination of its parameters' values.
@@ -54,12 +56,15 @@ def sweep(
     a workload the parameters are its own options.
 
     `parameters` as a list of mappings has the values of each member. Without them, `array` has the numbers of members
-    that differ in {index} alone, such as range(1, 101). Raises UsageError, and what run and submit raise.
+    that differ in {index} alone, such as range(1, 101). `preload`: modules that are imported once for all members of a
+    command of Python, which are forked from that. Raises UsageError, and what run and submit raise.
 
     Example: gpusched.sweep(["python", "train.py", "--lr", "{lr}"], {"lr": [1e-3, 1e-4]}, fraction=0.25, at_most=8)
     """
     settings = load_settings(os.environ)
-    submission = prepare_sweep(what, parameters, array=array, at_most=at_most, options=options, **given)
+    submission = prepare_sweep(
+        what, parameters, array=array, at_most=at_most, options=options, preload=preload, **given
+    )
     submitted = submit_to_queue(submission, settings=settings)
     return Job(submitted.job.id, Path(submitted.job.run_dir), warnings=submitted.warnings)
 
@@ -72,15 +77,18 @@ def prepare_sweep(
     array: range | None = None,
     at_most: int | None = None,
     options: Options | None = None,
+    preload: Sequence[str] = (),
     **given: Unpack[SweepArguments],
 ) -> "Submission":
     """Return what `sweep` would queue. Raises what it raises, but for the daemon's refusals."""
     require_type(at_most, AtMost | None, "at_most")
     if isinstance(what, str | os.PathLike):
+        if preload:
+            raise UsageError("preload is for a sweep of a command", "a workload names it in its workload.toml")
         base = _of_workload(what, options, given)
         parameters = _of_options(what, options, parameters)
     else:
-        base = _of_command(what, options, given)
+        base = with_preload(_of_command(what, options, given), preload)
     found = _array(parameters, array, at_most)
     if base.command is not None:
         _require_used(base, found)
@@ -107,8 +115,6 @@ def resume(array: SomeJobs, *, settings: Settings | None = None) -> Submitted:
 def _of_command(
     command: Sequence[str | os.PathLike[str]], options: Options | None, given: Mapping[str, Any]
 ) -> "Submission":
-    from gpusched.api.commands import command_submission
-
     if options:
         raise UsageError("options are those of a workload", "put them into the command")
     chosen = _only_of(given, RunArguments, "a workload")

@@ -35,6 +35,11 @@ _OPTIONS: Final[Options] = {
     "at_most": Option(
         "How many may run at the same time. [default: all that fit]", metavar="N", least=1, kind=int | None
     ),
+    "preload": Option(
+        "A module, such as tensorflow, that is imported once for all members of a Python command.",
+        metavar="MODULE",
+        kind=list[str] | None,
+    ),
     "resume": Option("Run those members of this sweep that failed, or never began.", metavar="ARRAY"),
     **COMMAND,
     **PROGRAM,
@@ -53,6 +58,7 @@ def sweep(
     rows: str | None,
     array: str | None,
     at_most: int | None,
+    preload: list[str] | None,
     resume: str | None,
     detach: bool,
     as_json: bool,
@@ -70,20 +76,21 @@ def sweep(
     from gpusched.cli.queue_answers import print_submitted
 
     if resume is not None:
-        others = [what, param, rows, array, at_most, *given.values()]
+        others = [what, param, rows, array, at_most, preload, *given.values()]
         if any(one not in (None, False, 0, [], ()) for one in others):
             raise UsageError("--resume is for a sweep as it is", "leave the rest out, but for -d and --json")
         from gpusched.api.sweeping import resume as resumed
 
         submitted = resumed(resume)
     else:
-        submitted = _submitted(what or [], _parameters(param, rows, array), at_most, given)
+        chosen = {**_parameters(param, rows, array), "at_most": at_most, "preload": preload or ()}
+        submitted = _submitted(what or [], chosen, given)
     print_submitted(submitted, as_json=as_json)
     if not detach:
         _follow(submitted.job.id)
 
 
-def _submitted(what: Sequence[str], chosen: Mapping[str, Any], at_most: int | None, given: dict[str, Any]) -> Any:
+def _submitted(what: Sequence[str], chosen: Mapping[str, Any], given: dict[str, Any]) -> Any:
     from gpusched.api.queue import submit
     from gpusched.api.sweeping import prepare_sweep
 
@@ -91,7 +98,7 @@ def _submitted(what: Sequence[str], chosen: Mapping[str, Any], at_most: int | No
         raise UsageError("nothing to run is named", "name a workload, or a command behind --")
     given["env"] = variables(given["env"] or ()) or None
     is_workload = len(what) == 1 and (what[0] in workload_names() or what[0].endswith(".toml"))
-    return submit(prepare_sweep(what[0] if is_workload else list(what), **chosen, at_most=at_most, **given))
+    return submit(prepare_sweep(what[0] if is_workload else list(what), **chosen, **given))
 
 
 def _parameters(param: Sequence[str] | None, rows: str | None, array: str | None) -> dict[str, Any]:

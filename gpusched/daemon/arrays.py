@@ -18,12 +18,21 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
 from gpusched.execution.start import has_exited
 from gpusched.linux.files import remove_tree
-from gpusched.model.array import member_id, member_submission
+from gpusched.model.array import array_of, member_id, member_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.reading import Reading
 
-__all__ = ["extend", "finish_arrays", "made", "may_start", "offered", "owner_exited", "resume"]
+__all__ = [
+    "extend",
+    "finish_arrays",
+    "made",
+    "may_start",
+    "offered",
+    "owner_exited",
+    "resume",
+    "take_up_held",
+]
 
 _AGAIN: Final = (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 _PLACES: Final = 1e-6
@@ -99,6 +108,16 @@ def finish_arrays(state: DaemonState) -> None:
         state.forget(job_id)
         if job.submission is not None and job.submission.owner is not None:  # which may have been killed
             Reading(partial(remove_tree, calls_of(Path(job.run_dir))), "delete-calls")
+
+
+def take_up_held(state: DaemonState) -> None:
+    """Have those members spawned next whose array has imported what they were held for, or cannot."""
+    held = state.starts.released()
+    state.prepared += held
+    for array in {array_of(member) or "" for member in held}:
+        job, why = state.jobs.live.get(array), state.starts.refusal(array)
+        if job is not None and why is not None:
+            state.jobs.change(replace(job, message=f"nothing is preloaded: {why}"))
 
 
 def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submission, str], Submission]) -> Job:

@@ -5,7 +5,6 @@ import math
 import msgspec
 
 from gpusched.control.messages import Explained
-from gpusched.daemon.job_status import status_of
 from gpusched.daemon.outlook import Outlook
 from gpusched.daemon.state import DaemonState
 from gpusched.model.status import JobState
@@ -24,7 +23,7 @@ class Explanation:
     def answer(self, late: bool) -> Explained | None:  # noqa: FBT001 (see PendingReplies.add)
         """Return what is known of the job once all is, or when it is too late for more."""
         job = self._state.jobs.job(self._id)
-        found = Why(job=status_of(job, self._state.why.get(job.id)))
+        found = Why(job=self._state.shown(job))
         if job.state is not JobState.QUEUED:
             return Explained(why=found)
         if self._outlook is None and not late:

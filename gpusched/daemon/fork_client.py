@@ -14,18 +14,22 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpusched.execution.directory import JobDirectory
 from gpusched.interpreter import own_command
+from gpusched.linux.files import make_private
 from gpusched.linux.regular_files import open_regular
 from gpusched.settings import PLACES
 from gpusched.supervisor.fork_request import ForkServerMessage, GuardEnded, GuardRequest, Loaded
+from gpusched.zygote.preload import Preload, import_environment
+from gpusched.zygote.protocol import Loading, Refused
 
-__all__ = ["ForkServerClient"]
+__all__ = ["ForkServerClient", "Setup", "common_server", "server_of_array"]
 
 _LOG: Final = logging.getLogger(__name__)
 _SOON_S: Final = 2.0
@@ -33,6 +37,8 @@ _SOON_S: Final = 2.0
 
 _IDLE_S: Final = 30.0
 _LOAD_PATIENCE_S: Final = 30.0
+_IDLE_WITH_MODULES_S: Final = 600.0
+_MODULES_PATIENCE_S: Final = 180.0
 _PAUSE_S: Final = 10.0
 """How long none is started after one that was given up."""
 
@@ -40,6 +46,7 @@ _LONG_PAUSE_S: Final = 600.0
 """The same after one that could not even begin: the next one hardly can."""
 
 _MOST_BYTES: Final = 1 << 12
+_STDERR: Final = 2
 _OWN: Final = ("HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", *PLACES)
 """What the server itself needs to import from where the daemon does; a guard gets nothing of it."""
 
@@ -47,15 +54,63 @@ _UTF8: Final = re.compile(r"(|C|POSIX|[^.]*\.utf-?8(@.*)?)", re.IGNORECASE)
 """Locales in which Python reads names of files as UTF-8 (PEP 538, PEP 540)."""
 
 
-class ForkServerClient:
-    """The fork server of this process, if there is one, with what it needs of the environment `environ`.
+class Setup(NamedTuple):
+    """How a fork server is started: by `command` and the number of its descriptor, with `operands` behind that.
 
-    What it forks may open `limit` files. Times are monotonic seconds.
+    It writes to the file `log`; None: to that of this process. It is started where two starts are `soon_s` apart, given
+    up if its imports take longer than `patience_s`, and ended after `idle_s` without a start. `name` is for messages.
     """
 
-    def __init__(self, environ: Mapping[str, str], limit: tuple[int, int]) -> None:
-        self._environ = {name: environ[name] for name in _OWN if name in environ} | {"LC_ALL": "C.UTF-8"}
-        self._limit = limit
+    name: str
+    command: tuple[str, ...]
+    operands: tuple[str, ...]
+    environ: Mapping[str, str]
+    log: Path | None
+    soon_s: float
+    patience_s: float
+    idle_s: float
+
+
+def common_server(environ: Mapping[str, str]) -> Setup:
+    """Return how the server is started that is for all jobs, of a daemon with the environment `environ`."""
+    return Setup(
+        name="the fork server",
+        command=tuple(own_command("gpusched.supervisor.fork_server")),
+        operands=(),
+        environ={name: environ[name] for name in _OWN if name in environ} | {"LC_ALL": "C.UTF-8"},
+        log=None,
+        soon_s=_SOON_S,
+        patience_s=_LOAD_PATIENCE_S,
+        idle_s=_IDLE_S,
+    )
+
+
+def server_of_array(array: str, preload: Preload, first: str | None, environ: Mapping[str, str], log: Path) -> Setup:
+    """Return how the server of an array is started whose members have `environ`, and import from `first` at first."""
+    options = ("-P",) if preload.safe_path else ()
+    return Setup(
+        name=f"the fork server of {array}",
+        command=(sys.executable, *options, "-m", "gpusched.supervisor.fork_server"),
+        operands=(preload.cwd, first or "", *preload.modules),
+        environ=import_environment(environ),
+        log=log,
+        soon_s=float("inf"),
+        patience_s=_MODULES_PATIENCE_S,
+        idle_s=_IDLE_WITH_MODULES_S,
+    )
+
+
+class ForkServerClient:
+    """The fork server of this `setup`, if there is one. What it forks may open `limit` files.
+
+    `doing` is what it does before it has loaded, and `refusal` why there is none and never will be. Times are monotonic
+    seconds.
+    """
+
+    def __init__(self, setup: Setup, limit: tuple[int, int]) -> None:
+        self._setup, self._limit = setup, limit
+        self.doing: str | None = None
+        self.refusal: str | None = None
         self._control: socket.socket | None = None
         self._pid = 0
         self._loaded = False
@@ -67,6 +122,11 @@ class ForkServerClient:
         """Whether it can be asked for guards."""
         return self._loaded
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it imports just now what each job would import without it."""
+        return bool(self._setup.operands) and self._control is not None and not self._loaded
+
     def fileno(self) -> int | None:
         """Return the descriptor that becomes readable when there is something to `receive`, None if there is none."""
         return None if self._control is None else self._control.fileno()
@@ -76,7 +136,7 @@ class ForkServerClient:
 
         A server is started where starts come quickly, for those to come.
         """
-        soon, self._used = now - self._used < _SOON_S, now
+        soon, self._used = now - self._used <= self._setup.soon_s, now
         if self._control is None and soon and now >= self._not_before:
             self._start(now)
         content = _request(directory, nonce, environ) if self._loaded and _reads_utf8(environ) else None
@@ -100,7 +160,11 @@ class ForkServerClient:
                 message = None
             match message:
                 case Loaded():
-                    self._loaded = True
+                    self._loaded, self.doing = True, None
+                case Loading():
+                    self.doing = f"preloading {message.module}"
+                case Refused():
+                    self.refusal, self._not_before = message.message, float("inf")
                 case GuardEnded():
                     ended.append(message.nonce)
                 case None:
@@ -117,36 +181,39 @@ class ForkServerClient:
         """End a server that has had nothing to do for a while, and one that does not finish its imports."""
         if self._control is None:
             return
-        if now - self._used > _IDLE_S:
-            self._close()
-        elif not self._loaded and now - self._began > _LOAD_PATIENCE_S:
-            self.give_up(f"was not ready within {_LOAD_PATIENCE_S:.0f} s", now)
+        if now - self._used > self._setup.idle_s:
+            self.close()
+        elif not self._loaded and now - self._began > self._setup.patience_s:
+            self.give_up(f"was not ready within {self._setup.patience_s:.0f} s", now)
 
     def give_up(self, why: str, now: float) -> None:
         """Do without the server, and without another one for a while: it serves no request from now on."""
         if self._control is not None:
-            _LOG.warning("the fork server, process %d, %s: guards are executed meanwhile", self._pid, why)
-            self._not_before = now + (_PAUSE_S if self._loaded else _LONG_PAUSE_S)
-            self._close()
+            why = why if self.refusal is None else f"cannot be used: {self.refusal}"
+            _LOG.warning("%s, process %d, %s: guards are executed meanwhile", self._setup.name, self._pid, why)
+            self._not_before = max(self._not_before, now + (_PAUSE_S if self._loaded else _LONG_PAUSE_S))
+            self.close()
             if self._pid:
                 os.kill(self._pid, signal.SIGKILL)
 
     def _start(self, now: float) -> None:
+        setup = self._setup
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with theirs:
+            with theirs, _output(setup.log) as output:
                 server = subprocess.Popen(
-                    own_command("gpusched.supervisor.fork_server", str(theirs.fileno())),
-                    env=self._environ,
+                    [*setup.command, str(theirs.fileno()), *setup.operands],
+                    env=setup.environ,
                     stdin=subprocess.DEVNULL,
-                    stdout=2,
+                    stdout=output,
+                    stderr=output,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             control.close()
             self._not_before = now + _PAUSE_S
-            _LOG.warning("no fork server could be started: %s", error)
+            _LOG.warning("%s could not be started: %s", setup.name, error)
             return
         server.returncode = 0  # the loop waits for it
         with contextlib.suppress(ProcessLookupError):
@@ -171,10 +238,24 @@ class ForkServerClient:
                 os.close(descriptor)
         return True
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let the server end: there is nothing more for it to do."""
         if self._control is not None:
             self._control.close()
-        self._control, self._loaded = None, False
+        self._control, self._loaded, self.doing = None, False, None
+
+
+@contextlib.contextmanager
+def _output(log: Path | None) -> Iterator[int]:
+    if log is None:
+        yield _STDERR
+        return
+    make_private(log.parent)
+    descriptor = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _request(directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> bytes | None:

@@ -193,7 +193,7 @@ class Handlers:
         else:
             live = () if request.skip else self._state.jobs.live.values()
             jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
-        return Jobs(jobs=tuple(status_of(job, self._state.why.get(job.id)) for job in jobs))
+        return Jobs(jobs=tuple(self._state.shown(job) for job in jobs))
 
     def _turn(self, asked: Asked, request: Turn, now: float) -> None:
         job = self._state.jobs.job(request.id)
@@ -209,7 +209,7 @@ class Handlers:
         come = self._state.starts.may_begin(job_id)
         if not (come or late) and job.state in (JobState.QUEUED, JobState.STARTING):
             return None
-        return TurnIs(come=come, job=status_of(job, self._state.why.get(job_id)))
+        return TurnIs(come=come, job=self._state.shown(job))
 
     def _await(self, asked: Asked, request: Await, now: float) -> None:
         for job_id in request.ids:
@@ -223,7 +223,7 @@ class Handlers:
 
     def _until_its_end(self, job_id: str) -> JobStatus:
         """Return a job for who waits for its end: one that its supervisor has ended may be queued again."""
-        status = status_of(self._state.jobs.job(job_id), self._state.why.get(job_id))
+        status = self._state.shown(self._state.jobs.job(job_id))
         if job_id in self._state.jobs.live and status.state in JOB_TERMINAL:
             return msgspec.structs.replace(status, state=JobState.STOPPING)
         return status

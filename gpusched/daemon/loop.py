@@ -17,7 +17,7 @@ from typing import Any, Final
 import zmq
 
 from gpusched.control.messages import Answer, Submitted
-from gpusched.daemon.arrays import finish_arrays
+from gpusched.daemon.arrays import finish_arrays, take_up_held
 from gpusched.daemon.deliveries import Deliveries
 from gpusched.daemon.explanation import work_on_outlooks
 from gpusched.daemon.handlers import Handlers
@@ -179,6 +179,7 @@ class Loop:
 
     def _save_and_act(self) -> None:
         """Save; then start what is saved. A stop is not held up by a full disk: then only a crash would forget it."""
+        take_up_held(self._state)
         self._state.jobs.save(time.monotonic())
         if not self._state.jobs.unsaved:
             spawn_prepared(self._state, time.monotonic())
@@ -244,9 +245,8 @@ class Loop:
         poller: Any = zmq.Poller()
         poller.register(self._server.socket, zmq.POLLIN)
         guards = list(self._state.watch.descriptors())
-        forks = self._state.starts.fileno()
         own = [self._signals.wakeup, self._state.devices.finished, *self._deliveries.descriptors()]
-        for descriptor in (*own, *([] if forks is None else [forks]), *guards):
+        for descriptor in (*own, *self._state.starts.descriptors(), *guards):
             poller.register(descriptor, zmq.POLLIN)
         patience_ms = math.ceil(1000 * max(0.0, until - now))  # rounded down, it would wake too soon, and again
         for ready, _ in poller.poll(patience_ms):

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from gpusched.daemon.fork_client import ForkServerClient
+from gpusched.daemon.fork_servers import ForkServers
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.start import spawn, write_environ
 from gpusched.interpreter import own_command
 
-__all__ = ["Spawn", "fork_server", "is_unit", "raise_limit", "starter", "under_limit"]
+__all__ = ["Spawn", "fork_servers", "is_unit", "raise_limit", "starter", "under_limit"]
 
 Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 """Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
@@ -69,9 +69,9 @@ def under_limit(limit: tuple[int, int], spawn: Spawn) -> Spawn:
     return spawn_so
 
 
-def fork_server(environ: Mapping[str, str], limit: tuple[int, int]) -> ForkServerClient | None:
-    """Return what forks guards where starts come quickly, with `limit` files; None for a unit, whose jobs are units."""
-    return None if is_unit(environ) else ForkServerClient(environ, limit)
+def fork_servers(environ: Mapping[str, str], limit: tuple[int, int]) -> ForkServers:
+    """Return what forks guards where starts come quickly, with `limit` files; none for a unit, whose jobs are units."""
+    return ForkServers(None if is_unit(environ) else environ, limit)
 
 
 def is_unit(environ: Mapping[str, str]) -> bool:

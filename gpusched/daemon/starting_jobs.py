@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.fork_client import ForkServerClient
+from gpusched.daemon.fork_servers import ForkServers
 from gpusched.daemon.job import Job
 from gpusched.daemon.starter import Spawn
 from gpusched.errors import HostFault
@@ -33,7 +34,8 @@ _FORK_PATIENCE_S: Final = 10.0
 class _Start(msgspec.Struct, kw_only=True):
     """One job on its way; without a `reservation` an earlier daemon began the start.
 
-    `asked`: the fork server was asked for its guard. `unserved`: that has gone since, which is no fault of the job.
+    `held`: it waits for what this fork server imports. `asked`: the one that was asked for its guard. `unserved`: that
+    has gone since, which is no fault of the job.
     """
 
     until: float
@@ -41,23 +43,24 @@ class _Start(msgspec.Struct, kw_only=True):
     spawned: bool = False
     guard: int | None = None
     guard_ended: bool = False
-    asked: bool = False
+    held: ForkServerClient | None = None
+    asked: ForkServerClient | None = None
     unserved: bool = False
 
 
 class StartingJobs:
     """The jobs on their way, by id; times: monotonic seconds. `spawn` starts a guard, and returns its pid if known.
 
-    `forks` is asked first, where there is one.
+    `forks` are asked first.
     """
 
-    def __init__(self, settings: Settings, spawn: Spawn, forks: ForkServerClient | None = None) -> None:
+    def __init__(self, settings: Settings, spawn: Spawn, forks: ForkServers) -> None:
         self._settings, self._spawn, self._forks = settings, spawn, forks
         self._starts: dict[str, _Start] = {}
         self._next = 0.0
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return sum(start.held is None for start in self._starts.values())
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._starts
@@ -65,7 +68,7 @@ class StartingJobs:
     @property
     def are_forked(self) -> bool:
         """Whether there is a fork server, so that a start costs little."""
-        return self._forks is not None and self._forks.is_ready
+        return any(server.is_ready for server in self._forks)
 
     def prepare(self, job: Job, plan: Plan, leases: LeaseDirectory, now: float) -> None:
         """Commit the leases of a plan and write what is to be started; `leases` must be locked.
@@ -85,16 +88,28 @@ class StartingJobs:
     def spawn(self, job: Job, now: float) -> None:
         """Start the guard of a prepared job; an attached job's launcher starts it.
 
-        Its state must be on disk. Raises HostFault.
+        One whose imports are under way is held until they are done. Its state must be on disk. Raises HostFault.
         """
         start = self._starts[job.id]
-        start.spawned, start.until = True, now + START_PATIENCE_S
+        start.until = now + START_PATIENCE_S
         if job.submission is not None and job.submission.launcher is None and start.reservation is not None:
             wanted = (start.reservation.directory, start.reservation.nonce, job.submission.environ)
-            if self._forks is not None and self._forks.fork(*wanted, now):
-                start.asked, start.until = True, now + _FORK_PATIENCE_S
-            else:
-                start.guard = self._spawn(*wanted)
+            for server in self._forks.for_job(job):
+                if server.fork(*wanted, now):
+                    start.spawned, start.asked, start.until = True, server, now + _FORK_PATIENCE_S
+                    return
+                if server.is_awaited:
+                    start.held = server
+                    return
+            start.guard = self._spawn(*wanted)
+        start.spawned = True
+
+    def released(self) -> list[str]:
+        """Return the jobs that were held and are to be spawned now, or in another way."""
+        found = [job_id for job_id, one in self._starts.items() if one.held is not None and not one.held.is_awaited]
+        for job_id in found:
+            self._starts[job_id].held = None
+        return found
 
     def may_begin(self, job_id: str) -> bool:
         """Return whether all is ready for the launcher of an attached job to start its guard."""
@@ -102,27 +117,38 @@ class StartingJobs:
 
     def guard_ended(self, pid: int) -> None:
         """Note that a child of this process ended and was reaped."""
-        if self._forks is not None:
-            self._forks.reaped(pid)
+        for server in self._forks:
+            server.reaped(pid)
         for start in self._starts.values():
             if start.guard == pid:
                 start.guard_ended = True
 
-    def fileno(self) -> int | None:
-        """Return the descriptor that becomes readable when the fork server has a message, None without one."""
-        return None if self._forks is None else self._forks.fileno()
+    def descriptors(self) -> list[int]:
+        """Return what becomes readable when a fork server has a message."""
+        return [number for server in self._forks if (number := server.fileno()) is not None]
 
     def receive(self, now: float) -> None:
-        """Note which guards of the fork server have ended, or all that it still owed if it has."""
-        if self._forks is None:
-            return
-        self._forks.check(now)
-        ended, gone = self._forks.receive(now)
-        for start in self._starts.values():
-            if start.asked and start.reservation is not None and start.reservation.nonce in ended:
-                start.guard_ended = True
-        if gone:
-            self._leave_unserved()
+        """Note which guards of fork servers have ended, or all that a server still owed if it has."""
+        for server in self._forks:
+            server.check(now)
+            ended, gone = server.receive(now)
+            for start in self._starts.values() if ended else ():
+                if start.asked is server and start.reservation is not None and start.reservation.nonce in ended:
+                    start.guard_ended = True
+            if gone:
+                self._leave_unserved(server)
+
+    def importing(self, array: str) -> str | None:
+        """Return what the members of an array are held for, None if they are not."""
+        return self._forks.doing(array)
+
+    def refusal(self, array: str) -> str | None:
+        """Return why the members of an array cannot be forked from what was to be preloaded; None if they can."""
+        return self._forks.refusal(array)
+
+    def forget(self, job_id: str) -> None:
+        """Drop what was kept for an array that is over."""
+        self._forks.forget(job_id)
 
     def shown(self, job_id: str) -> None:
         """The supervisor is there, or was, and has taken its leases: let go of what was held for it."""
@@ -147,26 +173,26 @@ class StartingJobs:
     def overdue(self, job_id: str, now: float) -> bool:
         """Return whether the supervisor should have shown itself, or its guard has ended before that."""
         start = self._starts[job_id]
-        if start.asked and now >= start.until and self._forks is not None:
-            self._forks.give_up(f"started nothing of {job_id} within {_FORK_PATIENCE_S:.0f} s", now)
-            self._leave_unserved()
+        if start.asked is not None and now >= start.until:
+            start.asked.give_up(f"started nothing of {job_id} within {_FORK_PATIENCE_S:.0f} s", now)
+            self._leave_unserved(start.asked)
         return start.spawned and (start.guard_ended or now >= start.until)
 
     def unserved(self, job_id: str) -> bool:
         """Return whether the fork server that was to start the job is gone: another try is not one more failure."""
         return job_id in self._starts and self._starts[job_id].unserved
 
-    def _leave_unserved(self) -> None:
+    def _leave_unserved(self, server: ForkServerClient) -> None:
         for start in self._starts.values():
-            if start.asked:
-                start.asked, start.unserved = False, True
+            if start.asked is server:
+                start.asked, start.unserved = None, True
                 start.guard_ended = True
 
     def wait_on(self, job_id: str, now: float) -> None:
         """Give a guard that lives more time; an earlier daemon may have started it."""
         start = self._starts.setdefault(job_id, _Start(until=0.0, spawned=True))
         start.until, start.guard_ended = now + START_PATIENCE_S, False
-        start.asked = start.unserved = False
+        start.asked, start.unserved = None, False
 
     def due_checks(self, now: float) -> list[str]:
         """Return the jobs whose supervisor may have shown itself; it costs a read of a file for each."""
@@ -177,4 +203,4 @@ class StartingJobs:
 
     def due(self) -> float | None:
         """Return when to check again, None if nothing is on its way."""
-        return self._next if self._starts else None
+        return self._next if any(start.spawned for start in self._starts.values()) else None

@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from gpusched.daemon.delivery_process import SpawnDelivery
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.expectations import Expectations
+from gpusched.daemon.job import Job
+from gpusched.daemon.job_status import status_of
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.outlook import Outlook, QueueSnapshot
 from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.execution.learner_socket import remove_socket
 from gpusched.leases.directory import LeaseDirectory, lease_directory
+from gpusched.model.status import JobStatus
 from gpusched.settings import Settings
 
 __all__ = ["A_FLOOD", "MOST_FAULTS_LOGGED", "DaemonState"]
@@ -77,6 +82,11 @@ class DaemonState:
         """Make what needs another part."""
         self.expectations = Expectations(self.jobs)
 
+    def shown(self, job: Job) -> JobStatus:
+        """Return a job as others see it, with why it waits, and what its next members wait for."""
+        status, note = status_of(job, self.why.get(job.id)), self.starts.importing(job.id)
+        return status if note is None else replace(status, note=note)
+
     def leases(self, *, simulated: bool) -> LeaseDirectory:
         """Return the lease directory of this host, or that of described machines."""
         return lease_directory(self.settings, simulated=simulated)
@@ -118,6 +128,7 @@ class DaemonState:
         self.watch.forget(job_id)
         self.waiting.forget(job_id)
         self.expectations.forget(job_id)
+        self.starts.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):
             one.pop(job_id, None)

@@ -97,6 +97,8 @@ def _reasons(job: JobStatus) -> list[str]:
         text = f"held: gpusched release {job.id}" if job.held else job.why or "it waits for its turn"
     elif job.state in JOB_TERMINAL and job.state is not JobState.SUCCEEDED:
         text = job.message
+    elif job.array and job.state not in JOB_TERMINAL:
+        text = job.note or job.message
     warned = [f"{one.name}: {one.warning}" for one in job.replicas if one.warning and job.state not in JOB_TERMINAL]
     return [printable(each) for each in (text, *warned) if each]
 

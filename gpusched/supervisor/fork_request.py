@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from gpusched.zygote.protocol import Loading, Refused
+
 __all__ = ["DESCRIPTORS", "ForkServerMessage", "GuardEnded", "GuardRequest", "Loaded"]
 
 DESCRIPTORS: Final = 2
@@ -34,4 +36,4 @@ class GuardEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     nonce: str
 
 
-ForkServerMessage = Loaded | GuardEnded
+ForkServerMessage = Loaded | GuardEnded | Loading | Refused

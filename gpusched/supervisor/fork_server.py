@@ -3,6 +3,9 @@
 The daemon starts one when starts come quickly, and asks for guards over the socket FD (daemon/fork_client.py). It ends
 when the other end is closed; its guards go on. It stays single-threaded, and reads no request itself: what a job has in
 its environment is in no process but its own. It must not import anything before `main`, which decides from where.
+
+With `FD CWD FIRST MODULE...` it serves one array: it imports the modules in the directory CWD as well, for members that
+import from FIRST (or from nowhere, if that is empty) before all else. Their zygotes are forks then, too.
 """
 
 import contextlib
@@ -12,7 +15,8 @@ import select
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from gpusched.interpreter import own_modules_first
 
@@ -45,7 +49,7 @@ class ForkServer:
         self._wakeup, self._outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Fork and reap until the other end is closed; in a fork this never returns."""
+        """Fork and reap until the other end is closed. In a fork it never returns, but a zygote leaves it."""
         signal.set_wakeup_fd(self._outer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         poller = select.poll()
@@ -63,7 +67,7 @@ class ForkServer:
     def _send_loaded(self) -> None:
         from gpusched.supervisor.fork_request import Loaded
 
-        self._send(Loaded())
+        self.send(Loaded())
 
     def _answer(self) -> bool:
         """Fork what the next request is for; return False once the other end is closed."""
@@ -81,6 +85,7 @@ class ForkServer:
             self._report(nonce.decode())
         else:
             if guard == 0:
+                self._control.detach()  # or its end would close what has its number then
                 _be_guard(request, log)
             self._nonces[guard] = nonce.decode()
         for descriptor in descriptors:
@@ -98,30 +103,35 @@ class ForkServer:
     def _report(self, nonce: str) -> None:
         from gpusched.supervisor.fork_request import GuardEnded
 
-        self._send(GuardEnded(nonce=nonce))
+        self.send(GuardEnded(nonce=nonce))
 
-    def _send(self, message: "ForkServerMessage") -> None:
+    def send(self, message: "ForkServerMessage") -> None:
+        """Send a message to the daemon. Raises OSError."""
         import msgspec
 
         self._control.send(msgspec.msgpack.encode(message))
 
 
-def _be_guard(request: int, log: int) -> NoReturn:
+def _be_guard(request: int, log: int) -> None:
     """Be what an exec would have given (execution/start.py, spawn), and then the guard, to its end.
 
     It ends without the interpreter's own clearing up, which would copy every page of objects only to drop it.
+    Raises ZygoteForked in a zygote of its supervisor.
     """
+    from gpusched.zygote.preload import ZygoteForked
+
     code = 1
     try:
         os.setsid()
         code = _guard(request, log)
+    except ZygoteForked:
+        raise
     except BaseException as error:  # noqa: BLE001 (nothing of the server's may run in a fork)
         _report_error(error)
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _guard(request: int, log: int) -> int:
@@ -181,19 +191,44 @@ def _shows_another_command() -> bool:
     return False
 
 
-def main(descriptor: int) -> int:
-    """Be the fork server of the process that has the other end of the socket `descriptor`."""
+def main(descriptor: int, *preload: str) -> int:
+    """Be the fork server of the process that has the other end of the socket `descriptor`.
+
+    In a fork that is a zygote, or a replica of it, that is its program.
+    """
     gc.disable()
+    path = sys.path[:]
     own_modules_first()
     _load()
     if not _shows_another_command():
         print("no fork server: this kernel does not let a process show another command", file=sys.stderr)
         return _NOT_STARTED
+    if not preload:
+        return _serve(descriptor)
+    from gpusched.zygote.preload import ZygoteForked
+    from gpusched.zygote.preloaded import be_zygote
+
+    try:
+        return _serve(descriptor, path, preload)
+    except ZygoteForked as forked:
+        control = forked.control
+    be_zygote(control)  # out here nothing of the supervisor is left, and no exception that is handled
+    return 0
+
+
+def _serve(descriptor: int, path: Sequence[str] = (), preload: Sequence[str] = ()) -> int:
+    server = ForkServer(socket.socket(fileno=descriptor))
+    if preload:
+        from gpusched.zygote.preloaded import import_for_forks
+
+        cwd, first, *modules = preload
+        if not import_for_forks(modules, cwd, first, path, server.send):
+            return _NOT_STARTED
     gc.collect()
     gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
-    ForkServer(socket.socket(fileno=descriptor)).serve()
+    server.serve()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -15,17 +15,18 @@ import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
-from gpusched.environment import child_environment, modules_to_preload, threads
+from gpusched.environment import threads
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.spec import JobSpec, Start
 from gpusched.linux.attributes import cpus_of_replica
 from gpusched.linux.processes import die_with, halted
 from gpusched.linux.regular_files import open_regular
 from gpusched.model.plan import ReplicaSpec
+from gpusched.zygote.preload import Preload, import_environment, imported, preload_of
 from gpusched.zygote.protocol import (
     LAST,
     MORE,
@@ -47,13 +48,6 @@ _FORK_PATIENCE_S: Final = 2.0
 _BUSY_PATIENCE_S: Final = 20.0
 _MOST_BYTES: Final = 1 << 16
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_ONE_THREAD: Final = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-}
-"""Libraries that start threads when they are loaded leave it here; forking.py gives each replica its number."""
 
 
 class ZygoteState(StrEnum):
@@ -85,31 +79,31 @@ class ZygoteClient:
 
     def start(self, environ: Mapping[str, str], tmp: Path, cwd: str, log: Path) -> None:
         """Start the zygote in the directory `cwd`, with the job's environment and its output in `log`."""
-        env = child_environment(environ, {"TMPDIR": str(tmp)}, _ONE_THREAD)
+        env = import_environment(environ, {"TMPDIR": str(tmp)})
         self._settled = settles_at_start(env)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._started = time.monotonic()
-        me, number = os.getpid(), str(theirs.fileno())
         options = ["-P"] if self._safe_path else []
+        argv = [sys.executable, *options, "-m", "gpusched.zygote.server", str(theirs.fileno()), *self.modules]
         try:
             with theirs, os.fdopen(open_regular(log, _APPEND), "ab") as output:
-                child = subprocess.Popen(
-                    [sys.executable, *options, "-m", "gpusched.zygote.server", number, *self.modules],
-                    env=env,
-                    cwd=cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                    preexec_fn=lambda: die_with(me),  # noqa: PLW1509 (see Children)
-                )
+                self.pid = self._forked(env, argv, cwd, theirs, output) or _executed(env, argv, cwd, theirs, output)
         except (OSError, subprocess.SubprocessError) as error:
             self._leave(f"could not start: {error}")
             return
-        child.returncode = 0  # Children waits for it
-        self.pid, self.state, self.doing = child.pid, ZygoteState.LOADING, "preloading"
+        self.state, self.doing = ZygoteState.LOADING, "preloading"
         self.deadline = self._started + _LOAD_PATIENCE_S
+
+    def _forked(
+        self, env: Mapping[str, str], argv: Sequence[str], cwd: str, theirs: socket.socket, output: IO[bytes]
+    ) -> int | None:
+        """Return the pid of a zygote that is a fork of this process, if this has imported what it is for."""
+        have = imported()
+        if have is None or not have.serves(Preload(self.modules, self._safe_path, cwd), env):
+            return None
+        from gpusched.zygote.preloaded import fork_zygote
+
+        return fork_zygote(have, env, argv, theirs, output.fileno())
 
     def fileno(self) -> int | None:
         """Return the descriptor that becomes readable when there is something to `receive`, None if there is none."""
@@ -141,7 +135,7 @@ class ZygoteClient:
         """
         if self.state is ZygoteState.GONE:
             return False
-        command = command_of(spec.argv, sys.executable)
+        command = command_of(spec.argv, sys.executable, {**os.environ, **spec.env}.get("PATH"))
         same = settles_at_start(spec.env).items() <= self._settled.items()
         if command is None or not same or not os.access(spec.cwd, os.X_OK):
             return False
@@ -286,14 +280,30 @@ def start_zygote(directory: JobDirectory, spec: JobSpec) -> ZygoteClient | None:
 
     Not before this process handles its signals: like a replica, the zygote is to inherit none that is ignored.
     """
-    modules = modules_to_preload(spec.preload, os.environ)
-    forkable = ((one, command) for one in spec.replicas if (command := command_of(one.argv, sys.executable)))
-    first, command = next(forkable, (None, None))
-    if spec.attached or not modules or first is None or command is None:
+    found = preload_of(spec, os.environ)
+    if found is None:
         return None
-    zygote = ZygoteClient(modules, safe_path=command.safe_path)
-    zygote.start(os.environ, directory.tmp, first.cwd, directory.log("zygote"))
+    preload, _ = found
+    zygote = ZygoteClient(preload.modules, safe_path=preload.safe_path)
+    zygote.start(os.environ, directory.tmp, preload.cwd, directory.log("zygote"))
     return zygote
+
+
+def _executed(env: Mapping[str, str], argv: Sequence[str], cwd: str, theirs: socket.socket, output: IO[bytes]) -> int:
+    me = os.getpid()
+    child = subprocess.Popen(
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+        preexec_fn=lambda: die_with(me),  # noqa: PLW1509 (see Children)
+    )
+    child.returncode = 0  # Children waits for it
+    return child.pid
 
 
 def _understood(packet: bytes) -> ZygoteMessage | None:

@@ -6,6 +6,7 @@ it lies in a memory file, whose descriptor comes with the packet, before the rep
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -97,13 +98,17 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 ZygoteMessage = Loading | Ready | Refused | Forked
 
 
-def command_of(argv: Sequence[str], interpreter: str) -> Command | None:
+def command_of(argv: Sequence[str], interpreter: str, search: str | None = None) -> Command | None:
     """Return `argv` as a command of Python that a fork can stand for, or None.
 
     It must be run by `interpreter`, under this or another name in the same directory, by which Python finds a virtual
-    environment. Of the options only -u can be given to an interpreter that runs already; with -P it has to run.
+    environment; a name without a directory is looked for in `search`, as PATH has it. Of the options only -u can be
+    given to an interpreter that runs already; with -P it has to run.
     """
-    if not argv or not _is_same(argv[0], interpreter):
+    if not argv:
+        return None
+    found = shutil.which(argv[0], path=search) if search and "/" not in argv[0] else None
+    if not _is_same(found or argv[0], interpreter):
         return None
     argv = list(argv[1:])
     options = set[str]()

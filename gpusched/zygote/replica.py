@@ -25,7 +25,7 @@ from gpusched.linux.processes import die_with
 from gpusched.zygote.process_title import show_as
 from gpusched.zygote.protocol import Command, ForkRequest, command_of
 
-__all__ = ["Fresh", "Order", "become"]
+__all__ = ["Fresh", "Order", "become", "take_signals"]
 
 _kept: list[ModuleType] = []
 
@@ -60,12 +60,12 @@ def become(order: Order, fresh: Fresh) -> None:
         os._exit(0)
     request = _read(order)
     die_with(request.parent)
-    _take_signals(fresh.handlers)
+    take_signals(fresh.handlers)
     for target, descriptor in enumerate(order.streams):
         os.dup2(descriptor, target)
     order.close()
     argv = [os.fsdecode(word) for word in request.argv]
-    command = command_of(argv, sys.executable)
+    command = command_of(argv, sys.executable, os.fsdecode(dict(request.env).get(b"PATH", b"")))
     if command is None:
         sys.exit(f"{argv[0]}: no fork can stand for this command")
     try:
@@ -81,8 +81,9 @@ def _read(order: Order) -> ForkRequest:
     return msgspec.msgpack.decode(os.pread(order.request, size, 0), type=ForkRequest)
 
 
-def _take_signals(handlers: Mapping[signal.Signals, Any]) -> None:
-    """Undo what imported modules did to signals."""
+def take_signals(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Undo what was done to signals since the interpreter had these handlers."""
+    signal.set_wakeup_fd(-1)
     for number, handler in handlers.items():
         if handler is not None and signal.getsignal(number) != handler:
             signal.signal(number, handler)

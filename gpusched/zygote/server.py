@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -23,10 +23,32 @@ from gpusched.frameworks.forking import obstacle_to_fork
 from gpusched.zygote.protocol import DESCRIPTORS, LAST, Forked, Loading, Ready, Refused, ZygoteMessage
 from gpusched.zygote.replica import Fresh, Order, become
 
-__all__ = ["Zygote", "serve"]
+__all__ = ["Zygote", "load", "serve"]
 
 _LONGEST_MESSAGE: Final = 1000  # an error may be longer than a packet; all of it is in the zygote's log
 _THREADS_PATIENCE_S: Final = 0.5  # the kernel lists a thread for a moment longer than Python has joined it
+
+
+def load(modules: Sequence[str], report: Callable[[Loading | Refused], None]) -> bool:
+    """Import the modules; return whether this process may be forked now. What fails goes to stderr as well.
+
+    It leaves the garbage collection off.
+    """
+    gc.disable()  # a quarter of the time of TensorFlow's import goes into collections that find nothing
+    for module in modules:
+        report(Loading(module=module))
+        try:
+            importlib.import_module(module)
+        except BaseException as error:  # noqa: BLE001 (also SystemExit: whatever a module does, replicas start)
+            traceback.print_exc()
+            why = f"import {module}: {type(error).__name__}: {error}"[:_LONGEST_MESSAGE].rstrip(": ")
+            report(Refused(message=why))
+            return False
+        obstacle = obstacle_to_fork() or _further_threads()
+        if obstacle is not None:
+            report(Refused(message=f"after the import of {module} it cannot be forked: {obstacle}"))
+            return False
+    return True
 
 
 class Zygote:
@@ -36,22 +58,9 @@ class Zygote:
         self._control, self._modules = control, modules
 
     def load(self) -> bool:
-        """Import the modules; return whether this process may be forked now. What fails goes to stderr as well."""
-        gc.disable()  # a quarter of the time of TensorFlow's import goes into collections that find nothing
-        for module in self._modules:
-            self._send(Loading(module=module))
-            try:
-                importlib.import_module(module)
-            except BaseException as error:  # noqa: BLE001 (also SystemExit: whatever a module does, replicas start)
-                traceback.print_exc()
-                self._send(
-                    Refused(message=f"import {module}: {type(error).__name__}: {error}"[:_LONGEST_MESSAGE].rstrip(": "))
-                )
-                return False
-            why = obstacle_to_fork() or _further_threads()
-            if why is not None:
-                self._send(Refused(message=f"after the import of {module} it cannot be forked: {why}"))
-                return False
+        """Import the modules; return whether this process may be forked now."""
+        if not load(self._modules, self._send):
+            return False
         _open_streams()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # a fork gets them when it is the replica
         gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects

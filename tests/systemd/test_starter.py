@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.daemon.starter import fork_server, starter
+from gpusched.daemon.starter import fork_servers, starter
 from gpusched.errors import HostFault
 from gpusched.execution.start import cancel_start, prepare, spawn
 from tests.supervisor.host import Host, wait_until
@@ -42,8 +42,8 @@ def test_a_daemon_that_no_unit_started_starts_guards_itself(environ: dict[str, s
 
 
 def test_only_a_daemon_that_no_unit_started_forks_guards_which_would_be_of_its_unit() -> None:
-    assert fork_server({}, (1024, 4096)) is not None
-    assert fork_server(AS_A_UNIT, (1024, 4096)) is None
+    assert list(fork_servers({}, (1024, 4096)))
+    assert not list(fork_servers(AS_A_UNIT, (1024, 4096)))
 
 
 def test_a_manager_that_refuses_is_told_with_the_cure(host: Host, tmp_path: Path) -> None:
