@@ -57,8 +57,6 @@ def sweep(
     param: list[str] | None,
     rows: str | None,
     array: str | None,
-    at_most: int | None,
-    preload: list[str] | None,
     resume: str | None,
     detach: bool,
     as_json: bool,
@@ -76,15 +74,14 @@ def sweep(
     from gpusched.cli.queue_answers import print_submitted
 
     if resume is not None:
-        others = [what, param, rows, array, at_most, preload, *given.values()]
+        others = [what, param, rows, array, *given.values()]
         if any(one not in (None, False, 0, [], ()) for one in others):
             raise UsageError("--resume is for a sweep as it is", "leave the rest out, but for -d and --json")
         from gpusched.api.sweeping import resume as resumed
 
         submitted = resumed(resume)
     else:
-        chosen = {**_parameters(param, rows, array), "at_most": at_most, "preload": preload or ()}
-        submitted = _submitted(what or [], chosen, given)
+        submitted = _submitted(what or [], _parameters(param, rows, array), given)
     print_submitted(submitted, as_json=as_json)
     if not detach:
         _follow(submitted.job.id)
@@ -96,7 +93,7 @@ def _submitted(what: Sequence[str], chosen: Mapping[str, Any], given: dict[str, 
 
     if not what:
         raise UsageError("nothing to run is named", "name a workload, or a command behind --")
-    given["env"] = variables(given["env"] or ()) or None
+    given |= {"env": variables(given["env"] or ()) or None, "preload": given["preload"] or ()}
     is_workload = len(what) == 1 and (what[0] in workload_names() or what[0].endswith(".toml"))
     return submit(prepare_sweep(what[0] if is_workload else list(what), **chosen, **given))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpusched.control.messages import Submit, Submitted
-from gpusched.daemon.fork_client import ForkServerClient
+from gpusched.daemon.fork_client import ForkServerClient, common_server
 from gpusched.linux.processes import parent, start_time
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon, until
@@ -136,12 +136,12 @@ OF_GLIBC = 1 << 31 | 1 << 32
 """Signals 32 and 33, which are for glibc alone: its posix_spawn leaves them ignored, and nothing can send them."""
 
 
-def about(daemon: Daemon, job: str, pid: int) -> dict[str, object]:
+def about(daemon: Daemon, job: str, pid: int, array: str = "") -> dict[str, object]:
     """What a process has beside its memory, without what differs between any two jobs: the id, the nonce, a digest."""
     nonce = (daemon.state / "jobs" / job / "guard.lock").read_bytes().split()[-1].decode()
 
     def common(text: str) -> str:
-        return re.sub(rf"{job}(-[0-9a-f]{{8}})?|{nonce}|:\[\d+\]", "", text)
+        return re.sub(rf"{re.escape(job)}(-[0-9a-f]{{8}})?|{nonce}|:\[\d+\]", "", text).replace(array or job, "")
 
     def shown(name: str) -> str:
         return common(content(pid, name).decode())
@@ -244,7 +244,7 @@ def once_ready(client: ForkServerClient, now: Callable[[], float]) -> None:
 
 @pytest.fixture
 def client() -> ForkServerClient:
-    return ForkServerClient(os.environ, (1024, 4096))
+    return ForkServerClient(common_server(os.environ), (1024, 4096))
 
 
 def fork_nothing(client: ForkServerClient, tmp_path: Path, now: float) -> None:
