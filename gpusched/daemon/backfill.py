@@ -188,20 +188,18 @@ class HeadReservation:
         if self._are_too_many(len(kinds)):
             self._checks = 0
             return
-        found: list[tuple[int, ...]] = []
         level: list[tuple[int, ...]] = [()]
         while level:
-            waiting = []
+            waiting, smaller = [], set(level)
             for taken in _one_more(level, kinds):
                 ended = tuple(kinds[i][taken[:n].count(i)] for n, i in enumerate(taken))
                 if self._number == 1 and not _share_a_device(ended):  # only what is on the head's device is of use
                     continue
                 if not self._may_check():
                     return
-                if any(all(taken.count(i) >= one.count(i) for i in one) for one in found):
-                    continue
+                if any(taken[:n] + taken[n + 1 :] not in smaller for n in range(len(taken))):
+                    continue  # the head fits with less already
                 if self._fits_after(ended):
-                    found.append(taken)
                     yield ended
                 else:
                     waiting.append(taken)
