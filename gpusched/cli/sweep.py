@@ -161,12 +161,14 @@ def _follow(name: str) -> None:
     from gpusched.model.status import JobState
     from gpusched.render.ansi import is_plain
     from gpusched.render.job_format import array_text, end_line
+    from gpusched.render.text import printable
 
     live, status = not is_plain(sys.stderr), None
     try:
         for status in job(name).watch(0.5):
             if live and status.array is not None:
-                print(f"\r\x1b[K{name}  {array_text(status.array)}", end="", file=sys.stderr, flush=True)
+                doing = f", {printable(status.note)}" if status.note else ""
+                print(f"\r\x1b[K{name}  {array_text(status.array)}{doing}", end="", file=sys.stderr, flush=True)
     except (KeyboardInterrupt, GpuschedError):
         print(f"\n{name} goes on; see it: gpusched ps {name}   stop it: gpusched stop {name}", file=sys.stderr)
         raise
@@ -175,3 +177,5 @@ def _follow(name: str) -> None:
         print(f"{end_line(status)}; see: gpusched results {name}", file=sys.stderr)
         if status.state is not JobState.SUCCEEDED:
             raise typer.Exit(JobFailed.exit_code)
+        if status.message:
+            print(printable(status.message), file=sys.stderr)

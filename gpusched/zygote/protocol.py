@@ -102,7 +102,7 @@ def command_of(argv: Sequence[str], interpreter: str, search: str | None = None)
     """Return `argv` as a command of Python that a fork can stand for, or None.
 
     It must be run by `interpreter`, under this or another name in the same directory, by which Python finds a virtual
-    environment; a name without a directory is looked for in `search`, as PATH has it. Of the options only -u can be
+    environment; a name without a directory is found by `search`, which is as PATH. Of the options only -u can be
     given to an interpreter that runs already; with -P it has to run.
     """
     if not argv:

@@ -290,10 +290,23 @@ def test_optuna_runs_on_it(executor: gpusched.Executor, tmp_path: Path) -> None:
     assert study.best_value == min(trial.value for trial in study.trials if trial.value is not None)
 
 
+def test_calls_find_imported_what_is_preloaded() -> None:
+    with gpusched.Executor(num_gpus=0, at_most=2, preload=["colorsys"]) as executor:
+        assert list(executor.map(lambda _: "colorsys" in sys.modules, range(4))) == [True] * 4
+        error = executor.submit(lambda: 1 / 0).exception()
+        assert isinstance(error, ZeroDivisionError)
+        assert isinstance(error.__cause__, RemoteError)
+        with pytest.raises(JobFailed, match="SIGKILL"):
+            executor.submit(lambda: os.kill(os.getpid(), signal.SIGKILL)).result()
+    with pytest.raises(UsageError, match="no_such_module"):
+        gpusched.Executor(num_gpus=0, preload=["no_such_module"])
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"at_most": 0}, "at_most"),
+        ({"preload": "tensorflow"}, "preload"),
         ({"requeue": True}, "runs once"),
         ({"retry": 2}, "runs once"),
         ({"fraction": 2}, "fraction"),

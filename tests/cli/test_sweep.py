@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,54 @@ def test_what_cannot_be_swept_is_refused_with_the_reason_and_nothing_is_queued(
     assert message in refused.stderr
     assert "hint:" in refused.stderr
     assert as_json(command, "ps")["jobs"] == []
+
+
+def test_members_of_a_python_command_are_forked_from_what_is_preloaded(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text("import os\nprint('imported by', os.getpid())")
+    (tmp_path / "member.py").write_text("import sys\nprint('here', 'heavy' in sys.modules, sys.argv[1:])\nimport heavy")
+    words = (
+        "--num-gpus",
+        "0",
+        "--param",
+        "lr=1..4",
+        "--preload",
+        "heavy",
+        "--",
+        sys.executable,
+        "member.py",
+        "--lr",
+        "{lr}",
+    )
+    assert command.run("sweep", *words, cwd=tmp_path).returncode == 0
+    lines = [line for line in command.run("logs", "run-1").stdout.splitlines() if "---" not in line]
+    assert lines == [f"[{number}] | here True ['--lr', '{number + 1}']" for number in range(4)]
+    assert (tmp_path / "state" / "jobs" / "run-1" / "logs" / "zygote.log").read_text().count("imported by") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--preload", "json", "--", "sh", "a.sh", "{lr}"), "is no script or module that"),
+        (("--preload", "json", "--", "python", "-c", "{lr}"), "is no script or module that"),
+        (
+            ("--preload", "no_such_module", "--", sys.executable, "a.py", "{lr}"),
+            "there is no module 'no_such_module' here",
+        ),
+        (("--preload", "a b", "--", sys.executable, "a.py", "{lr}"), "'a b' is no name of a module"),
+        (("--preload", "json", "snake"), "preload is for a sweep of a command"),
+    ],
+)
+def test_a_preload_that_no_member_could_have_is_refused(command: Command, words: tuple[str, ...], message: str) -> None:
+    refused = command.run("sweep", "--param", "lr=1,2", *words)
+    assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
+
+
+def test_why_nothing_is_preloaded_stands_under_the_sweep(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(5,)).start()")
+    (tmp_path / "member.py").write_text("")
+    words = ("--num-gpus", "0", "--array", "1-2", "--preload", "heavy", "--", sys.executable, "member.py", "{index}")
+    swept = command.run("sweep", *words, cwd=tmp_path)
+    assert swept.returncode == 0
+    (array,) = as_json(command, "ps")["jobs"]
+    assert array["message"].startswith("nothing is preloaded: after the import of heavy it cannot be forked")
+    assert array["message"] in swept.stderr
