@@ -37,8 +37,7 @@ _FRESH_S: Final = 1.0
 _PASS_EVERY_S: Final = 2.0
 _LOCKED_AGAIN_S: Final = 0.1
 _REST: Final = 4  # times as long as the decision took, so that a long queue leaves the daemon time for its clients
-_STARTING_PER_CPU: Final = 2
-_FORKED_PER_CPU: Final = 8  # where a start costs a fraction of an interpreter's
+_STARTING_PER_CPU: Final = 2  # more of them start no sooner, and a command such as ps waits longer beside them
 _LONGEST_WRITING_S: Final = 0.25  # a slow disk must not keep clients waiting; the others have the next pass
 _TRY_AGAIN_S: Final = 5.0
 _OFFERED: Final = 64  # members of arrays in one pass: few more can be starting at the same time
@@ -251,7 +250,7 @@ class Queue:
         self, decision: Decision, jobs: Mapping[str, Job], directories: Mapping[bool, LeaseDirectory], now: float
     ) -> None:
         until = time.monotonic() + _LONGEST_WRITING_S
-        most = self._cpus * (_FORKED_PER_CPU if self._state.starts.are_forked else _STARTING_PER_CPU)
+        most = self._cpus * _STARTING_PER_CPU
         for start in decision.starts:
             if len(self._state.starts) >= most or time.monotonic() > until:
                 self._state.why[start.id] = f"its turn has come; {len(self._state.starts)} others are just starting"
