@@ -5,6 +5,7 @@ import msgspec
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.status import ArrayStatus, JobState, JobStatus
+from gpusched.model.usage import DeviceUse
 
 __all__ = ["Job"]
 
@@ -18,7 +19,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
     status be removed. `promised`: when it was expected to start,
     as it became the first that has no place. `array`: of which array it is a member. `members`: of an array, as of its
-    last change; an array is queued until it has ended.
+    last change; an array is queued until it has ended. `measured`: what its replicas were seen to use of devices.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     promised: float | None = None
     array: str | None = None
     members: ArrayStatus | None = None
+    measured: tuple[DeviceUse, ...] = ()
 
     @property
     def is_array(self) -> bool:

@@ -277,7 +277,7 @@ def _ended(state: DaemonState, job: Job, now: float) -> None:
         message = _unread(job) if job.state is JobState.RUNNING else _not_started(job)
         status = msgspec.structs.replace(status_of(job), state=JobState.LOST, message=message, ended=time.time())
     else:
-        status = whole(JobDirectory(Path(job.run_dir)), without_supervisor(status, time.time()))
+        status = state.meter.merged(whole(JobDirectory(Path(job.run_dir)), without_supervisor(status, time.time())))
         if status.state is JobState.LOST and job.id in state.forced:
             status = msgspec.structs.replace(status, state=JobState.CANCELLED, message=_FORCED)
     _finish(state, job, status, now)

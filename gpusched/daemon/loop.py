@@ -123,6 +123,7 @@ class Loop:
                 self._guarded(step)
             self._sleep()
         self._notifier.stopping()
+        self._sentry.keep()
         self._save_and_act()
         self._answer_waiting()
         self._state.remove_left_sockets()

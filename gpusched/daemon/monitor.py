@@ -2,7 +2,10 @@
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from gpusched.daemon.drain import drain_the_ill
 from gpusched.daemon.job_status import current_status
@@ -12,6 +15,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.execution.lease_usage import current_leases
 from gpusched.execution.orders import give
 from gpusched.model.device import Inventory
+from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.probe.nvml_events import NvmlEvents
 
@@ -20,6 +24,8 @@ __all__ = ["DeviceMonitor"]
 _LOG: Final = logging.getLogger(__name__)
 _BUSY_S: Final = 5.0
 _IDLE_S: Final = 30.0
+_KEEP_EVERY_S: Final = 60.0
+"""How often what was measured is kept for a daemon after this one."""
 
 
 class DeviceMonitor:
@@ -31,7 +37,7 @@ class DeviceMonitor:
     def __init__(self, state: DaemonState, events: NvmlEvents) -> None:
         self._state, self._events = state, events
         self._overruns = Overruns(state.settings.overrun_grace_s, state.settings.overrun)
-        self._next = self._next_with_jobs = 0.0
+        self._next = self._next_with_jobs = self._next_kept = 0.0
 
     def due(self) -> float | None:
         """Return when to poll."""
@@ -72,9 +78,26 @@ class DeviceMonitor:
             self._state.problems["leases"] = str(error)
             return
         self._state.problems.pop("leases", None)
+        self._measure(inventory, leases, using, now)
         by_id = {job.id: job for job in using}
         for job_id, order in self._overruns.check(inventory, leases, using, now):
             if order.message:
                 _LOG.warning("%s: %s %s", job_id, order.replica, order.message)
             with contextlib.suppress(NotFound, HostFault):
                 give(by_id[job_id], order)
+
+    def _measure(self, inventory: Inventory, leases: Sequence[Lease], using: list[JobStatus], now: float) -> None:
+        """Take in what replicas use of devices, and have it saved once a minute."""
+        live, meter = self._state.jobs.live, self._state.meter
+        for job in using:
+            meter.load(job.id, live[job.id].measured)
+        meter.sample(inventory, leases, using)
+        if now >= self._next_kept:
+            self._next_kept = now + _KEEP_EVERY_S
+            self.keep()
+
+    def keep(self) -> None:
+        """Have what was measured saved."""
+        for job in tuple(self._state.jobs.live.values()):
+            if (seen := self._state.meter.seen(job.id)) and seen != job.measured:
+                self._state.jobs.change(replace(job, measured=seen))

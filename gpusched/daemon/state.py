@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gpusched.daemon.delivery_process import SpawnDelivery
+from gpusched.daemon.device_meter import DeviceMeter
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.expectations import Expectations
@@ -56,6 +57,7 @@ class DaemonState:
     spawn_delivery: SpawnDelivery
     waiting: PendingReplies = field(default_factory=PendingReplies)
     watch: ExitWatcher = field(default_factory=ExitWatcher)
+    meter: DeviceMeter = field(default_factory=DeviceMeter)
     expectations: Expectations = field(init=False)
     started: float = field(default_factory=time.time)
     prepared: list[str] = field(default_factory=list)
@@ -84,7 +86,8 @@ class DaemonState:
 
     def shown(self, job: Job) -> JobStatus:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
-        status, note = status_of(job, self.why.get(job.id)), self.starts.importing(job.id)
+        status = self.meter.merged(status_of(job, self.why.get(job.id)))
+        note = self.starts.importing(job.id)
         return status if note is None else replace(status, note=note)
 
     def leases(self, *, simulated: bool) -> LeaseDirectory:
@@ -128,6 +131,7 @@ class DaemonState:
         self.watch.forget(job_id)
         self.waiting.forget(job_id)
         self.expectations.forget(job_id)
+        self.meter.forget(job_id)
         self.starts.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gpusched.model.plan import DeviceShare
+from gpusched.model.usage import Usage
 
 __all__ = [
     "ENDED",
@@ -97,6 +98,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     `further`: what it has beside its first device. `warning`: what ails it while it runs, such as too much memory.
     `ready`: when its process reported that it has begun its work, in Unix seconds; None before that, and for a command
     that never does. `node`: the host of a cluster that it runs on, whose `pid` and devices these are; None: this host.
+    `usage`: what it used, an entry for each of its latest attempts, the last of which may still run.
     """
 
     name: str
@@ -118,6 +120,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     further: tuple[DeviceShare, ...] = ()
     ready: float | None = None
     node: str | None = None
+    usage: tuple[Usage, ...] = ()
 
 
 class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from gpusched.execution.orders import OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
 from gpusched.frameworks.registry import frameworks
-from gpusched.linux.processes import below
 from gpusched.supervisor.events import Overrun
+from gpusched.supervisor.replica_processes import processes_of
 from gpusched.supervisor.replica_run import ReplicaRun
 
 __all__ = ["LimitWatch"]
@@ -65,23 +65,12 @@ class LimitWatch:
 
     def _found(self, limited: Mapping[int, str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        for pid, name in _processes(limited):
+        for pid, name in processes_of(limited):
             framework = _unlimited(pid)
             if framework is not None and not os.path.lexists(self._reports / f"{pid}.{framework}"):
                 what = f"process {pid} has loaded {framework} without the import hook"
                 found.setdefault(name, f"{what}, and the memory limit is not in force there")
         return found
-
-
-def _processes(replicas: Mapping[int, str]) -> list[tuple[int, str]]:
-    """Return the pids of the replicas' processes, each with its replica: what is below it, or of its session."""
-    names, found = dict(replicas), []
-    for process in below(os.getpid()) if replicas else ():
-        name = names.get(process.pid) or names.get(process.parent) or replicas.get(process.session)
-        if name is not None:
-            names[process.pid] = name
-            found.append((process.pid, name))
-    return found
 
 
 def _unlimited(pid: int) -> str | None:

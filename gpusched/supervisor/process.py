@@ -45,6 +45,8 @@ class SpawnError(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a child ended: with `code`, or by `signal`; `ours` if it was SIGKILL and came from here.
 
+    `cpu_s`: the CPU time of its own and of those that it has waited for.
+
     `left` describes what else of its session still runs: with any left, the same comes again once all have ended.
     """
 
@@ -52,6 +54,7 @@ class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     signal: int | None = None
     ours: bool = False
+    cpu_s: float = 0.0
     left: str = ""
 
 
@@ -244,13 +247,14 @@ class Children:
         found = []
         while (info := _ended_child()) is not None:
             pid, by_code = info.si_pid, info.si_code == os.CLD_EXITED
+            if self._preload is not None and pid == self._preload.pid:
+                self._preload.ended(f"with code {info.si_status}" if by_code else f"by signal {info.si_status}")
+            used = os.wait4(pid, 0)[2]
             if pid in self._running:
                 code, number = (info.si_status, None) if by_code else (None, info.si_status)
-                found.append(ProcessExit(pid=pid, code=code, signal=number, ours=pid in self._killed))
+                cpu_s, ours = used.ru_utime + used.ru_stime, pid in self._killed
+                found.append(ProcessExit(pid=pid, code=code, signal=number, ours=ours, cpu_s=cpu_s))
                 self._running.discard(pid)
-            elif self._preload is not None and pid == self._preload.pid:
-                self._preload.ended(f"with code {info.si_status}" if by_code else f"by signal {info.si_status}")
-            os.waitpid(pid, 0)
         return found
 
 

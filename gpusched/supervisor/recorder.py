@@ -17,9 +17,11 @@ from gpusched.execution.spec import JobSpec
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.linux.regular_files import NotRegularError
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
+from gpusched.model.usage import Usage
 from gpusched.supervisor.events import Transition
 from gpusched.supervisor.machine import Machine
 from gpusched.supervisor.replica_run import ReplicaRun
+from gpusched.supervisor.usage_meter import UsageMeter
 
 __all__ = ["BootClock", "Clock", "Recorder"]
 
@@ -56,8 +58,8 @@ class BootClock:
 class Recorder:
     """Writes down what the machine went through. `due` is when `save` has something to do, None for never."""
 
-    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
-        self._directory, self._clock = directory, clock
+    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock, meter: UsageMeter | None = None) -> None:
+        self._directory, self._clock, self._meter = directory, clock, meter or UsageMeter()
         self._base = msgspec.structs.replace(
             initial_status(directory, spec),
             supervisor_pid=os.getpid(),
@@ -92,6 +94,10 @@ class Recorder:
         if note != self._note:
             self._note = note
             self.due = self._next_save
+
+    def changed(self) -> None:
+        """Have the status written soon: something in it is new."""
+        self.due = self._next_save
 
     def trouble(self, problem: str) -> None:
         """Report a fault that need not end the job: in the supervisor's log and in the next status."""
@@ -152,17 +158,21 @@ class Recorder:
 
     def status(self, machine: Machine) -> JobStatus:
         """Return the job as others see it."""
+        usage = self._meter.usage(self._clock.now())
         messages = [text for text in (machine.message, self._problem, self._events_problem) if text]
         return msgspec.structs.replace(
             self._base,
             state=machine.state,
-            replicas=tuple(self._replica(base, machine.replicas[base.name]) for base in self._base.replicas),
+            replicas=tuple(
+                self._replica(base, machine.replicas[base.name], usage.get(base.name, ()))
+                for base in self._base.replicas
+            ),
             ended=self._clock.unix(self._clock.now()) if machine.state in JOB_TERMINAL else None,
             message="; ".join(messages) or None,
             note=self._note,
         )
 
-    def _replica(self, base: ReplicaStatus, run: ReplicaRun) -> ReplicaStatus:
+    def _replica(self, base: ReplicaStatus, run: ReplicaRun, usage: tuple[Usage, ...]) -> ReplicaStatus:
         return msgspec.structs.replace(
             base,
             state=run.state,
@@ -173,6 +183,7 @@ class Recorder:
             since=base.since if run.since is None else self._clock.unix(run.since),
             retry_at=None if run.retry_at is None else self._clock.unix(run.retry_at),
             warning=run.warning,
+            usage=usage,
         )
 
 

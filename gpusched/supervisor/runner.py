@@ -49,6 +49,7 @@ from gpusched.supervisor.memory_errors import memory_that_ran_out
 from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
 from gpusched.supervisor.process import Children, ProcessExit, SpawnError
 from gpusched.supervisor.recorder import BootClock, Recorder
+from gpusched.supervisor.usage_meter import UsageMeter
 from gpusched.supervisor.wakeup import Wakeup
 from gpusched.zygote.client import ZygoteState, start_zygote
 
@@ -82,7 +83,8 @@ class Runner:
         self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
-        self._recorder = Recorder(directory, spec, self._clock)
+        self._usage = UsageMeter()
+        self._recorder = Recorder(directory, spec, self._clock, self._usage)
         names = (*self._specs, "zygote", "supervisor")
         logs = Logs(directory, self._recorder.trouble, cap=spec.log_cap_mib << 20, names=names)
         self._output: Output = logs if streams is None else AttachedStreams(streams)
@@ -122,7 +124,10 @@ class Runner:
         if deaths:  # first: a job whose last replica has ended may have to wait for them
             self._apply(Strays(processes=self._children.strays(), now=self._now()))
         for death in deaths:
+            self._usage.ended(death.pid, death.cpu_s, self._now())
             self._apply(self._ended(death))
+        if self._usage.poll(self._now()):
+            self._recorder.changed()
         if self._now() >= self._next_sample:
             self._oom.sample()
             self._output.trim()
@@ -240,6 +245,7 @@ class Runner:
             else:
                 self._names[result] = one.replica
                 self._limits.started(one.replica, self._now())
+                self._usage.started(one.replica, result, self._first_attempt + one.attempt, self._now())
                 self._apply(Spawned(replica=one.replica, pid=result, now=self._now()))
 
     def _start_of(self, one: Spawn) -> Start:
@@ -260,7 +266,11 @@ class Runner:
     def _pause_s(self) -> float:
         if self._signals or not all(map(self._is_held_back, self._spawns)):
             return 0.0
-        times = [time for time in (self._machine.deadline, self._recorder.due, self._limits.due) if time is not None]
+        times = [
+            time
+            for time in (self._machine.deadline, self._recorder.due, self._limits.due, self._usage.due)
+            if time is not None
+        ]
         polls = self._left or self._machine.state is JobState.STOPPING
         return max(0.0, min([*times, self._now() + (_POLL_S if polls else _LONGEST_SLEEP_S)]) - self._now())
 

@@ -117,3 +117,25 @@ def test_a_warning_is_taken_back(watched: Watched, tmp_path: Path) -> None:
     until(lambda: not watched.jobs()[0]["replicas"][0]["warning"], "the warning is gone")
     run.kill()
     run.wait()
+
+
+def test_the_most_that_the_driver_shows_is_kept_over_a_restart_of_the_daemon_and_after_the_end(
+    watched: Watched,
+) -> None:
+    run = watched.command.start("run", "--memory", "1000MiB", "--", "sleep", "600")
+    until(lambda: any(job["state"] == "running" for job in watched.jobs()), "it runs")
+    pid = watched.jobs()[0]["replicas"][0]["pid"]
+
+    def peak() -> Any:
+        return [usage["device_mib"] for usage in watched.jobs()[0]["replicas"][0]["usage"]]
+
+    watched.host.change(f"{HOST}process 0 C {pid} 800\nset 0 used 800\n")
+    until(lambda: peak() == [800], "it is seen")
+    watched.host.change(f"{HOST}process 0 C {pid} 300\nset 0 used 300\n")
+    assert watched.command.run("daemon", "stop").returncode == 0
+    assert watched.command.run("daemon", "start").returncode == 0
+    assert peak() == [800]
+    run.terminate()
+    run.wait(PATIENCE_S)
+    until(lambda: watched.jobs()[0]["ended"], "it has ended")
+    assert peak() == [800]

@@ -1,0 +1,75 @@
+"""The most memory that each attempt of a replica was seen to take of its devices."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpusched.daemon.device_meter import DeviceMeter
+from gpusched.model.lease import Lease
+from gpusched.model.status import JobStatus
+from gpusched.model.usage import DeviceUse, Usage
+from tests.daemon.test_overrun import device, host, jobs, leases
+
+
+def measured(job: JobStatus, *attempts: int) -> JobStatus:
+    """The job, with the usage of these attempts of its first replica."""
+    usage = tuple(Usage(attempt=number, seconds=1.0) for number in attempts)
+    return replace(job, replicas=(replace(job.replicas[0], usage=usage), *job.replicas[1:]))
+
+
+def peaks(meter: DeviceMeter, job: JobStatus) -> list[int | None]:
+    return [usage.device_mib for usage in meter.merged(job).replicas[0].usage]
+
+
+@given(st.lists(st.lists(st.integers(0, 9000), min_size=2, max_size=2), min_size=1, max_size=20))
+def test_the_peak_is_the_most_that_a_poll_has_shown(polls: Sequence[Sequence[int]]) -> None:
+    meter, (job,) = DeviceMeter(), jobs(2)
+    for uses in polls:
+        meter.sample(host(device(uses)), leases(2), (job,))
+    assert peaks(meter, measured(job, 0)) == [max(first for first, _ in polls)]
+    assert {use.device_mib for use in meter.seen(job.id)} <= {mib for uses in polls for mib in uses}
+
+
+def test_all_processes_of_a_replica_and_all_its_devices_count_together() -> None:
+    own = (*leases(1), Lease(device_uuid="GPU-2", share_mib=0, job="snake-1", replica="actor.0", pid=101, run_dir="/j"))
+    meter, (job,) = DeviceMeter(), jobs(1)
+    meter.sample(host(device([800, 70]), device([900], uuid="GPU-2")), own, (job,))
+    assert peaks(meter, measured(job, 0)) == [1770]
+
+
+def test_an_amount_that_the_driver_does_not_report_is_no_peak_and_takes_none_back() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    meter.sample(host(device([None])), leases(1), (job,))
+    assert peaks(meter, measured(job, 0)) == [None]
+    meter.sample(host(device([300])), leases(1), (job,))
+    meter.sample(host(device([None])), leases(1), (job,))
+    assert peaks(meter, measured(job, 0)) == [300]
+
+
+def test_each_attempt_has_a_peak_of_its_own() -> None:
+    meter, (first,) = DeviceMeter(), jobs(1)
+    again = replace(first, replicas=(replace(first.replicas[0], restarts=1),))
+    meter.sample(host(device([900])), leases(1), (first,))
+    meter.sample(host(device([200])), leases(1), (again,))
+    assert peaks(meter, measured(again, 0, 1)) == [900, 200]
+
+
+def test_what_an_earlier_daemon_has_seen_counts_and_a_job_that_is_over_is_forgotten() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    meter.load(job.id, (DeviceUse(replica="actor.0", attempt=0, device_mib=700),))
+    meter.sample(host(device([500])), leases(1), (job,))
+    meter.load(job.id, ())
+    assert peaks(meter, measured(job, 0)) == [700]
+    assert meter.seen(job.id) == (DeviceUse(replica="actor.0", attempt=0, device_mib=700),)
+    meter.forget(job.id)
+    assert peaks(meter, measured(job, 0)) == [None]
+
+
+def test_simulated_jobs_and_processes_without_a_share_are_left_out() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1, simulated=True)
+    meter.sample(host(device([500])), leases(1), (job,))
+    assert not meter.seen(job.id)
+    meter.sample(host(device([500])), (), jobs(1))
+    assert not meter.seen(job.id)
