@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "results": "Show what came of the members of a sweep: parameters, ends and scores.",
     "status": "Show devices, jobs and processes.",
     "ps": "List the jobs that run, wait or ended lately.",
+    "usage": "Show what jobs used of memory and CPUs, beside what they were given.",
     "why": "Show why a job waits, when it starts, and what would let it start now.",
     "logs": "Print what a job has written, and follow it.",
     "wait": "Wait until jobs have ended.",
@@ -64,6 +65,7 @@ _MEANT: Final = {
         "to limit, pause or resume a group: gpusched group NAME --at-most N; to keep a job back: gpusched hold JOB",
     ),
     **dict.fromkeys(("log", "tail"), "to read what a job wrote: gpusched logs JOB"),
+    **dict.fromkeys(("sacct", "seff", "efficiency", "report"), "to see what jobs used: gpusched usage"),
     **dict.fromkeys(("top", "info", "nvidia-smi", "gpus"), "to see devices and jobs: gpusched status"),
 }
 """What other schedulers call a command, and which one of ours is meant."""

@@ -14,11 +14,13 @@ from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
+from gpusched.model.usage import RoleUsage
 from gpusched.model.why import Why
 
 __all__ = [
     "MAX_MESSAGE",
     "MOST_ENDED",
+    "MOST_USAGES",
     "PROTOCOL",
     "Answer",
     "Await",
@@ -35,6 +37,7 @@ __all__ = [
     "Jobs",
     "ListGroups",
     "ListJobs",
+    "ListUsage",
     "Ping",
     "Pong",
     "Refused",
@@ -52,14 +55,18 @@ __all__ = [
     "Turn",
     "TurnIs",
     "Undelivered",
+    "Usages",
 ]
 
-PROTOCOL: Final = 8
+PROTOCOL: Final = 9
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
 MOST_ENDED: Final = 100
 """How many jobs that ended one answer holds: 100 take the daemon some 5 ms and 0.5 MiB, which its heap keeps."""
+
+MOST_USAGES: Final = 20_000
+"""How many rows one answer holds: some 4 MiB."""
 
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 JobIds = Annotated[tuple[JobId, ...], msgspec.Meta(max_length=10_000)]
@@ -86,6 +93,16 @@ class ListJobs(msgspec.Struct, frozen=True, kw_only=True, tag="list-jobs"):
     ids: JobIds = ()
     ended: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENDED)] = 20
     skip: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+
+
+class ListUsage(msgspec.Struct, frozen=True, kw_only=True, tag="list-usage"):
+    """What did the jobs `ids` use, or with none named those that run and those that ended `since`?
+
+    An array stands for its members. Answered with Usages: MOST_USAGES of the latest.
+    """
+
+    ids: JobIds = ()
+    since: float = 0.0
 
 
 class Select(msgspec.Struct, frozen=True, kw_only=True, tag="select"):
@@ -251,6 +268,12 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
     ids: tuple[str, ...]
 
 
+class Usages(msgspec.Struct, frozen=True, kw_only=True, tag="usages"):
+    """What jobs used, a row for each of their roles, the latest end first."""
+
+    rows: tuple[RoleUsage, ...]
+
+
 class Groups(msgspec.Struct, frozen=True, kw_only=True, tag="groups"):
     """Groups of the queue, by name."""
 
@@ -305,6 +328,7 @@ Request = (
     Ping
     | Submit
     | ListJobs
+    | ListUsage
     | Select
     | Turn
     | Await
@@ -321,4 +345,4 @@ Request = (
     | Drain
     | Shutdown
 )
-Answer = Pong | Submitted | Jobs | Selected | Removed | TurnIs | Explained | Groups | Done | Drained | Refused
+Answer = Pong | Submitted | Jobs | Usages | Selected | Removed | TurnIs | Explained | Groups | Done | Drained | Refused

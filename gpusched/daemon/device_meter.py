@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Holder, Lease, holders
 from gpusched.model.status import JobStatus, ReplicaStatus
-from gpusched.model.usage import DeviceUse
+from gpusched.model.usage import DeviceUse, Usage
 
 __all__ = ["DeviceMeter"]
 
@@ -33,6 +33,7 @@ class DeviceMeter:
     def sample(self, inventory: Inventory, leases: Sequence[Lease], jobs: Iterable[JobStatus]) -> None:
         """Take in a reading of the devices. `leases` name all processes of the replicas, as of Overruns.check."""
         used = _used(inventory, holders(leases))
+        models = {device.uuid: device.name for device in inventory.devices}
         for job in jobs:
             if job.simulated:
                 continue
@@ -43,7 +44,8 @@ class DeviceMeter:
                     run = one.name, attempt_of(job, one)
                     before = seen.get(run)
                     if before is None or mib > before.device_mib:
-                        seen[run] = DeviceUse(replica=one.name, attempt=run[1], device_mib=mib)
+                        model = models.get(one.device_uuid or "")
+                        seen[run] = DeviceUse(replica=one.name, attempt=run[1], device_mib=mib, device=model)
 
     def seen(self, job_id: str) -> tuple[DeviceUse, ...]:
         """Return what is known of a job, of each replica the latest attempts."""
@@ -70,10 +72,11 @@ def attempt_of(job: JobStatus, replica: ReplicaStatus) -> int:
 
 
 def _with_devices(one: ReplicaStatus, seen: Mapping[_Run, DeviceUse]) -> ReplicaStatus:
-    found = ((usage, seen.get((one.name, usage.attempt))) for usage in one.usage)
-    return replace(
-        one, usage=tuple(usage if use is None else replace(usage, device_mib=use.device_mib) for usage, use in found)
-    )
+    return replace(one, usage=tuple(_with_device(usage, seen.get((one.name, usage.attempt))) for usage in one.usage))
+
+
+def _with_device(usage: Usage, use: DeviceUse | None) -> Usage:
+    return usage if use is None else replace(usage, device_mib=use.device_mib, device=use.device)
 
 
 def _used(inventory: Inventory, by_pid: Mapping[int, Lease]) -> dict[Holder, int]:

@@ -10,6 +10,7 @@ import msgspec
 
 import gpusched
 from gpusched.control.messages import (
+    MOST_USAGES,
     Answer,
     Await,
     ChangeGroup,
@@ -25,6 +26,7 @@ from gpusched.control.messages import (
     Jobs,
     ListGroups,
     ListJobs,
+    ListUsage,
     Ping,
     Pong,
     Remove,
@@ -38,6 +40,7 @@ from gpusched.control.messages import (
     Submitted,
     Turn,
     TurnIs,
+    Usages,
 )
 from gpusched.daemon.admission import Admission
 from gpusched.daemon.arrays import extend, may_start, resume
@@ -52,9 +55,11 @@ from gpusched.daemon.selection import selected
 from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.stopping import stop_job
+from gpusched.daemon.usage_rows import usage_of
 from gpusched.errors import GpuschedError, HostFault, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
+from gpusched.model.usage import RoleUsage
 from gpusched.model.why import Why
 
 __all__ = ["Handlers"]
@@ -89,6 +94,8 @@ class Handlers:
                 return self._submit(asked.request)
             case ListJobs():
                 return self._list(asked.request)
+            case ListUsage():
+                return Usages(rows=self._usage(asked.request))
             case Select():
                 self._adoption.scan()
                 return Selected(ids=selected(self._state.jobs, asked.request.jobs))
@@ -194,6 +201,10 @@ class Handlers:
             live = () if request.skip else self._state.jobs.live.values()
             jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
         return Jobs(jobs=tuple(self._state.shown(job) for job in jobs))
+
+    def _usage(self, request: ListUsage) -> tuple[RoleUsage, ...]:
+        self._adoption.scan()
+        return tuple(usage_of(self._state, request.ids, request.since, MOST_USAGES))
 
     def _turn(self, asked: Asked, request: Turn, now: float) -> None:
         job = self._state.jobs.job(request.id)

@@ -21,6 +21,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.usage import RoleUsage
 from gpusched.notify_settings import NotifySettings
 
 __all__ = ["FIRST_END", "EndPosition", "JobTable"]
@@ -120,6 +121,14 @@ class JobTable:
     def end_before(self, latest: int) -> EndPosition | None:
         """Return the end of the job that ended last before the `latest`, None if there is none."""
         return self._store.end_before(latest)
+
+    def usage(self, ids: Sequence[str]) -> list[RoleUsage]:
+        """Return what jobs used whose end is saved, a row for each of their roles."""
+        return self._store.usage.of(ids)
+
+    def usage_since(self, moment: float, most: int) -> list[RoleUsage]:
+        """Return the same of those that ended since a moment, the latest first; `most` rows."""
+        return self._store.usage.since(moment, most)
 
     def held(self) -> tuple[Lease, ...]:
         """Return what the jobs that have been started and live took when they started."""

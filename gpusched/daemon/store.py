@@ -15,16 +15,18 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from gpusched.daemon.database import Database, damaged
-from gpusched.daemon.event_store import TABLES as EVENT_TABLES
 from gpusched.daemon.event_store import EventStore
 from gpusched.daemon.job import Job
+from gpusched.daemon.job_status import status_of
+from gpusched.daemon.role_usage import roles_used
 from gpusched.daemon.search import searched
-from gpusched.errors import HostFault
+from gpusched.daemon.tables import prepare
+from gpusched.daemon.usage_store import UsageStore
 from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState
 
-__all__ = ["APPLICATION_ID", "FIRST_END", "VERSION", "EndPosition", "Store"]
+__all__ = ["FIRST_END", "EndPosition", "Store"]
 
 EndPosition = tuple[float, float, int]
 """Where a job stands among those that ended: its end, when it was created, its row."""
@@ -33,34 +35,6 @@ FIRST_END: Final[EndPosition] = (0.0, 0.0, 0)
 """Before all of them."""
 
 T = TypeVar("T")
-
-APPLICATION_ID: Final = 0x67707573
-"""The letters "gpus" in the file's header: they distinguish our database from that of another program."""
-
-VERSION: Final = 5
-"""The version of the tables."""
-
-_TABLES: Final = (
-    """CREATE TABLE jobs (id TEXT NOT NULL UNIQUE, workload TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
-    created REAL NOT NULL, ended REAL, record BLOB NOT NULL, environment BLOB REFERENCES environments, name TEXT,
-    text TEXT NOT NULL, array TEXT, queue_group TEXT)""",
-    "CREATE INDEX jobs_by_number ON jobs (workload, number)",
-    "CREATE INDEX jobs_by_end ON jobs (ended, created)",
-    "CREATE INDEX alone_by_end ON jobs (ended, created) WHERE array IS NULL",
-    "CREATE INDEX members ON jobs (array, state) WHERE array IS NOT NULL",
-    "CREATE INDEX jobs_by_name ON jobs (name, ended) WHERE name IS NOT NULL",
-    "CREATE TABLE environments (digest BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
-    "CREATE INDEX jobs_by_environment ON jobs (environment) WHERE environment IS NOT NULL",
-    "CREATE TABLE groups (name TEXT PRIMARY KEY, at_most INTEGER, paused INTEGER NOT NULL) WITHOUT ROWID",
-    *EVENT_TABLES,
-)
-"""A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
-what its user named it, `text` what is searched (see `searched`), `array` the id of the array of a member, `queue_group`
-the group that it is in. Of groups those are kept of which something is set.
-
-An environment is kept once for all jobs that have it, and only while one of them lives: it is most of what a job takes
-on disk, and may hold secrets.
-"""
 
 _JOB: Final = msgspec.msgpack.Decoder(Job)
 _ENVIRONMENT: Final = msgspec.msgpack.Decoder(dict[str, str])
@@ -79,19 +53,21 @@ _FORGET: Final = (
 class Store:
     """The daemon's database. All its methods raise HostFault if the file cannot be read or written, or is damaged.
 
-    What is saved outside a transaction is one by itself. `events`: notifications that are not delivered yet.
+    What is saved outside a transaction is one by itself. `events`: notifications that are not delivered yet. `usage`:
+    what the jobs that have ended used.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.events = EventStore(database)
+        self.usage = UsageStore(database)
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open the database, made if it is missing; a file that is not understood is refused and left as it is."""
         database = Database(path)
         try:
-            _prepare(database)
+            prepare(database)
         except BaseException:
             database.close()
             raise
@@ -222,6 +198,7 @@ class Store:
         with self.transaction():
             for job_id in ids:
                 self._database.run("DELETE FROM jobs WHERE id=?", (job_id,))
+                self.usage.remove(job_id)
 
     def groups(self) -> dict[str, QueueGroup]:
         """Return the groups of which something is set, by name."""
@@ -265,6 +242,8 @@ class Store:
             self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_MARKS}) {conflict}", values)  # noqa: S608 (nothing from outside)
             if over:
                 self._database.run(_FORGET)
+                if rows := roles_used(status_of(job)):
+                    self.usage.put(job.id, rows)
 
     def _keep_environment(self, job: Job) -> bytes | None:
         if job.submission is None or not job.submission.environ:
@@ -292,38 +271,6 @@ class Store:
             return decoder.decode(zlib.decompress(packed))
         except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
             raise damaged(self._database.path, f"the record of {what}: {error}") from None
-
-
-def _prepare(database: Database) -> None:
-    """Make the tables in an empty database.
-
-    Raises HostFault for one of another version or another program, or a damaged one; it is then unchanged.
-    """
-    version = _version(database)
-    if version not in {0, VERSION}:
-        raise HostFault(
-            f"{database.path} was written by another gpusched (its form is {version}, this one knows {VERSION})",
-            "start that gpusched, or move the file away and lose the list of jobs; running jobs go on",
-        )
-    database.check()
-    if version == 0:
-        with database.transaction():
-            for table in _TABLES:
-                database.run(table)
-            database.run(f"PRAGMA application_id={APPLICATION_ID}")
-            database.run(f"PRAGMA user_version={VERSION}")
-    database.run("PRAGMA journal_mode=WAL")  # only now: until a new database has its tables, its file stays empty
-
-
-def _version(database: Database) -> int:
-    """Return the version of a database's tables, 0 if it is empty. Raises HostFault if it is none of ours."""
-    owner, version = database.number("PRAGMA application_id"), database.number("PRAGMA user_version")
-    if owner == APPLICATION_ID and version > 0:
-        return version
-    if owner or version or database.number("SELECT count(*) FROM sqlite_schema"):
-        hint = "move it elsewhere, or set GPUSCHED_STATE_DIR to another directory"
-        raise HostFault(f"{database.path} is another program's database", hint)
-    return 0
 
 
 def _packed(value: Any) -> bytes:

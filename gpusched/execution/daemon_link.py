@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes it
     from gpusched.model.queue_group import GroupStatus
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
+    from gpusched.model.usage import RoleUsage
     from gpusched.model.why import Why
 
 __all__ = ["Link", "in_parts"]
@@ -142,6 +143,13 @@ class Link:
             if not 0 < len(name) <= _LONGEST_NAME:
                 raise NotFound(f"there is no job {name[:_LONGEST_NAME]!r}", "see `gpusched ps --all`")
         return self._ask(Select(jobs=jobs), Selected).ids
+
+    def usage(self, ids: Sequence[str], since: float) -> tuple["RoleUsage", ...]:
+        """Return what jobs used; see messages.ListUsage."""
+        from gpusched.control.messages import ListUsage, Usages
+
+        parts = in_parts(ids) if ids else [()]
+        return tuple(row for part in parts for row in self._ask(ListUsage(ids=part, since=since), Usages).rows)
 
     def turn(self, job: str, wait_s: float) -> "TurnIs":
         """Return whether the turn of an attached job has come, after `wait_s` at the latest."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-__all__ = ["DeviceUse", "Usage"]
+__all__ = ["DeviceUse", "RoleUsage", "Usage"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -11,7 +11,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     `cpu_s`: CPU time of its own process and of those that it has waited for. `host_mib`: the most that a sample showed
     of its processes' memory, of which shared pages count in parts (PSS, proc_pid_smaps(5)); a sample is taken soon
     after the start and then once a minute. `device_mib`: the most that the driver showed for its processes at a poll of
-    the daemon, every five seconds; it includes the context of each process.
+    the daemon, every five seconds; it includes the context of each process. `device`: the model of its first device.
     """
 
     attempt: int
@@ -19,11 +19,46 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     host_mib: int | None = None
     device_mib: int | None = None
+    device: str | None = None
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a daemon has seen of one attempt of a replica: the most memory on its devices together, in MiB."""
+    """What a daemon has seen of one attempt of a replica: the most memory on its devices together, in MiB.
+
+    `device`: the model of its first device.
+    """
 
     replica: str
     attempt: int
     device_mib: int
+    device: str | None = None
+
+
+class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the replicas of one role of a job used. MiB, seconds, Unix times. What is not known is None.
+
+    Memory is that of one replica: the most that any of them used, and for `limit_mib` and `share_mib` the least that
+    any was given. `cpu_s` is of all together. `ended`: None while it runs.
+    """
+
+    job: str
+    role: str
+    what: str
+    state: str
+    started: float
+    ended: float | None
+    replicas: int
+    name: str | None = None
+    restarts: int = 0
+    device: str | None = None
+    limit_mib: int = 0
+    share_mib: int = 0
+    device_mib: int | None = None
+    host_mib: int | None = None
+    cpu_s: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def used_part(self) -> float | None:
+        """The part of its share of a device that was used; None without one, or where that is not known."""
+        return self.device_mib / self.share_mib if self.share_mib and self.device_mib is not None else None

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpusched.daemon.store import APPLICATION_ID, VERSION, Store
+from gpusched.daemon.store import Store
+from gpusched.daemon.tables import APPLICATION_ID, VERSION
 from gpusched.errors import HostFault
 from tests.daemon.records import ended, queued
 from tests.patience import PATIENCE_S

@@ -1,0 +1,38 @@
+"""`gpusched usage`: what jobs really used, beside what they were given."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gpusched.cli.selecting import JobNames, Last, meant
+
+__all__ = ["usage"]
+
+
+def usage(
+    jobs: JobNames = None,
+    last: Last = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only jobs that run or ended since then: 2h, 30d. [default: 7d]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a row for each role of each job.")] = False,
+) -> None:
+    """Show what jobs used of their GPUs' memory, of the host's, and of its CPUs, beside what they were given.
+
+    Without a JOB, in one line for all runs of the same command, those first that left the most memory unused.
+
+    Example: gpusched usage; gpusched usage train-7
+    """
+    from gpusched.api.usage import usage
+
+    found = usage(meant(jobs, last=last, state=None) if jobs or last else None, since=since)
+    if as_json:
+        from msgspec.json import encode
+        from msgspec.structs import asdict
+
+        print(encode({"usage": [asdict(row) | {"used_part": row.used_part} for row in found]}).decode())
+    else:
+        from gpusched.render.usage import print_usage
+
+        print_usage(found.rows, sys.stdout, named=found.named)

@@ -1,0 +1,54 @@
+"""What the roles of a job used, summed up from its replicas. No I/O."""
+
+from collections.abc import Callable, Iterable, Sequence
+from shlex import join
+from typing import Final
+
+from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
+from gpusched.model.usage import RoleUsage, Usage
+
+__all__ = ["roles_used"]
+
+_LONGEST: Final = 200
+"""Letters of a command that are kept."""
+
+
+def roles_used(job: JobStatus) -> list[RoleUsage]:
+    """Return the usage of each role of a job whose replicas have begun."""
+    roles: dict[str, list[ReplicaStatus]] = {}
+    for one in job.replicas:
+        if one.usage:
+            roles.setdefault(one.role, []).append(one)
+    what = join(job.command)[:_LONGEST] if job.command else job.workload
+    return [_role(job, what, role, replicas) for role, replicas in roles.items()]
+
+
+def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus]) -> RoleUsage:
+    usage = [each for one in replicas for each in one.usage]
+    return RoleUsage(
+        job=job.id,
+        name=job.name,
+        role=role,
+        what=what,
+        state=str(job.state),
+        started=job.started or job.created,
+        ended=job.ended if job.state in JOB_TERMINAL else None,
+        replicas=len(replicas),
+        restarts=sum(one.restarts for one in replicas),
+        device=next((each.device for each in usage if each.device), None),
+        limit_mib=min(one.limit_mib for one in replicas),
+        share_mib=min(one.share_mib + sum(further.share_mib for further in one.further) for one in replicas),
+        device_mib=_most(usage, lambda each: each.device_mib),
+        host_mib=_most(usage, lambda each: each.host_mib),
+        cpu_s=_sum(each.cpu_s for each in usage),
+        seconds=max(sum(each.seconds for each in one.usage) for one in replicas),
+    )
+
+
+def _most(usage: Iterable[Usage], figure: Callable[[Usage], int | None]) -> int | None:
+    return max((mib for each in usage if (mib := figure(each)) is not None), default=None)
+
+
+def _sum(figures: Iterable[float | None]) -> float | None:
+    known = [one for one in figures if one is not None]
+    return round(sum(known), 3) if known else None

@@ -1,0 +1,58 @@
+"""The usage of jobs that have ended, in the daemon's database: a row for each role."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpusched.daemon.database import Database, damaged
+from gpusched.model.usage import RoleUsage
+
+__all__ = ["TABLES", "UsageStore"]
+
+TABLES: Final = (
+    """CREATE TABLE usage (job TEXT NOT NULL, role TEXT NOT NULL, ended REAL NOT NULL, row BLOB NOT NULL,
+    PRIMARY KEY (job, role)) WITHOUT ROWID""",
+    "CREATE INDEX usage_by_end ON usage (ended)",
+)
+"""`row` is the msgpack of a RoleUsage."""
+
+_ROW: Final = msgspec.msgpack.Decoder(RoleUsage)
+
+
+class UsageStore:
+    """Rows by job. All methods raise HostFault if the file cannot be read or written, or is damaged."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, job: str, rows: Sequence[RoleUsage]) -> None:
+        """Replace the rows of a job."""
+        self.remove(job)
+        for row in rows:
+            values = (job, row.role, row.ended or 0.0, msgspec.msgpack.encode(row))
+            self._database.run("INSERT INTO usage (job, role, ended, row) VALUES (?, ?, ?, ?)", values)
+
+    def remove(self, job: str) -> None:
+        """Forget a job."""
+        self._database.run("DELETE FROM usage WHERE job=?", (job,))
+
+    def since(self, moment: float, most: int) -> list[RoleUsage]:
+        """Return the rows of the jobs that ended at or after a moment, in Unix seconds; `most` of the latest."""
+        rows = self._database.run(
+            "SELECT row FROM usage WHERE ended >= ? ORDER BY ended DESC, job, role LIMIT ?", (moment, most)
+        )
+        return [self._read(row) for (row,) in rows]
+
+    def of(self, jobs: Sequence[str]) -> list[RoleUsage]:
+        """Return the rows of these jobs."""
+        found = []
+        for job in jobs:
+            found += self._database.run("SELECT row FROM usage WHERE job=? ORDER BY role", (job,))
+        return [self._read(row) for (row,) in found]
+
+    def _read(self, row: bytes) -> RoleUsage:
+        try:
+            return _ROW.decode(row)
+        except (msgspec.MsgspecError, TypeError) as error:
+            raise damaged(self._database.path, f"the record of a usage: {error}") from None

@@ -1,0 +1,155 @@
+"""Draws what jobs used beside what they were given: a line for each role of a job, or for all runs of a command."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final, NamedTuple, TextIO
+
+from gpusched.model.array import array_of
+from gpusched.model.usage import RoleUsage
+from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.job_format import span
+from gpusched.render.table import fitting, lines_of
+from gpusched.render.text import printable
+
+__all__ = ["print_usage", "usage_html", "usage_text"]
+
+_LITTLE: Final = 0.5
+"""Who uses less of its share is marked."""
+
+_HOUR_S: Final = 3600
+_GIB: Final = 1024
+_LEAST_OF_LAST: Final = 16
+_PLAIN: Final = {
+    **{title: {"-", ""} for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">HOST", "STATE")},
+    "ROLE": {"command"},
+    ">PROCS": {"1"},
+}
+"""A column with nothing but these is left out."""
+
+_MAY_GO: Final = ("STATE", ">CPUS", ">HOST", "GPU", "ROLE")
+
+
+class _Line(NamedTuple):
+    """Some rows that are shown in one line, the latest first."""
+
+    rows: Sequence[RoleUsage]
+
+    @property
+    def wasted(self) -> float:
+        """GiB hours of shares that were not used; 0 where that is not known."""
+        return sum(_wasted(row) for row in self.rows)
+
+
+def print_usage(rows: Sequence[RoleUsage], stream: TextIO, *, named: bool) -> None:
+    """Write the table, and what it adds up to."""
+    width = width_of(stream, 80) if stream.isatty() else None
+    for line in _drawn(rows, width, named=named):
+        print(painted(line.pieces, colours_of(stream)), file=stream)
+
+
+def usage_text(rows: Sequence[RoleUsage], *, named: bool) -> str:
+    """Return the same in plain text."""
+    return "\n".join(line.plain for line in _drawn(rows, None, named=named))
+
+
+def usage_html(rows: Sequence[RoleUsage], *, named: bool) -> str:
+    """Return the same for a notebook."""
+    titles, cells = _cells(_lines(rows, named=named), named=named)
+    head = "".join(f"<th>{escape(title.removeprefix('>').lower())}</th>" for title in titles)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell.plain)}</td>" for cell in line) + "</tr>" for line in cells)
+    return f"<table><tr>{head}</tr>{body}</table><p>{escape(_total(rows))}</p>"
+
+
+def _drawn(rows: Sequence[RoleUsage], width: int | None, *, named: bool) -> Iterator[Text]:
+    if not rows:
+        yield Text("no job has run in this time")
+        return
+    titles, cells = _cells(_lines(rows, named=named), named=named)
+    titles, cells = fitting(titles, cells, width, _MAY_GO, _LEAST_OF_LAST)
+    yield from lines_of(titles, cells, width)
+    if total := _total(rows):
+        yield Text("")
+        yield Text(total)
+
+
+def _lines(rows: Sequence[RoleUsage], *, named: bool) -> list[_Line]:
+    if named:
+        return [_Line([row]) for row in rows]
+    groups: dict[tuple[str, str, str | None], list[RoleUsage]] = {}
+    for row in rows:
+        groups.setdefault((array_of(row.job) or row.what, row.role, row.device), []).append(row)
+    return sorted(map(_Line, groups.values()), key=lambda line: -line.wasted)
+
+
+def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
+    """Return titles and cells, without the columns in which no line has anything."""
+    columns = {
+        "JOB": [Text(_name(line), "bold") for line in lines],
+        ">RUNS": [Text(str(len(line.rows))) for line in lines],
+        "ROLE": [Text(line.rows[0].role) for line in lines],
+        ">PROCS": [Text(str(line.rows[0].replicas)) for line in lines],
+        "GPU": [Text(printable(line.rows[0].device or "-")) for line in lines],
+        ">GIVEN": [Text(_memory(line.rows[0].share_mib or None)) for line in lines],
+        ">USED": [Text(_memory(_most([row.device_mib for row in line.rows]))) for line in lines],
+        ">OF IT": [_part(line) for line in lines],
+        ">HOST": [Text(_memory(_most([row.host_mib for row in line.rows]))) for line in lines],
+        ">CPUS": [Text(_cpus(line)) for line in lines],
+        ">TIME": [Text(span(sum(row.seconds for row in line.rows))) for line in lines],
+        "STATE": [Text(line.rows[0].state if len(line.rows) == 1 else "") for line in lines],
+        "COMMAND": [Text(printable(line.rows[0].what)) for line in lines],
+    }
+    if named:
+        del columns[">RUNS"]
+    for title, plain in _PLAIN.items():
+        if title in columns and {cell.plain for cell in columns[title]} <= plain:
+            del columns[title]
+    return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
+
+
+def _name(line: _Line) -> str:
+    first = line.rows[0]
+    if len(line.rows) == 1:
+        return first.job
+    return array_of(first.job) or f"{first.job} ..."
+
+
+def _memory(mib: int | None) -> str:
+    if mib is None:
+        return "-"
+    return f"{mib} MiB" if mib < _GIB else f"{mib / _GIB:.1f} GiB"
+
+
+def _most(figures: Sequence[int | None]) -> int | None:
+    return max((one for one in figures if one is not None), default=None)
+
+
+def _part(line: _Line) -> Text:
+    parts = [row.used_part for row in line.rows if row.used_part is not None]
+    if not parts:
+        return Text("-")
+    return Text(f"{100 * max(parts):.0f} %", "yellow" if max(parts) < _LITTLE else "")
+
+
+def _cpus(line: _Line) -> str:
+    """Return how many CPUs one process kept busy, on average."""
+    cpu_s = [row.cpu_s for row in line.rows if row.cpu_s is not None]
+    seconds = sum(row.seconds * row.replicas for row in line.rows if row.cpu_s is not None)
+    return f"{sum(cpu_s) / seconds:.2f}" if cpu_s and seconds else "-"
+
+
+def _wasted(row: RoleUsage) -> float:
+    if row.used_part is None or row.device_mib is None:
+        return 0.0
+    return max(0, row.share_mib - row.device_mib) / _GIB * row.seconds / _HOUR_S * row.replicas
+
+
+def _total(rows: Sequence[RoleUsage]) -> str:
+    """Return what all of it adds up to, empty where no use of a device is known."""
+    known = [row for row in rows if row.used_part is not None]
+    given = sum(row.share_mib / _GIB * row.seconds / _HOUR_S * row.replicas for row in known)
+    if not given:
+        return ""
+    used = given - sum(map(_wasted, known))
+    unit, scale = ("hours", 1) if given >= 1 else ("minutes", 60)
+    part = 100 * used / given
+    return f"given {given * scale:.1f} GiB {unit} of GPU memory, used {used * scale:.1f} of them ({part:.0f} %)"
