@@ -4,7 +4,9 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,9 +86,19 @@ def with_preload(found: Submission, modules: Sequence[str]) -> Submission:
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(f"preload: {name!r} is no name of a module", "give one such as tensorflow")
-        if PathFinder.find_spec(name.partition(".")[0], [found.cwd, *sys.path]) is None:
+        if not _is_module(name.partition(".")[0], found):
             raise UsageError(f"preload: there is no module {name!r} here", "install what has it, or leave it out")
     return replace(found, workload=replace(found.workload, preload=names))
+
+
+def _is_module(name: str, found: Submission) -> bool:
+    """Return whether the members would find a module of the first level."""
+    theirs = [found.cwd, *found.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    if PathFinder.find_spec(name, theirs) is not None:
+        return True
+    with suppress(ValueError):  # such as __main__
+        return find_spec(name) is not None
+    return False
 
 
 def _with_program(found: Submission, given: Mapping[str, Any]) -> Submission:

@@ -44,9 +44,7 @@ class UsageReport:
         return usage_html(self.rows, named=self.named)
 
 
-def usage(
-    jobs: SomeJobs | None = None, *, since: Since | None = None, settings: Settings | None = None
-) -> UsageReport:
+def usage(jobs: SomeJobs | None = None, *, since: Since | None = None, settings: Settings | None = None) -> UsageReport:
     """Return what jobs used: the named ones, or those that run or ended `since` then, a week ago where none is given.
 
     An array stands for its members. Of those that run it is what they have used until now. Raises NotFound for what

@@ -18,7 +18,7 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
 from gpusched.execution.start import has_exited
 from gpusched.linux.files import remove_tree
-from gpusched.model.array import array_of, member_id, member_submission
+from gpusched.model.array import member_id, member_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.reading import Reading
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _AGAIN: Final = (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
+_NOT_PRELOADED: Final = "nothing is preloaded: "
 _PLACES: Final = 1e-6
 """Seconds by which members seem to have come after each other, so that they start in the order of their numbers."""
 
@@ -103,7 +104,8 @@ def finish_arrays(state: DaemonState) -> None:
         )
         bad = {name: count for name in _AGAIN if (count := getattr(found, name))}
         message = ", ".join(f"{count} {name}" for name, count in bad.items()) or None
-        over = replace(over, message=over.message or message)
+        if over.message is None or over.message.startswith(_NOT_PRELOADED):
+            over = replace(over, message="; ".join(filter(None, (message, over.message))) or None)
         state.jobs.change(replace(over, last=status_of(over)))
         state.forget(job_id)
         if job.submission is not None and job.submission.owner is not None:  # which may have been killed
@@ -114,10 +116,12 @@ def take_up_held(state: DaemonState) -> None:
     """Have those members spawned next whose array has imported what they were held for, or cannot."""
     held = state.starts.released()
     state.prepared += held
-    for array in {array_of(member) or "" for member in held}:
-        job, why = state.jobs.live.get(array), state.starts.refusal(array)
-        if job is not None and why is not None:
-            state.jobs.change(replace(job, message=f"nothing is preloaded: {why}"))
+    if held:
+        state.changed()  # those behind them were not prepared meanwhile
+    for array, why in state.starts.troubles():
+        job = state.jobs.live.get(array)
+        if job is not None and (job.message is None or job.message.startswith(_NOT_PRELOADED)):
+            state.jobs.change(replace(job, message=None if why is None else f"{_NOT_PRELOADED}{why}"))
 
 
 def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submission, str], Submission]) -> Job:

@@ -103,14 +103,13 @@ def server_of_array(array: str, preload: Preload, first: str | None, environ: Ma
 class ForkServerClient:
     """The fork server of this `setup`, if there is one. What it forks may open `limit` files.
 
-    `doing` is what it does before it has loaded, and `refusal` why there is none and never will be. Times are monotonic
-    seconds.
+    `doing` is what it does before it has loaded, `trouble` why it could not. Times are monotonic seconds.
     """
 
     def __init__(self, setup: Setup, limit: tuple[int, int]) -> None:
         self._setup, self._limit = setup, limit
         self.doing: str | None = None
-        self.refusal: str | None = None
+        self.trouble: str | None = None
         self._control: socket.socket | None = None
         self._pid = 0
         self._loaded = False
@@ -137,9 +136,12 @@ class ForkServerClient:
         A server is started where starts come quickly, for those to come.
         """
         soon, self._used = now - self._used <= self._setup.soon_s, now
+        if not _reads_utf8(environ):
+            self.trouble = "the locale is not UTF-8"
+            return False
         if self._control is None and soon and now >= self._not_before:
             self._start(now)
-        content = _request(directory, nonce, environ) if self._loaded and _reads_utf8(environ) else None
+        content = _request(directory, nonce, environ) if self._loaded else None
         return content is not None and self._send(directory, nonce, content)
 
     def receive(self, now: float) -> tuple[list[str], bool]:
@@ -150,21 +152,21 @@ class ForkServerClient:
         ended: list[str] = []
         while self._control is not None:
             try:
-                if not self._pid:
-                    raise ConnectionError
                 packet = self._control.recv(_MOST_BYTES)
                 message = msgspec.msgpack.decode(packet, type=ForkServerMessage) if packet else None
             except BlockingIOError:
-                return ended, False
+                if self._pid:
+                    return ended, False
+                message = None  # it has ended, and a fork of it still has its socket
             except (OSError, msgspec.MsgspecError):
                 message = None
             match message:
                 case Loaded():
-                    self._loaded, self.doing = True, None
+                    self._loaded, self.doing, self.trouble = True, None, None
                 case Loading():
                     self.doing = f"preloading {message.module}"
                 case Refused():
-                    self.refusal, self._not_before = message.message, float("inf")
+                    self.trouble, self._not_before = message.message, float("inf")
                 case GuardEnded():
                     ended.append(message.nonce)
                 case None:
@@ -182,19 +184,20 @@ class ForkServerClient:
         if self._control is None:
             return
         if now - self._used > self._setup.idle_s:
-            self.close()
+            self.end()
         elif not self._loaded and now - self._began > self._setup.patience_s:
             self.give_up(f"was not ready within {self._setup.patience_s:.0f} s", now)
 
     def give_up(self, why: str, now: float) -> None:
         """Do without the server, and without another one for a while: it serves no request from now on."""
         if self._control is not None:
-            why = why if self.refusal is None else f"cannot be used: {self.refusal}"
+            if not self._loaded:
+                self.trouble = self.trouble or f"the process that imports {why}"
+                why = f"cannot be used: {self.trouble}"
             _LOG.warning("%s, process %d, %s: guards are executed meanwhile", self._setup.name, self._pid, why)
             self._not_before = max(self._not_before, now + (_PAUSE_S if self._loaded else _LONG_PAUSE_S))
-            self.close()
-            if self._pid:
-                os.kill(self._pid, signal.SIGKILL)
+            self._close()
+            self._kill()
 
     def _start(self, now: float) -> None:
         setup = self._setup
@@ -213,6 +216,7 @@ class ForkServerClient:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             control.close()
             self._not_before = now + _PAUSE_S
+            self.trouble = f"no process to import could be started: {error}"
             _LOG.warning("%s could not be started: %s", setup.name, error)
             return
         server.returncode = 0  # the loop waits for it
@@ -220,6 +224,7 @@ class ForkServerClient:
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, self._limit)
         control.setblocking(False)
         self._control, self._pid, self._began = control, server.pid, now
+        self.doing = "preloading" if setup.operands else None
 
     def _send(self, directory: JobDirectory, nonce: str, content: bytes) -> bool:
         """Send a request if the socket has room for it. An odd file in the place of the log is for spawn to report."""
@@ -238,8 +243,19 @@ class ForkServerClient:
                 os.close(descriptor)
         return True
 
-    def close(self) -> None:
-        """Let the server end: there is nothing more for it to do."""
+    def end(self) -> None:
+        """End the server, for which there is nothing more to do; what modules do at an end is not for it."""
+        self._close()
+        if self._setup.operands:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill the server, and what an import has started; guards lead groups of their own."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+
+    def _close(self) -> None:
         if self._control is not None:
             self._control.close()
         self._control, self._loaded, self.doing = None, False, None

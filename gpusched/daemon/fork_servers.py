@@ -21,6 +21,12 @@ class ForkServers:
         self._limit = limit
         self._common = None if environ is None else ForkServerClient(common_server(environ), limit)
         self._of_arrays: dict[str, ForkServerClient | None] = {}
+        self._reported: dict[str, str | None] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the one for all jobs can be asked for guards."""
+        return self._common is not None and self._common.is_ready
 
     def __iter__(self) -> Iterator[ForkServerClient]:
         yield from filter(None, (self._common, *self._of_arrays.values()))
@@ -36,16 +42,18 @@ class ForkServers:
         own = self._of_arrays.get(array)
         return None if own is None else own.doing
 
-    def refusal(self, array: str) -> str | None:
-        """Return why the members of an array import for themselves, None if they do not or need not."""
-        own = self._of_arrays.get(array)
-        return None if own is None else own.refusal
+    def troubles(self) -> list[tuple[str, str | None]]:
+        """Return why the members of arrays import for themselves, where that is new; None: they need not any more."""
+        now = {array: own.trouble for array, own in self._of_arrays.items() if own is not None}
+        new = [(array, why) for array, why in now.items() if why != self._reported.get(array)]
+        self._reported = now
+        return new
 
     def forget(self, array: str) -> None:
         """End the server of an array that is over."""
         own = self._of_arrays.pop(array, None)
         if own is not None:
-            own.close()
+            own.end()
 
     def _of_array(self, job: Job, array: str) -> ForkServerClient | None:
         if self._common is None or job.submission is None or not job.submission.workload.preload:

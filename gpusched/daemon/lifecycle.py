@@ -89,7 +89,8 @@ def _spawn_next(state: DaemonState, now: float) -> None:
     if job is None or job_id not in state.starts:
         return
     try:
-        state.starts.spawn(job, now)
+        if not state.starts.spawn(job, now):
+            state.changed()  # it no longer counts among those that are just starting
     except HostFault as error:
         if state.starts.cancel_start(job):
             _never_began(state, job, str(error), now)

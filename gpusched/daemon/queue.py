@@ -252,10 +252,11 @@ class Queue:
         until = time.monotonic() + _LONGEST_WRITING_S
         most = self._cpus * _STARTING_PER_CPU
         for start in decision.starts:
-            if len(self._state.starts) >= most or time.monotonic() > until:
-                self._state.why[start.id] = f"its turn has come; {len(self._state.starts)} others are just starting"
-            else:
-                self._prepare(start, jobs[start.id], directories, now)
+            starting, job = self._state.starts.just_starting, jobs[start.id]
+            if starting >= most or time.monotonic() > until:
+                self._state.why[start.id] = f"its turn has come; {starting} others are just starting"
+            elif self._state.starts.importing(job.array or "") is None:
+                self._prepare(start, job, directories, now)
 
     def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:
         simulated = job.submission is not None and job.submission.machine is not None

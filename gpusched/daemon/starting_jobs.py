@@ -59,7 +59,9 @@ class StartingJobs:
         self._starts: dict[str, _Start] = {}
         self._next = 0.0
 
-    def __len__(self) -> int:
+    @property
+    def just_starting(self) -> int:
+        """How many are on their way and not held."""
         return sum(start.held is None for start in self._starts.values())
 
     def __contains__(self, job_id: object) -> bool:
@@ -67,8 +69,8 @@ class StartingJobs:
 
     @property
     def are_forked(self) -> bool:
-        """Whether there is a fork server, so that a start costs little."""
-        return any(server.is_ready for server in self._forks)
+        """Whether there is a fork server for all jobs, so that a start costs little."""
+        return self._forks.is_ready
 
     def prepare(self, job: Job, plan: Plan, leases: LeaseDirectory, now: float) -> None:
         """Commit the leases of a plan and write what is to be started; `leases` must be locked.
@@ -85,10 +87,10 @@ class StartingJobs:
         reservation.write(asked, self._settings, created=job.created, attempt=job.attempt, attached=attached)
         self._starts[job.id] = _Start(until=now + START_PATIENCE_S, reservation=reservation)
 
-    def spawn(self, job: Job, now: float) -> None:
+    def spawn(self, job: Job, now: float) -> bool:
         """Start the guard of a prepared job; an attached job's launcher starts it.
 
-        One whose imports are under way is held until they are done. Its state must be on disk. Raises HostFault.
+        Returns False if the job is held until what it imports is there. Its state must be on disk. Raises HostFault.
         """
         start = self._starts[job.id]
         start.until = now + START_PATIENCE_S
@@ -97,12 +99,13 @@ class StartingJobs:
             for server in self._forks.for_job(job):
                 if server.fork(*wanted, now):
                     start.spawned, start.asked, start.until = True, server, now + _FORK_PATIENCE_S
-                    return
+                    return True
                 if server.is_awaited:
                     start.held = server
-                    return
+                    return False
             start.guard = self._spawn(*wanted)
         start.spawned = True
+        return True
 
     def released(self) -> list[str]:
         """Return the jobs that were held and are to be spawned now, or in another way."""
@@ -142,9 +145,9 @@ class StartingJobs:
         """Return what the members of an array are held for, None if they are not."""
         return self._forks.doing(array)
 
-    def refusal(self, array: str) -> str | None:
-        """Return why the members of an array cannot be forked from what was to be preloaded; None if they can."""
-        return self._forks.refusal(array)
+    def troubles(self) -> list[tuple[str, str | None]]:
+        """Return of which arrays nothing can be preloaded, and why, where that is new; None: it can be again."""
+        return self._forks.troubles()
 
     def forget(self, job_id: str) -> None:
         """Drop what was kept for an array that is over."""

@@ -27,7 +27,7 @@ __all__ = ["ForkServer", "main"]
 
 _NOT_STARTED: Final = 5
 _MOST_NONCE: Final = 200
-_MOST_DESCRIPTORS: Final = 64  # more than a fork server ever has open
+_MOST_DESCRIPTORS: Final = 64  # more than a fork server ever has open: imports that leave files open are refused
 
 _IMPORTED: Final = (
     "encodings.ascii",
@@ -209,7 +209,8 @@ def main(descriptor: int, *preload: str) -> int:
     from gpusched.zygote.preloaded import be_zygote
 
     try:
-        return _serve(descriptor, path, preload)
+        _serve(descriptor, path, preload)
+        os.killpg(0, signal.SIGKILL)  # with what an import has started; what modules do at an end is for replicas
     except ZygoteForked as forked:
         control = forked.control
     be_zygote(control)  # out here nothing of the supervisor is left, and no exception that is handled
@@ -219,8 +220,10 @@ def main(descriptor: int, *preload: str) -> int:
 def _serve(descriptor: int, path: Sequence[str] = (), preload: Sequence[str] = ()) -> int:
     server = ForkServer(socket.socket(fileno=descriptor))
     if preload:
+        from gpusched.linux.processes import die_with
         from gpusched.zygote.preloaded import import_for_forks
 
+        die_with(os.getppid())  # an import may take for ever
         cwd, first, *modules = preload
         if not import_for_forks(modules, cwd, first, path, server.send):
             return _NOT_STARTED

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
-from typing import Final
 
 from gpusched.linux.processes import die_with
 from gpusched.zygote.preload import Imported, Preload, ZygoteForked, imported, note_imported
@@ -19,10 +18,9 @@ from gpusched.zygote.process_title import show_as
 from gpusched.zygote.protocol import Loading, Refused, as_bytes, settles_at_start
 from gpusched.zygote.replica import Fresh, become, take_signals
 from gpusched.zygote.server import load, serve
+from gpusched.zygote.traces import Traces, descriptors
 
 __all__ = ["be_zygote", "fork_zygote", "import_for_forks"]
-
-_STDERR: Final = 2
 
 
 def import_for_forks(
@@ -31,9 +29,9 @@ def import_for_forks(
     """Import what the members of an array need; return whether this process may be forked.
 
     It imports in the directory `cwd`, with the sys.path `path` of an interpreter that has just started, for programs
-    that import from the directory `first` before all else. What this process does afterwards finds all else unchanged.
+    that import from the directory `first` before all else. Directory, paths, signals are afterwards as they were before.
     """
-    fresh, ours, home, opened = Fresh(), sys.path[:], os.getcwd(), _descriptors()  # noqa: PTH109
+    fresh, ours, home, before = Fresh(), sys.path[:], os.getcwd(), Traces()  # noqa: PTH109
     safe_path = bool(sys.flags.safe_path)
     sys.path[:] = path if safe_path else [cwd, *path[1:]]
     fresh.path = cwd
@@ -48,9 +46,12 @@ def import_for_forks(
         return False
     if not load(modules, report):
         return False
-    if left := _descriptors() - opened:
-        where = os.readlink(f"/proc/self/fd/{min(left)}")  # noqa: PTH115
-        report(Refused(message=f"the imports leave a file open: {where}"))  # which a guard would close
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # a module may have closed or replaced it
+            stream.flush()  # or each fork would write it again
+    left = Traces().beyond(before) or _fork_fails()
+    if left is not None:
+        report(Refused(message=f"the imports leave {left}"))
         return False
     note_imported(Imported(Preload(tuple(modules), safe_path, cwd), settled, sys.path[:], fresh))
     sys.path[:] = ours
@@ -93,17 +94,22 @@ def be_zygote(control: int) -> None:
     What owned the descriptors of the supervisor is gone by now, or in a cycle; it must not close one that is new.
     """
     gc.collect()
-    for descriptor in _descriptors() - {control}:
+    for descriptor in descriptors() - {control}:
         os.close(descriptor)
-    order, have = serve(socket.socket(fileno=control), ()), imported()
-    if order is not None and have is not None:
-        become(order, have.fresh)
+    have, own = imported(), socket.socket(fileno=control)
+    own.settimeout(None)  # a module may have set another default
+    order = serve(own, ())
+    if order is None or have is None:
+        os._exit(0)  # what modules do at an end is for replicas
+    become(order, have.fresh)
 
 
-def _descriptors() -> set[int]:
-    """Return what is open beside the streams."""
-    found = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 (pathlib is heavy)
-    return {one for one in found if one > _STDERR and os.path.exists(f"/proc/self/fd/{one}")}  # noqa: PTH110
+def _fork_fails() -> str | None:
+    """Return what a first fork has shown that others would have, too."""
+    fork = os.fork()
+    if fork == 0:
+        os._exit(len(os.listdir("/proc/self/task")) - 1)  # noqa: PTH208 (pathlib is heavy)
+    return "hooks that start a thread in each fork" if os.waitpid(fork, 0)[1] else None
 
 
 def _hidden_module(directories: Sequence[str]) -> str | None:

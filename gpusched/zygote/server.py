@@ -35,6 +35,9 @@ def load(modules: Sequence[str], report: Callable[[Loading | Refused], None]) ->
     It leaves the garbage collection off.
     """
     gc.disable()  # a quarter of the time of TensorFlow's import goes into collections that find nothing
+    if not modules and (obstacle := _further_threads()) is not None:  # such as those that a fork starts
+        report(Refused(message=f"it cannot be forked: {obstacle}"))
+        return False
     for module in modules:
         report(Loading(module=module))
         try:
@@ -185,8 +188,9 @@ def main() -> None:
     """Be a zygote, and in each fork the replica: its program runs in here, at the bottom of the stack."""
     fresh = Fresh()
     order = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
-    if order is not None:
-        become(order, fresh)
+    if order is None:
+        os._exit(0)  # what modules do at an end is for replicas
+    become(order, fresh)
 
 
 if __name__ == "__main__":

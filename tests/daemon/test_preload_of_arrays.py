@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpusched.control.messages import Explain, Explained, Jobs, ListJobs, Stop, Submit, Submitted
+from gpusched.control.messages import Jobs, ListJobs, Stop, Submit, Submitted
+from gpusched.execution.directory import JobDirectory
 from gpusched.linux.processes import parent, start_time
 from gpusched.model.array import Array
 from gpusched.model.status import ArrayStatus, ExitReason, JobState
@@ -30,6 +31,7 @@ import sys
 with open("ran", "a") as file:
     file.write(f"{sys.argv[1]} {'preloaded' in sys.modules}\\n")
 """
+CPUS = len(os.sched_getaffinity(0))
 WAIT = "import signal\nsignal.pause()"
 
 
@@ -173,18 +175,19 @@ def test_a_forked_member_ends_as_an_executed_one(place: Place, daemon: Daemon) -
 
 def test_while_it_imports_members_wait_with_what_they_hold_and_nothing_else_does(place: Place, daemon: Daemon) -> None:
     place.write("slow", SLOW)
-    job = place.array("note.py", "{index}", count=4, preload=("preloaded", "slow"))
+    job = place.array("note.py", "{index}", count=40, at_most=None, preload=("preloaded", "slow"))
     until(lambda: daemon.job(job).note == "preloading slow", "it is told what is waited for")
     (other,) = daemon.ended(daemon.submit("true"))
     assert other.state is JobState.SUCCEEDED
     assert daemon.job(f"{job}[0]").state is JobState.STARTING
-    why = daemon.ask(Explain(id=job))
-    assert isinstance(why, Explained)
+    found = daemon.job(job).array
+    assert found is not None
+    assert found.waiting >= 40 - 4 * CPUS, "few are prepared meanwhile"
     assert not place.ran()
     place.go()
-    ended(daemon, job, 4)
+    ended(daemon, job, 40)
     assert daemon.job(job).note is None
-    assert sorted(place.ran()) == [(str(number), True) for number in range(4)]
+    assert sorted(place.ran(), key=lambda one: int(one[0])) == [(str(number), True) for number in range(40)]
 
 
 def test_a_stop_does_not_wait_for_the_imports(place: Place, daemon: Daemon) -> None:
@@ -197,11 +200,30 @@ def test_a_stop_does_not_wait_for_the_imports(place: Place, daemon: Daemon) -> N
     daemon.ask(Stop(ids=(job,)))
     (over,) = daemon.ended(job)
     assert over.state is JobState.CANCELLED
-    place.go()
-    until(lambda: start_time(server) is None, "the fork server ends")
+    until(lambda: start_time(server) is None, "the fork server ends, though it is still importing")
     assert not place.ran()
 
 
+def test_an_import_that_goes_on_ends_with_the_daemon(place: Place, daemon: Daemon) -> None:
+    place.write("slow", SLOW)
+    job = place.array("note.py", "{index}", count=4, preload=("preloaded", "slow"))
+    until(lambda: daemon.job(job).note == "preloading slow", "it is told what is waited for")
+    server = own_server(daemon)
+    daemon.kill()
+    until(lambda: start_time(server) is None, "the fork server ends")
+    daemon.start()
+    place.go()
+    ended(daemon, job, 4)
+
+
+THREADS_OF_FORKS = """
+import os, threading, time
+
+def begin():
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+os.register_at_fork(after_in_child=begin)
+"""
 REFUSED = {
     "a module that fails": ("1/0", "import odd: ZeroDivisionError: division by zero"),
     "a module that ends": ("import sys\nsys.exit(3)", "import odd: SystemExit: 3"),
@@ -210,6 +232,17 @@ REFUSED = {
         "after the import of odd it cannot be forked: it has left 1 more thread",
     ),
     "an open file": ("file = open(__file__)", "the imports leave a file open: "),
+    "a process": (
+        "import subprocess\nchild = subprocess.Popen(['sleep', '600'])",
+        "the imports leave a process running",
+    ),
+    "shared memory": ("import mmap\nshared = mmap.mmap(-1, 4096)", "the imports leave memory that forks would share"),
+    "a directory": (
+        "import tempfile\ndirectory = tempfile.TemporaryDirectory()",
+        "the imports leave a temporary directory that the first of the forks would remove",
+    ),
+    "a umask": ("import os\nos.umask(0)", "the imports leave another umask"),
+    "threads of forks": (THREADS_OF_FORKS, "the imports leave hooks that start a thread in each fork"),
 }
 
 
@@ -223,6 +256,22 @@ def test_after_an_import_that_forbids_forks_members_import_for_themselves(
     assert sorted(place.ran()) == [(str(number), False) for number in range(3)]
     assert f"nothing is preloaded: {why}" in (daemon.job(job).message or "")
     assert why in daemon.log
+    assert not [pid for pid in daemon.command.running() if b"sleep" in content(pid, "cmdline")], "it left no process"
+
+
+def test_why_members_failed_comes_before_why_nothing_is_preloaded(place: Place, daemon: Daemon) -> None:
+    place.write("odd", "1/0")
+    place.write("fails", "raise SystemExit(3)")
+    (over,) = daemon.ended(place.array("fails.py", count=2, preload=("odd",)))
+    assert over.message == "2 failed; nothing is preloaded: import odd: ZeroDivisionError: division by zero"
+
+
+def test_in_a_locale_that_is_not_utf_8_nothing_is_imported_in_advance(place: Place, daemon: Daemon) -> None:
+    place.write("slow", SLOW)
+    environ = daemon.env | {"LC_ALL": "de_DE.ISO-8859-1", "PYTHONWARNINGS": "ignore"}
+    job = place.array("wait.py", preload=("slow",), environ=environ)
+    until(lambda: daemon.job(job).message == "nothing is preloaded: the locale is not UTF-8", "the reason is shown")
+    assert not [pid for pid in servers(daemon) if b"slow" in content(pid, "cmdline")]
 
 
 DIES = {
@@ -247,15 +296,16 @@ def test_a_file_with_the_name_of_a_module_that_gpusched_needs_is_still_what_memb
     place.write("selectors", "mine = True")
     place.write("uses", "import selectors\nopen('mine', 'w').write(str(hasattr(selectors, 'mine')))")
     job = place.array("-m", "uses", preload=("preloaded",))
-    daemon.ended(job)
+    ended(daemon, job, 1)
+    assert (place.directory / "mine").read_text() == "True"
     assert "selectors.py has the name of a module that gpusched needs" in (daemon.job(job).message or "")
 
 
 def test_whenever_fork_server_or_daemon_is_killed_each_member_runs_once(place: Place, daemon: Daemon) -> None:
     job = place.array("note.py", "{index}", count=40, at_most=None)
-    for number in (3, 10, 18, 26):
+    for number, victim in ((3, "server"), (10, "daemon"), (18, "server"), (26, "daemon")):
         until(lambda: len(place.ran()) >= number, f"{number} have run")  # noqa: B023
-        if number % 2:
+        if victim == "server":
             for pid in servers(daemon):
                 os.kill(pid, signal.SIGKILL)
         else:
@@ -263,6 +313,33 @@ def test_whenever_fork_server_or_daemon_is_killed_each_member_runs_once(place: P
             daemon.start()
     ended(daemon, job, 40)
     assert Counter(number for number, _ in place.ran()) == Counter(map(str, range(40)))
+
+
+@pytest.mark.parametrize("victim", ["guard", "supervisor", "zygote"])
+def test_a_member_whose_guard_supervisor_or_zygote_is_killed_ends_as_any_job(
+    place: Place, daemon: Daemon, victim: str
+) -> None:
+    member = f"{place.array('wait.py')}[0]"
+    guard, supervisor, command = processes(daemon, member)
+    (zygote,) = [pid for pid in daemon.command.running() if parent(pid) == supervisor and pid != command]
+    os.kill({"guard": guard, "supervisor": supervisor, "zygote": zygote}[victim], signal.SIGKILL)
+    if victim == "zygote":
+        until(lambda: start_time(zygote) is None, "it is gone")
+        assert running(daemon, member)
+        daemon.ask(Stop(ids=(member,)))
+    (over,) = daemon.ended(member)
+    assert over.state is (JobState.CANCELLED if victim == "zygote" else JobState.LOST)
+    until(lambda: start_time(command) is None, "its process is gone")
+
+
+def test_a_default_for_the_time_of_sockets_is_nothing_to_the_zygote(place: Place, daemon: Daemon) -> None:
+    place.write("odd", "import socket\nsocket.setdefaulttimeout(0.1)")
+    member = f"{place.array('wait.py', preload=('preloaded', 'odd'))}[0]"
+    _, supervisor, command = processes(daemon, member)
+    until(lambda: bool(daemon.job(member).replicas[0].usage), "it runs")
+    directory = JobDirectory(Path(daemon.job(member).run_dir))
+    assert "Traceback" not in directory.log("zygote").read_text()
+    assert [pid for pid in daemon.command.running() if parent(pid) == supervisor and pid != command]
 
 
 def test_what_a_module_does_to_signals_and_paths_is_nothing_to_guard_and_supervisor(
