@@ -1,14 +1,30 @@
 """What exists: devices, and the snapshot of a host that holds them. A field that a host does not report is None."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["ComputeMode", "Device", "DeviceProcess", "Health", "Inventory", "Source"]
+__all__ = [
+    "HARDWARE_SLOWDOWN",
+    "HEAT",
+    "POWER_BRAKE",
+    "POWER_LIMIT",
+    "ComputeMode",
+    "Device",
+    "DeviceProcess",
+    "Health",
+    "Inventory",
+    "Source",
+]
 
 Source = Literal["nvml", "profile", "file", "cpu"]
 Health = Literal["ok", "lost", "error"]
 ComputeMode = Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]
+
+POWER_LIMIT: Final = "power limit"
+HEAT: Final = "heat"
+POWER_BRAKE: Final = "power brake"
+HARDWARE_SLOWDOWN: Final = "hardware slowdown"
 
 
 class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +42,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     A MIG instance carries its parent's `index` and its own `mig_index`; a parent with `mig_mode` on takes no replica.
     `cpus` are the host CPUs near the device, empty when unknown. Memory in MiB, power in W, temperature in °C.
-    `performance_state` is NVML's P-state: 0 is the fastest.
+    `performance_state` is NVML's P-state: 0 is the fastest. `slowed_by` is what keeps the clocks down just now, by the
+    names above and a few more (docs/reference.md): empty if nothing does, None if the driver does not report it. Low
+    clocks of an idle device are no slowdown.
     """
 
     index: int
@@ -42,6 +60,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_w: int | None = None
     fan_percent: int | None = None
     performance_state: int | None = None
+    slowed_by: tuple[str, ...] | None = None
     compute_mode: ComputeMode | None = None
     persistence_mode: bool | None = None
     mig_mode: bool | None = None

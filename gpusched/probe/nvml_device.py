@@ -68,8 +68,9 @@ class DeviceReader:
         self.fields["processes"] = processes_on(handle, self._ask, self._nvml.nvmlLib)
         self._mig(handle)
         for field, call, arguments, meaning in FIELDS:
-            answer = self._ask(call, handle, *arguments)
-            self.fields[field] = None if answer is None else meaning(answer)
+            if self.fields.get(field) is None:
+                answer = self._ask(call, handle, *arguments)
+                self.fields[field] = None if answer is None else meaning(answer)
 
     def _identity(self, handle: Any, fields: dict[str, Any]) -> None:
         for field, call in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):

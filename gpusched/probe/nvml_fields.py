@@ -6,9 +6,9 @@ Facts: NVML API reference (nvml.h); constants by number so that reading them nee
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpusched.model.device import ComputeMode
+from gpusched.model.device import HARDWARE_SLOWDOWN, HEAT, POWER_BRAKE, POWER_LIMIT, ComputeMode
 
-__all__ = ["FIELDS", "Ask", "asked"]
+__all__ = ["FIELDS", "Ask", "asked", "slowed_by"]
 
 Ask = Callable[..., Any]
 """Makes the call of that name with the arguments after it; returns its answer, or None. Raises nothing."""
@@ -20,9 +20,34 @@ _COMPUTE_MODES: Final[dict[int, ComputeMode]] = {
     3: "exclusive_process",
 }
 _UNKNOWN_PERFORMANCE: Final = 32
+_CLOCK_REASONS: Final = (
+    (0x004, POWER_LIMIT),  # SwPowerCap
+    (0x020, HEAT),  # SwThermalSlowdown: of the GPU or of its memory
+    (0x040, HEAT),  # HwThermalSlowdown: clocks at a half or less
+    (0x080, POWER_BRAKE),  # HwPowerBrakeSlowdown: the host's power supply asks for it
+    (0x008, HARDWARE_SLOWDOWN),  # HwSlowdown: clocks at a half or less, by heat, power brake or too much power
+    (0x002, "application clocks"),  # ApplicationsClocksSetting: somebody has set them
+    (0x100, "display clocks"),  # DisplayClockSetting
+    (0x010, "sync boost"),  # SyncBoost: as slow as the slowest of its group
+    (0x200, "board limit"),  # BoardLimit
+    (0x400, "reliability limit"),  # Reliability
+)
+_NO_SLOWDOWN: Final = 0x001  # GpuIdle
+
+
+def slowed_by(mask: int) -> tuple[str, ...]:
+    """Return the names of the clock reasons in a mask, each once; "reason 0x800" for one that is not known yet.
+
+    Source: nvml.h, nvmlClocksEventReasons, which were nvmlClocksThrottleReasons before driver 535, by the same numbers.
+    """
+    names = dict.fromkeys(name for bit, name in _CLOCK_REASONS if mask & bit)
+    rest = mask & ~sum(bit for bit, _ in _CLOCK_REASONS) & ~_NO_SLOWDOWN
+    return (*names, *(f"reason {1 << at:#x}" for at in range(rest.bit_length()) if rest >> at & 1))
+
 
 # field, call, its arguments after the handle, what to make of the answer; the most wanted first, because what was read
-# before a call that never returns is all there is. ECC: uncorrected (1), volatile (0), as nvidia-smi shows.
+# before a call that never returns is all there is. Of a field with two lines the first answer counts, for a call whose
+# name has changed. ECC: uncorrected (1), volatile (0), as nvidia-smi shows.
 FIELDS: Final[tuple[tuple[str, str, tuple[int, ...], Callable[[Any], object]], ...]] = (
     ("compute_mode", "nvmlDeviceGetComputeMode", (), _COMPUTE_MODES.get),
     ("persistence_mode", "nvmlDeviceGetPersistenceMode", (), bool),
@@ -30,6 +55,8 @@ FIELDS: Final[tuple[tuple[str, str, tuple[int, ...], Callable[[Any], object]], .
     ("temperature_c", "nvmlDeviceGetTemperature", (0,), int),
     ("power_w", "nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts // 1000),
     ("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", (), lambda milliwatts: milliwatts // 1000),
+    ("slowed_by", "nvmlDeviceGetCurrentClocksEventReasons", (), slowed_by),
+    ("slowed_by", "nvmlDeviceGetCurrentClocksThrottleReasons", (), slowed_by),
     ("fan_percent", "nvmlDeviceGetFanSpeed", (), int),
     (
         "performance_state",

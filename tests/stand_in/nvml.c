@@ -2,7 +2,8 @@
  *
  * The environment variable NVML_STAND_IN names that file. Its lines are (GPU: an index, or * for all of them):
  *     driver 535.129.03              cuda 12020               gpus 4
- *     set GPU KEY VALUE              a field of `struct device`; memory in MiB, power in mW; -1: not supported
+ *     set GPU KEY VALUE              a field of `struct device`; memory in MiB, power in mW; -1: not supported;
+ *                                    clocks: the mask of reasons why they are low
  *     mig GPU TOTAL USED             one more instance of that GPU, memory in MiB
  *     process GPU KIND PID MIB       KIND: C, G or M (MPS); GPU: 0, or 0:1 for the second instance; MIB -1: not told
  *     fault CALL GPU CODE            that call returns that code; `fault CALL GPU sleep SECONDS`: it answers late
@@ -19,14 +20,14 @@
 
 enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
        TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25 };
-enum { GPUS = 128, INSTANCES = 8, PROCESSES = 512, FAULTS = 64, NONE = -1, XID = 8, DOUBLE_BIT = 2 };
+enum { GPUS = 128, INSTANCES = 8, PROCESSES = 512, FAULTS = 64, NONE = -1, XID = 8, DOUBLE_BIT = 2, IDLE = 1 };
 #define MIB(amount) ((unsigned long long)(amount) * (1 << 20) + 123456) /* no whole MiB: rounding shows */
 
 typedef unsigned long long u64;
 typedef struct device {
     int index, instance; /* instance: NONE for a physical GPU */
     char name[96], uuid[96];
-    long total, used, reserved, util, temp, power, limit, fan, compute, persistence, mig, perf, ecc, cpus;
+    long total, used, reserved, util, temp, power, limit, fan, compute, persistence, mig, perf, ecc, cpus, clocks;
 } *Device;
 struct process { int gpu, instance; char kind; unsigned pid; long mib; };
 struct fault { char call[64]; int gpu, code, seconds; };
@@ -57,7 +58,8 @@ static void set(Device d, const char *key, const char *value) {
     struct { const char *key; long *field; } numbers[] = {
         {"total", &d->total}, {"used", &d->used}, {"reserved", &d->reserved}, {"util", &d->util}, {"temp", &d->temp},
         {"power", &d->power}, {"limit", &d->limit}, {"fan", &d->fan}, {"compute", &d->compute}, {"mig", &d->mig},
-        {"persistence", &d->persistence}, {"perf", &d->perf}, {"ecc", &d->ecc}, {"cpus", &d->cpus}};
+        {"persistence", &d->persistence}, {"perf", &d->perf}, {"ecc", &d->ecc}, {"cpus", &d->cpus},
+        {"clocks", &d->clocks}};
     if (!strcmp(key, "name")) snprintf(d->name, sizeof d->name, "%.95s", value);
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(key, numbers[i].key)) *numbers[i].field = strtol(value, NULL, 0);
@@ -68,7 +70,7 @@ static void add_gpus(int count) {
         Device d = &devices[gpus];
         *d = (struct device){.index = gpus, .instance = NONE, .name = "Tesla V100-SXM2-16GB", .total = 16160, .util = 0,
                              .temp = 41, .power = 36500, .limit = 300000, .fan = NONE, .mig = NONE, .persistence = 1,
-                             .perf = 0, .ecc = 0, .cpus = NONE};
+                             .perf = 0, .ecc = 0, .cpus = NONE, .clocks = IDLE};
         snprintf(d->uuid, sizeof d->uuid, "GPU-%08x-5ca1-ab1e-0000-00000000da7a", 0xcafe0000u + gpus);
     }
 }
@@ -78,7 +80,7 @@ static void add_instance(int gpu, long total, long used) {
     Device d = &instances[gpu][at];
     *d = (struct device){.index = gpu, .instance = at, .total = total, .used = used, .util = NONE, .temp = NONE,
                          .power = NONE, .limit = NONE, .fan = NONE, .mig = NONE, .perf = NONE, .ecc = NONE,
-                         .compute = NONE, .persistence = NONE, .cpus = NONE};
+                         .compute = NONE, .persistence = NONE, .cpus = NONE, .clocks = NONE};
     snprintf(d->name, sizeof d->name, "%.60s MIG", devices[gpu].name);
     snprintf(d->uuid, sizeof d->uuid, "MIG-%08x-5ca1-ab1e-%04d-00000000da7a", 0xcafe0000u + gpu, at);
     devices[gpu].mig = 1;
@@ -206,6 +208,10 @@ NUMBER(nvmlDeviceGetFanSpeed, unsigned, fan)
 NUMBER(nvmlDeviceGetPerformanceState, int, perf)
 NUMBER(nvmlDeviceGetComputeMode, int, compute)
 NUMBER(nvmlDeviceGetPersistenceMode, int, persistence)
+NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, u64, clocks)
+#ifndef R418
+NUMBER(nvmlDeviceGetCurrentClocksEventReasons, u64, clocks)
+#endif
 
 int nvmlDeviceGetTemperature(Device d, int sensor, unsigned *out) {
     ASK(d->index)
