@@ -28,13 +28,19 @@ HARDWARE_SLOWDOWN: Final = "hardware slowdown"
 
 
 class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that holds memory on a device, as the driver reports it. `kind` is C, G or C+G."""
+    """One process that holds memory on a device, as the driver reports it. `kind` is C, G or C+G.
+
+    `sm_percent` is the share of the time since the reading before in which its kernels ran, from 0 to 100, and above 0
+    if any did. None: the driver does not report it, there was no reading before, or it is not known whether the process
+    did nothing (gpusched/probe/nvml_usage.py).
+    """
 
     pid: int
     user: str | None = None
     command: str | None = None
     memory_mib: int | None = None
     kind: str = "C"
+    sm_percent: int | None = None
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +50,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     `cpus` are the host CPUs near the device, empty when unknown. Memory in MiB, power in W, temperature in °C.
     `performance_state` is NVML's P-state: 0 is the fastest. `slowed_by` is what keeps the clocks down just now, by the
     names above and a few more (docs/reference.md): empty if nothing does, None if the driver does not report it. Low
-    clocks of an idle device are no slowdown.
+    clocks of an idle device are no slowdown. `energy_j` is what it has used since the driver was loaded, in J (Volta
+    and later); a smaller number than before means that it was counted from 0 again.
     """
 
     index: int
@@ -58,6 +65,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: int | None = None
     power_w: int | None = None
     power_limit_w: int | None = None
+    energy_j: int | None = None
     fan_percent: int | None = None
     performance_state: int | None = None
     slowed_by: tuple[str, ...] | None = None

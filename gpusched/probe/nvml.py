@@ -17,6 +17,7 @@ from gpusched.model.device import Device, Inventory, Source
 from gpusched.probe.host import host_name, memory_mib, usable_cpus
 from gpusched.probe.nvml_device import DEVICE_PROBLEMS, IDENTITY, DeviceReader
 from gpusched.probe.nvml_fields import asked
+from gpusched.probe.nvml_usage import not_ahead
 from gpusched.probe.reading import Reading
 
 __all__ = ["NvmlProbe", "library_is_there"]
@@ -119,9 +120,11 @@ class NvmlProbe:
             before = self._readers.get(index)
             if before is None or not before.stuck:
                 known: dict[str, Any] = {}
+                seen_us = None
                 if before is not None:
                     known.update((key, before.fields[key]) for key in IDENTITY if key in before.fields)
-                self._readers[index] = DeviceReader(self._nvml, index, known, cpus)
+                    seen_us = not_ahead(before.seen_us, time.time_ns() // 1000)
+                self._readers[index] = DeviceReader(self._nvml, index, known, cpus, seen_us)
         until = time.monotonic() + self._deadline_s
         for index in range(count):
             yield from self._readers[index].rows(until, self._silence())

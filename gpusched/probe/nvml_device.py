@@ -4,14 +4,16 @@ Facts: NVML API reference (nvml.h); error codes by number so that reading them n
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from gpusched.model.device import Device, Health
 from gpusched.probe.host import process_owner
-from gpusched.probe.nvml_fields import FIELDS, asked
+from gpusched.probe.nvml_fields import FIELDS, NO_ANSWERS, asked
 from gpusched.probe.nvml_processes import processes_on
+from gpusched.probe.nvml_usage import latest, samples_since, with_use
 from gpusched.probe.reading import Reading
 
 __all__ = ["DEVICE_PROBLEMS", "IDENTITY", "DeviceReader"]
@@ -32,14 +34,20 @@ IDENTITY: Final = ("uuid", "name", "bus_id", "cpus", "memory_total_mib")
 
 
 class DeviceReader:
-    """Reads one device in one thread, field by field: what was read is seen while a later call is stuck."""
+    """Reads one device in one thread, field by field: what was read is seen while a later call is stuck.
 
-    def __init__(self, nvml: Any, index: int, known: dict[str, Any], cpus: tuple[int, ...]) -> None:
+    `seen_us` is the time stamp of the latest sample of its use, for the next reader; None before the first reading.
+    """
+
+    def __init__(
+        self, nvml: Any, index: int, known: dict[str, Any], cpus: tuple[int, ...], seen_us: int | None
+    ) -> None:
         self.fields: dict[str, Any] = {"index": index, "uuid": f"unknown-{index}", "name": "unknown", **known}
         self._instances: list[dict[str, Any]] = []
         self._health: Health = "ok"
         self._problem: str | None = None
-        self._nvml, self._cpus = nvml, cpus
+        self._nvml, self._cpus, self._mps = nvml, cpus, False
+        self.seen_us = seen_us
         self._reading = Reading(self._read, f"nvml-device-{index}")
         self.stuck = False
 
@@ -65,12 +73,13 @@ class DeviceReader:
         self._identity(handle, self.fields)
         self._place(handle)
         self._memory(handle, self.fields)
-        self.fields["processes"] = processes_on(handle, self._ask, self._nvml.nvmlLib)
+        self.fields["processes"], self._mps = processes_on(handle, self._ask, self._nvml.nvmlLib)
         self._mig(handle)
         for field, call, arguments, meaning in FIELDS:
             if self.fields.get(field) is None:
                 answer = self._ask(call, handle, *arguments)
                 self.fields[field] = None if answer is None else meaning(answer)
+        self._usage(handle)
 
     def _identity(self, handle: Any, fields: dict[str, Any]) -> None:
         for field, call in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):
@@ -112,11 +121,22 @@ class DeviceReader:
             self._instances.append(fields)
             self._identity(instance, fields)
             self._memory(instance, fields)
-            fields["processes"] = processes_on(instance, self._ask, self._nvml.nvmlLib)
+            fields["processes"], _ = processes_on(instance, self._ask, self._nvml.nvmlLib)
 
-    def _ask(self, call: str, *arguments: Any) -> Any:
+    def _usage(self, handle: Any) -> None:
+        if self.fields["mig_mode"]:
+            return
+        samples = samples_since(handle, self._ask, self.seen_us or 0)
+        if samples is None:
+            return
+        if self.seen_us is not None:
+            percent = self.fields["utilization_percent"]
+            self.fields["processes"] = with_use(self.fields["processes"], samples, percent, mps=self._mps)
+        self.seen_us = latest(samples, self.seen_us)
+
+    def _ask(self, call: str, *arguments: Any, answers: Mapping[int, object] = NO_ANSWERS) -> Any:
         """Return the answer of a call, or None; what ails the whole device is noted on the way."""
-        return asked(self._nvml, call, *arguments, note=self._note)
+        return asked(self._nvml, call, *arguments, note=self._note, answers=answers)
 
     def _note(self, code: int) -> None:
         if code in _SEVERE and self._health == "ok":

@@ -3,15 +3,19 @@
 Facts: NVML API reference (nvml.h); constants by number so that reading them needs no library.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gpusched.model.device import HARDWARE_SLOWDOWN, HEAT, POWER_BRAKE, POWER_LIMIT, ComputeMode
 
-__all__ = ["FIELDS", "Ask", "asked", "slowed_by"]
+__all__ = ["FIELDS", "NO_ANSWERS", "Ask", "asked", "slowed_by"]
 
 Ask = Callable[..., Any]
-"""Makes the call of that name with the arguments after it; returns its answer, or None. Raises nothing."""
+"""Makes the call of that name with the arguments after it; returns its answer, or None. Raises nothing.
+
+Its `answers` are what to return for certain codes of errors.
+"""
+NO_ANSWERS: Final[Mapping[int, object]] = {}
 
 _COMPUTE_MODES: Final[dict[int, ComputeMode]] = {
     0: "default",
@@ -57,6 +61,7 @@ FIELDS: Final[tuple[tuple[str, str, tuple[int, ...], Callable[[Any], object]], .
     ("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", (), lambda milliwatts: milliwatts // 1000),
     ("slowed_by", "nvmlDeviceGetCurrentClocksEventReasons", (), slowed_by),
     ("slowed_by", "nvmlDeviceGetCurrentClocksThrottleReasons", (), slowed_by),
+    ("energy_j", "nvmlDeviceGetTotalEnergyConsumption", (), lambda millijoules: millijoules // 1000),
     ("fan_percent", "nvmlDeviceGetFanSpeed", (), int),
     (
         "performance_state",
@@ -68,14 +73,25 @@ FIELDS: Final[tuple[tuple[str, str, tuple[int, ...], Callable[[Any], object]], .
 )
 
 
-def asked(nvml: Any, call: str, *arguments: Any, note: Callable[[int], None] | None = None) -> Any:
-    """Return the answer of a call, or None: it is not there, or it failed, with a code that `note` gets."""
+def asked(
+    nvml: Any,
+    call: str,
+    *arguments: Any,
+    note: Callable[[int], None] | None = None,
+    answers: Mapping[int, object] = NO_ANSWERS,
+) -> Any:
+    """Return the answer of a call, or None: it is not there, or it failed, with a code that `note` gets.
+
+    `answers` are what certain codes mean, which are no failures then.
+    """
     function = getattr(nvml, call, None)
     if function is None:
         return None  # this version of the binding lacks it
     try:
         return function(*arguments)
     except nvml.NVMLError as error:
+        if error.value in answers:
+            return answers[error.value]
         if note is not None:
             note(error.value)
     except ValueError:

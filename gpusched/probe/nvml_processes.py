@@ -8,19 +8,25 @@ from gpusched.probe.nvml_fields import Ask
 __all__ = ["processes_on"]
 
 
-def processes_on(handle: Any, ask: Ask, library: Any) -> list[DeviceProcess]:
-    """Return the processes of a device or an instance; `library` is the binding's own, for calls that it lacks.
+def processes_on(handle: Any, ask: Ask, library: Any) -> tuple[list[DeviceProcess], bool]:
+    """Return the processes of a device or an instance, and whether clients of MPS are among them.
 
-    The lists are merged to one entry a pid; MPS clients compute. Where they differ, the larger amount counts.
+    The lists are merged to one entry a pid; MPS clients compute. Where they differ, the larger amount counts. `library`
+    is the binding's own, for calls that the binding lacks.
     """
     kinds: dict[int, set[str]] = {}
     memory: dict[int, int | None] = {}
+    mps = False
     for list_name, kind in (("Compute", "C"), ("Graphics", "G"), ("MPSCompute", "C")):
         for pid, used in _list(f"nvmlDeviceGet{list_name}RunningProcesses", handle, ask, library):
+            mps = mps or list_name == "MPSCompute"
             kinds.setdefault(pid, set()).add(kind)
             known = memory.get(pid)
             memory[pid] = known if used is None else max(used >> 20, known or 0)
-    return [DeviceProcess(pid=pid, memory_mib=memory[pid], kind="+".join(sorted(kinds[pid]))) for pid in sorted(kinds)]
+    processes = [
+        DeviceProcess(pid=pid, memory_mib=memory[pid], kind="+".join(sorted(kinds[pid]))) for pid in sorted(kinds)
+    ]
+    return processes, mps
 
 
 def _list(call: str, handle: Any, ask: Ask, library: Any) -> list[tuple[int, int | None]]:

@@ -30,12 +30,12 @@ NAMED_KEYS = {
     "devices": (
         *("index", "uuid", "name", "memory_total_mib", "memory_used_mib", "memory_reserved_mib", "memory_leased_mib"),
         *("utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "compute_mode"),
-        "slowed_by",
+        *("slowed_by", "energy_j"),
         *("persistence_mode", "mig_mode", "ecc_errors", "health", "processes"),
     ),
     "jobs": ("id", "workload", "state", "counts", "replicas", "progress"),
 }
-PROCESS_KEYS = {"pid", "user", "command", "memory_mib", "job", "replica", "share_mib"}
+PROCESS_KEYS = {"pid", "user", "command", "memory_mib", "sm_percent", "job", "replica", "share_mib"}
 REPLICA_KEYS = {"name", "state", "pid", "device_index", "limit_mib", "used_mib", "restarts"}
 GPUSTAT = {
     "index": "index",
@@ -350,6 +350,23 @@ def test_a_saved_status_shows_what_slowed_its_devices(stand_in: StandIn, tmp_pat
     other["devices"][0]["slowed_by"] = ["moon\x1b[2J"]
     saved.write_text(json.dumps(other))
     assert "slowed by: moon?[2J" in told(stand_in.host("gpus 0\n"), tmp_path, "--machine", str(saved))
+
+
+def test_the_table_has_a_column_of_use_where_that_of_any_process_is_known(
+    shared_host: StandInHost, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(told(shared_host, tmp_path, "--json"))
+    page = json.loads(saved.read_text())
+    first, second, *_ = page["devices"][1]["processes"]
+    assert " SM " not in told(shared_host, tmp_path, "--machine", str(saved))
+    first["sm_percent"], second["sm_percent"] = 37, 0
+    saved.write_text(json.dumps(page))
+    lines = told(shared_host, tmp_path, "--machine", str(saved)).splitlines()
+    head = next(line for line in lines if line.startswith("GPU"))
+    ends = head.index(" SM ") + len(" SM")
+    shares = [line[:ends].split()[-1] for line in lines[lines.index(head) + 1 :]]
+    assert shares == ["37%", "0%", "-"]
 
 
 def test_on_a_host_with_many_devices_each_reason_is_one_line(stand_in: StandIn, tmp_path: Path) -> None:

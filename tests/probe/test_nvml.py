@@ -127,6 +127,7 @@ FIELDS = {
     "nvmlDeviceGetEnforcedPowerLimit": ["power_limit_w"],
     "nvmlDeviceGetFanSpeed": ["fan_percent"],
     "nvmlDeviceGetCurrentClocksEventReasons": ["slowed_by"],
+    "nvmlDeviceGetTotalEnergyConsumption": ["energy_j"],
     "nvmlDeviceGetPerformanceState": ["performance_state"],
     "nvmlDeviceGetComputeMode": ["compute_mode"],
     "nvmlDeviceGetPersistenceMode": ["persistence_mode"],

@@ -1,6 +1,9 @@
 """A saved status is an inventory: everything in it survives the way to a file and back."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ PROCESSES = st.builds(
     command=st.none() | TEXT,
     memory_mib=AMOUNT,
     kind=st.sampled_from(["C", "G", "C+G"]),
+    sm_percent=st.none() | st.integers(0, 100),
 )
 DEVICES = st.builds(
     Device,
@@ -32,6 +36,7 @@ DEVICES = st.builds(
     memory_total_mib=st.none() | st.integers(1, 1 << 30),
     memory_used_mib=AMOUNT,
     memory_reserved_mib=AMOUNT,
+    energy_j=AMOUNT,
     compute_mode=st.sampled_from([None, "default", "exclusive_process"]),
     persistence_mode=st.none() | st.booleans(),
     mig_mode=st.none() | st.booleans(),
@@ -101,8 +106,12 @@ def test_a_status_that_an_older_version_saved_is_read_and_what_it_lacks_is_unkno
     path.write_text(json.dumps(OF_THE_FIRST_RELEASES))
     inventory, _ = read_inventory(str(path))
     (device,) = inventory.devices
-    assert (device.memory_total_mib, device.slowed_by) == (16160, None)
-    assert [each.memory_mib for each in device.processes] == [812]
+    assert (device.memory_total_mib, device.slowed_by, device.energy_j) == (16160, None, None)
+    assert [(each.memory_mib, each.sm_percent) for each in device.processes] == [(812, None)]
+    argv = [sys.executable, "-m", "gpusched", "plan", "--procs", "1", "--json", "--machine", str(path)]
+    env = os.environ | {"GPUSCHED_STATE_DIR": str(tmp_path), "GPUSCHED_LEASE_DIR": str(tmp_path / "leases")}
+    planned = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    assert json.loads(planned.stdout)["counts"] == [2]
 
 
 def test_leases_are_told_by_device_and_by_process() -> None:
