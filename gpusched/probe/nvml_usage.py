@@ -20,7 +20,7 @@ from gpusched.probe.nvml_fields import Ask
 
 __all__ = ["Sample", "latest", "not_ahead", "samples_since", "with_use"]
 
-_SUCCESS: Final = 0  # what some drivers answer in the place of NOT_FOUND, and the binding raises
+_SUCCESS: Final = 0  # without samples; the binding raises it, as it expects only that there is no room
 _NOT_FOUND: Final = 6
 _ALL: Final = 100
 _CLOCK_SLACK_US: Final = 1_000_000
