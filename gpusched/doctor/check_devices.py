@@ -5,7 +5,7 @@ from typing import Final
 
 from gpusched.doctor.facts import DeviceFacts, Finding, error, ok, warning
 from gpusched.errors import UsageError
-from gpusched.model.device import Device
+from gpusched.model.device import HARDWARE_SLOWDOWN, HEAT, POWER_BRAKE, Device
 from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import holders
 from gpusched.planner import restriction
@@ -21,10 +21,12 @@ __all__ = [
     "check_mig",
     "check_mps",
     "check_persistence",
+    "check_slowdown",
     "check_visible_devices",
 ]
 
 _MOST_NAMED: Final = 4
+_HARMFUL: Final = {HEAT, HARDWARE_SLOWDOWN, POWER_BRAKE}
 _CURES: Final = (
     ("do not match", "sudo reboot"),
     ("not loaded", "sudo modprobe nvidia"),
@@ -118,6 +120,19 @@ def check_persistence(facts: DeviceFacts) -> Finding:
     return ok("persistence-mode", "no device is set up again for each process")
 
 
+def check_slowdown(facts: DeviceFacts) -> Finding:
+    """Does heat or a lack of power keep devices slow just now?"""
+    slow = [device for device in _physical(facts) if device.slowed_by]
+    harmed = [device for device in slow if _HARMFUL.intersection(device.slowed_by or ())]
+    if harmed:
+        indices = _labels(harmed)
+        cure = f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {indices}  # then check cooling and power supply"
+        return warning("slowdown", f"slowed just now: {_slowed(harmed)}", cure)
+    if all(device.slowed_by is None for device in _physical(facts)):
+        return ok("slowdown", "no device reports what slows it")
+    return ok("slowdown", "no device is slowed by heat or for want of power" + (f"; {_slowed(slow)}" if slow else ""))
+
+
 def check_mig(facts: DeviceFacts) -> Finding:
     """Is MIG on where there is no instance to use?"""
     with_instances = {each.index for each in facts.inventory.devices if each.mig_index is not None}
@@ -181,6 +196,10 @@ def _physical(facts: DeviceFacts) -> list[Device]:
 
 def _labels(devices: Sequence[Device]) -> str:
     return ",".join(device.label for device in devices)
+
+
+def _slowed(devices: Sequence[Device]) -> str:
+    return "; ".join(f"GPU {device.label} by {', '.join(device.slowed_by or ())}" for device in devices)
 
 
 def _named(devices: Sequence[Device]) -> str:

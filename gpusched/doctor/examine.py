@@ -33,6 +33,7 @@ _OF_DEVICES: Final[tuple[Check, ...]] = (
     check_devices.check_ecc,
     check_devices.check_compute_mode,
     check_devices.check_persistence,
+    check_devices.check_slowdown,
     check_devices.check_mig,
     check_devices.check_foreign,
 )

@@ -1,24 +1,46 @@
 """What exists: devices, and the snapshot of a host that holds them. A field that a host does not report is None."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["ComputeMode", "Device", "DeviceProcess", "Health", "Inventory", "Source"]
+__all__ = [
+    "HARDWARE_SLOWDOWN",
+    "HEAT",
+    "POWER_BRAKE",
+    "POWER_LIMIT",
+    "ComputeMode",
+    "Device",
+    "DeviceProcess",
+    "Health",
+    "Inventory",
+    "Source",
+]
 
 Source = Literal["nvml", "profile", "file", "cpu"]
 Health = Literal["ok", "lost", "error"]
 ComputeMode = Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]
 
+POWER_LIMIT: Final = "power limit"
+HEAT: Final = "heat"
+POWER_BRAKE: Final = "power brake"
+HARDWARE_SLOWDOWN: Final = "hardware slowdown"
+
 
 class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that holds memory on a device, as the driver reports it. `kind` is C, G or C+G."""
+    """One process that holds memory on a device, as the driver reports it. `kind` is C, G or C+G.
+
+    `sm_percent` is the share of the time since the reading before in which its kernels ran, from 0 to 100, and above 0
+    if any did. None: the driver does not report it, there was no reading before, or it is not known whether the process
+    did nothing (gpusched/probe/nvml_usage.py).
+    """
 
     pid: int
     user: str | None = None
     command: str | None = None
     memory_mib: int | None = None
     kind: str = "C"
+    sm_percent: int | None = None
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +48,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     A MIG instance carries its parent's `index` and its own `mig_index`; a parent with `mig_mode` on takes no replica.
     `cpus` are the host CPUs near the device, empty when unknown. Memory in MiB, power in W, temperature in °C.
-    `performance_state` is NVML's P-state: 0 is the fastest.
+    `performance_state` is NVML's P-state: 0 is the fastest. `slowed_by` is what keeps the clocks down just now, by the
+    names above and a few more (docs/reference.md): empty if nothing does, None if the driver does not report it. Low
+    clocks of an idle device are no slowdown. `energy_j` is what it has used since the driver was loaded, in J (Volta
+    and later); a smaller number than before means that it was counted from 0 again.
     """
 
     index: int
@@ -40,8 +65,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: int | None = None
     power_w: int | None = None
     power_limit_w: int | None = None
+    energy_j: int | None = None
     fan_percent: int | None = None
     performance_state: int | None = None
+    slowed_by: tuple[str, ...] | None = None
     compute_mode: ComputeMode | None = None
     persistence_mode: bool | None = None
     mig_mode: bool | None = None

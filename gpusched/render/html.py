@@ -8,6 +8,7 @@ from gpusched.model.device import Device
 from gpusched.model.plan import DevicePlan, Plan
 from gpusched.model.status import JobStatus
 from gpusched.render.job_format import state_text, what
+from gpusched.render.slowdown import slowdown
 
 __all__ = ["jobs_html", "plan_html", "status_html"]
 
@@ -33,8 +34,11 @@ def jobs_html(jobs: Sequence[JobStatus]) -> str:
 
 
 def status_html(snapshot: Snapshot) -> str:
-    """Return the devices with a bar of their memory, and the jobs."""
-    rows = [(escape(f"GPU {one.label}"), escape(one.name), _memory_bar(one)) for one in snapshot.inventory.devices]
+    """Return the devices with a bar of their memory and what slows them, and the jobs."""
+    rows = [
+        (escape(f"GPU {one.label}"), escape(one.name), _memory_bar(one) + _slowdown(one))
+        for one in snapshot.inventory.devices
+    ]
     devices = _table((), rows) if rows else "<p>no GPU</p>"
     return f"<p><b>{escape(snapshot.inventory.host)}</b></p>{devices}{jobs_html(snapshot.jobs)}"
 
@@ -60,6 +64,11 @@ def _memory_bar(device: Device) -> str:
     if used is None or total is None:
         return "memory unknown"
     return f"{_bar([(used, _COLOURS[0], 'used')], total)} {used} of {total} MiB"
+
+
+def _slowdown(device: Device) -> str:
+    text = slowdown(device, unicode=True)
+    return f"<br><small>{escape(text)}</small>" if text else ""
 
 
 def _bar(parts: Iterable[tuple[int, str, str]], total: int) -> str:

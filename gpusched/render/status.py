@@ -14,6 +14,7 @@ from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.memory_parts import Part, cell_widths, memory_parts
+from gpusched.render.slowdown import is_usual, slowdown, slowdowns
 from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table
 from gpusched.render.table import wrapped
 from gpusched.units import format_mib, number
@@ -94,13 +95,7 @@ def _parts(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
             f"default_machine is {snapshot.default_machine}: plan, launch and run mean it, and simulate its devices"
         )
         yield from wrapped(f"{notice}; this host: --machine here", paper.room, style="bold yellow")
-    blocks = len(devices) <= _MOST_BLOCKS
-    for device in devices:
-        if blocks:
-            yield Text("")
-            yield from _block(device, snapshot, paper)
-        else:
-            yield _line(device, snapshot, paper)
+    yield from _devices(snapshot, paper)
     yield Text("")
     yield from job_table(snapshot, paper.room)
     if snapshot.queue_problem is not None:
@@ -131,6 +126,19 @@ def _header(snapshot: Snapshot, paper: _Paper) -> Text:
 # ---- devices ----
 
 
+def _devices(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
+    devices = snapshot.inventory.devices
+    if len(devices) <= _MOST_BLOCKS:
+        for device in devices:
+            yield Text("")
+            yield from _block(device, snapshot, paper)
+        return
+    for device in devices:
+        yield _line(device, snapshot, paper)
+    for text, usual in slowdowns(devices):
+        yield from wrapped(text, paper.room, style="dim" if usual else "yellow")
+
+
 def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
     name = _name(device, snapshot)
     flags, gauges = _flags(device), _gauges(device, paper)
@@ -142,6 +150,8 @@ def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
             yield Text.assemble("   ", flags)
     if device.problem is not None:
         yield from wrapped(f"{device.health}: {device.problem}", paper.room, style="bold red", indent="   ")
+    if text := slowdown(device, unicode=paper.unicode):
+        yield from wrapped(text, paper.room, style="dim" if is_usual(device) else "yellow", indent="   ")
     parts = memory_parts(device, snapshot)
     amount = Text(f"  {_used_of_total(device, parts):>19}")
     if parts:

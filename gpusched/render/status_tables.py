@@ -1,6 +1,6 @@
 """The two tables of `status`: the processes on the devices, and the jobs. It must not read anything."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -43,12 +43,19 @@ _NO_ROOM: Final = -2  # an empty last column needs not even the gap before it
 
 
 def process_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
-    """Yield the lines of the table of processes, with each one's use against its share; `width` in columns or None."""
+    """Yield the lines of the table of processes, with each one's use against its share; `width` in columns or None.
+
+    The column of what they use of the device's time is there if that is known of any: from the second reading on.
+    """
     rows = [_cells(row, snapshot) for row in _process_rows(snapshot)]
     if not rows:
         yield Text("no process uses a device", style="dim")
         return
-    yield from lines_of(("GPU", ">PID", "USER", "TYPE", "JOB", "REPLICA", ">USED / SHARE", "COMMAND"), rows, width)
+    titles: Sequence[str] = ("GPU", ">PID", "USER", "TYPE", ">SM", "JOB", "REPLICA", ">USED / SHARE", "COMMAND")
+    at = titles.index(">SM")
+    if all(row[at].plain == "-" for row in rows):
+        titles, rows = [*titles[:at], *titles[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in rows]
+    yield from lines_of(titles, rows, width)
 
 
 def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
@@ -89,6 +96,7 @@ class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     user: str = "-"
     kind: str = "-"
+    sm_percent: int | None = None
     job: str | None = None
     replica: str = "-"
     used_mib: int | None = None
@@ -113,6 +121,7 @@ def _process_row(device: Device, process: DeviceProcess, lease: Lease | None, sh
         pid=process.pid,
         user=process.user or "-",
         kind=process.kind,
+        sm_percent=process.sm_percent,
         job=lease.job_label if lease else None,
         replica=(lease.replica if lease else "") or "-",
         used_mib=process.memory_mib,
@@ -150,6 +159,7 @@ def _cells(row: _ProcessRow, snapshot: Snapshot) -> list[Text]:
         Text(str(row.pid)),
         Text(row.user[:_LONGEST_NAME]),
         Text(row.kind),
+        Text("-" if row.sm_percent is None else f"{row.sm_percent}%"),
         job,
         Text(row.replica),
         Text(f"over: {memory}" if over else memory, style="bold red" if over else ""),

@@ -30,11 +30,12 @@ NAMED_KEYS = {
     "devices": (
         *("index", "uuid", "name", "memory_total_mib", "memory_used_mib", "memory_reserved_mib", "memory_leased_mib"),
         *("utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "compute_mode"),
+        *("slowed_by", "energy_j"),
         *("persistence_mode", "mig_mode", "ecc_errors", "health", "processes"),
     ),
     "jobs": ("id", "workload", "state", "counts", "replicas", "progress"),
 }
-PROCESS_KEYS = {"pid", "user", "command", "memory_mib", "job", "replica", "share_mib"}
+PROCESS_KEYS = {"pid", "user", "command", "memory_mib", "sm_percent", "job", "replica", "share_mib"}
 REPLICA_KEYS = {"name", "state", "pid", "device_index", "limit_mib", "used_mib", "restarts"}
 GPUSTAT = {
     "index": "index",
@@ -317,6 +318,64 @@ def test_the_page_is_plain_text_in_a_pipe_and_fits(
     assert "\x1b" not in shown
     assert max(map(len, shown.splitlines())) <= columns
     assert shown.count("MiB") >= 3
+
+
+SLOW = "set 1 clocks 0x4\nset 1 power 299000\nset 2 clocks 0x6c\nset 2 temp 93\nset 3 clocks 0x3\n"
+
+
+def test_what_slows_a_device_stands_below_it_and_nothing_below_others(stand_in: StandIn, tmp_path: Path) -> None:
+    host = stand_in.host(FOUR_V100 + SLOW)
+    lines = told(host, tmp_path, COLUMNS="80", PYTHONIOENCODING="utf-8").splitlines()
+    assert [line for line in lines if "slowed" in line] == [
+        "   slowed by: power limit (299 of 300 W)",
+        "   slowed by: power limit (36 of 300 W), heat (93°C), hardware slowdown",
+        "   slowed by: application clocks",
+    ]
+    assert lines[lines.index("   slowed by: application clocks") - 2].startswith("3  Tesla V100")
+    assert max(map(len, lines)) <= 80
+    assert [device["slowed_by"] for device in document(host, tmp_path)["devices"]] == [
+        [],
+        ["power limit"],
+        ["power limit", "heat", "hardware slowdown"],
+        ["application clocks"],
+    ]
+
+
+def test_a_saved_status_shows_what_slowed_its_devices(stand_in: StandIn, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(told(stand_in.host(FOUR_V100 + SLOW), tmp_path, "--json"))
+    shown = told(stand_in.host("gpus 0\n"), tmp_path, "--machine", str(saved), PYTHONIOENCODING="ascii")
+    assert "slowed by: power limit (36 of 300 W), heat (93C), hardware slowdown" in shown
+    other = json.loads(saved.read_text())
+    other["devices"][0]["slowed_by"] = ["moon\x1b[2J"]
+    saved.write_text(json.dumps(other))
+    assert "slowed by: moon?[2J" in told(stand_in.host("gpus 0\n"), tmp_path, "--machine", str(saved))
+
+
+def test_the_table_has_a_column_of_use_where_that_of_any_process_is_known(
+    shared_host: StandInHost, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(told(shared_host, tmp_path, "--json"))
+    page = json.loads(saved.read_text())
+    first, second, *_ = page["devices"][1]["processes"]
+    assert " SM " not in told(shared_host, tmp_path, "--machine", str(saved))
+    first["sm_percent"], second["sm_percent"] = 37, 0
+    saved.write_text(json.dumps(page))
+    lines = told(shared_host, tmp_path, "--machine", str(saved)).splitlines()
+    head = next(line for line in lines if line.startswith("GPU"))
+    ends = head.index(" SM ") + len(" SM")
+    shares = [line[:ends].split()[-1] for line in lines[lines.index(head) + 1 :]]
+    assert shares == ["37%", "0%", "-"]
+
+
+def test_on_a_host_with_many_devices_each_reason_is_one_line(stand_in: StandIn, tmp_path: Path) -> None:
+    slow = "".join(f"set {gpu} clocks 4\n" for gpu in range(3, 20)) + "set 62 clocks 0x24\nset 63 clocks 0x20\n"
+    lines = told(stand_in.host(SIXTY_FOUR + slow), tmp_path, COLUMNS="80").splitlines()
+    assert [line for line in lines if "slowed" in line] == [
+        "slowed by power limit: GPU 3-19, 62",
+        "slowed by heat: GPU 62-63",
+    ]
 
 
 def test_a_mig_instance_is_told_apart_from_its_name(stand_in: StandIn, tmp_path: Path) -> None:

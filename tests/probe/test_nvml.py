@@ -126,6 +126,8 @@ FIELDS = {
     "nvmlDeviceGetPowerUsage": ["power_w"],
     "nvmlDeviceGetEnforcedPowerLimit": ["power_limit_w"],
     "nvmlDeviceGetFanSpeed": ["fan_percent"],
+    "nvmlDeviceGetCurrentClocksEventReasons": ["slowed_by"],
+    "nvmlDeviceGetTotalEnergyConsumption": ["energy_j"],
     "nvmlDeviceGetPerformanceState": ["performance_state"],
     "nvmlDeviceGetComputeMode": ["compute_mode"],
     "nvmlDeviceGetPersistenceMode": ["persistence_mode"],
@@ -134,13 +136,18 @@ FIELDS = {
     "nvmlDeviceGetPciInfo_v3": ["bus_id"],
     "nvmlDeviceGetCpuAffinity": ["cpus"],
 }
+OLDER_NAMES = {"nvmlDeviceGetCurrentClocksEventReasons": "nvmlDeviceGetCurrentClocksThrottleReasons"}
 
 
 @pytest.mark.parametrize("code", [3, 4, 13, 999], ids=["not-supported", "no-permission", "no-such-call", "unknown"])
 def test_a_field_that_is_refused_is_null_and_the_others_stand(stand_in: StandIn, code: int) -> None:
-    scenario = "gpus 13\nset * fan 30\nset * mig 0\nset * cpus 1\n"
+    scenario = f"gpus {len(FIELDS)}\nset * fan 30\nset * mig 0\nset * cpus 1\nset * clocks 4\n"
     calls = dict(enumerate(FIELDS))
-    faults = "".join(f"fault {call} {index} {code}\n" for index, call in calls.items())
+    faults = "".join(
+        f"fault {name} {index} {code}\n"
+        for index, call in calls.items()
+        for name in (call, OLDER_NAMES.get(call, call))
+    )
     whole = read(stand_in.host(scenario))["devices"]
     devices = read(stand_in.host(scenario + faults))["devices"]
     for index, call in calls.items():

@@ -1,6 +1,9 @@
 """A saved status is an inventory: everything in it survives the way to a file and back."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ PROCESSES = st.builds(
     command=st.none() | TEXT,
     memory_mib=AMOUNT,
     kind=st.sampled_from(["C", "G", "C+G"]),
+    sm_percent=st.none() | st.integers(0, 100),
 )
 DEVICES = st.builds(
     Device,
@@ -32,9 +36,11 @@ DEVICES = st.builds(
     memory_total_mib=st.none() | st.integers(1, 1 << 30),
     memory_used_mib=AMOUNT,
     memory_reserved_mib=AMOUNT,
+    energy_j=AMOUNT,
     compute_mode=st.sampled_from([None, "default", "exclusive_process"]),
     persistence_mode=st.none() | st.booleans(),
     mig_mode=st.none() | st.booleans(),
+    slowed_by=st.none() | st.lists(TEXT, max_size=3).map(tuple),
     cpus=st.lists(st.integers(0, 255), max_size=3).map(tuple),
     health=st.sampled_from(["ok", "lost", "error"]),
     problem=st.none() | TEXT,
@@ -72,6 +78,40 @@ def test_a_snapshot_survives_the_way_to_a_file_and_back(
     path.write_text(json.dumps(saved.document_of(inventory, leases)))
     expected = {field: getattr(inventory, field) for field in inventory.__struct_fields__} | {"source": "file"}
     assert read_inventory(str(path)) == (Inventory(**expected), leases)
+
+
+OF_THE_FIRST_RELEASES = {  # what `status --json` wrote when devices had fewer fields
+    "host": "lab1",
+    "source": "nvml",
+    "driver_version": "535.129.03",
+    "cuda_version": "12.2",
+    "devices": [
+        {
+            "index": 0,
+            "uuid": "GPU-a",
+            "name": "V100",
+            "memory_total_mib": 16160,
+            "utilization_percent": 7,
+            "health": "ok",
+            "memory_leased_mib": 0,
+            "processes": [{"pid": 7, "memory_mib": 812, "kind": "C", "job": None, "replica": None, "share_mib": None}],
+        }
+    ],
+    "jobs": [],
+}
+
+
+def test_a_status_that_an_older_version_saved_is_read_and_what_it_lacks_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(OF_THE_FIRST_RELEASES))
+    inventory, _ = read_inventory(str(path))
+    (device,) = inventory.devices
+    assert (device.memory_total_mib, device.slowed_by, device.energy_j) == (16160, None, None)
+    assert [(each.memory_mib, each.sm_percent) for each in device.processes] == [(812, None)]
+    argv = [sys.executable, "-m", "gpusched", "plan", "--procs", "1", "--json", "--machine", str(path)]
+    env = os.environ | {"GPUSCHED_STATE_DIR": str(tmp_path), "GPUSCHED_LEASE_DIR": str(tmp_path / "leases")}
+    planned = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    assert json.loads(planned.stdout)["counts"] == [2]
 
 
 def test_leases_are_told_by_device_and_by_process() -> None:

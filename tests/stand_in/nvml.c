@@ -2,7 +2,10 @@
  *
  * The environment variable NVML_STAND_IN names that file. Its lines are (GPU: an index, or * for all of them):
  *     driver 535.129.03              cuda 12020               gpus 4
- *     set GPU KEY VALUE              a field of `struct device`; memory in MiB, power in mW; -1: not supported
+ *     set GPU KEY VALUE              a field of `struct device`; memory in MiB, power in mW; -1: not supported;
+ *                                    clocks: the mask of reasons why they are low; energy: in mJ; stale 1: samples
+ *                                    are returned whatever time they are asked for
+ *     sample GPU PID TIME SM         of a process' use: TIME in microseconds, SM in percent
  *     mig GPU TOTAL USED             one more instance of that GPU, memory in MiB
  *     process GPU KIND PID MIB       KIND: C, G or M (MPS); GPU: 0, or 0:1 for the second instance; MIB -1: not told
  *     fault CALL GPU CODE            that call returns that code; `fault CALL GPU sleep SECONDS`: it answers late
@@ -19,16 +22,18 @@
 
 enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
        TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25 };
-enum { GPUS = 128, INSTANCES = 8, PROCESSES = 512, FAULTS = 64, NONE = -1, XID = 8, DOUBLE_BIT = 2 };
+enum { GPUS = 128, INSTANCES = 8, PROCESSES = 512, FAULTS = 64, NONE = -1, XID = 8, DOUBLE_BIT = 2, IDLE = 1 };
 #define MIB(amount) ((unsigned long long)(amount) * (1 << 20) + 123456) /* no whole MiB: rounding shows */
 
 typedef unsigned long long u64;
 typedef struct device {
     int index, instance; /* instance: NONE for a physical GPU */
     char name[96], uuid[96];
-    long total, used, reserved, util, temp, power, limit, fan, compute, persistence, mig, perf, ecc, cpus;
+    long total, used, reserved, util, temp, power, limit, fan, compute, persistence, mig, perf, ecc, cpus, clocks, energy,
+        stale;
 } *Device;
 struct process { int gpu, instance; char kind; unsigned pid; long mib; };
+struct sample { int gpu; unsigned pid, sm; unsigned long long time; };
 struct fault { char call[64]; int gpu, code, seconds; };
 
 typedef struct { u64 total, free, used; } Memory;
@@ -37,16 +42,19 @@ typedef struct { unsigned pid; u64 used; } ProcessInfo_v1;
 typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } ProcessInfo;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned pid; u64 time; unsigned sm, memory, encoder, decoder; } ProcessUtilization;
 typedef struct { Device device; u64 type, data; unsigned gpu_instance, compute_instance; } Event;
 _Static_assert(sizeof(Memory_v2) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(ProcessInfo) == 24, "nvmlProcessInfo_t");
 _Static_assert(sizeof(Pci) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(Event) == 32, "nvmlEventData_t");
+_Static_assert(sizeof(ProcessUtilization) == 32, "nvmlProcessUtilizationSample_t");
 
 static struct device devices[GPUS], instances[GPUS][INSTANCES];
 static struct process processes[PROCESSES];
+static struct sample samples[PROCESSES];
 static struct fault faults[FAULTS];
-static int gpus, process_count, fault_count, instance_count[GPUS], cuda = 12020, started;
+static int gpus, process_count, sample_count, fault_count, instance_count[GPUS], cuda = 12020, started;
 static char driver[80] = "535.129.03";
 static struct stat last_read;
 static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
@@ -57,7 +65,8 @@ static void set(Device d, const char *key, const char *value) {
     struct { const char *key; long *field; } numbers[] = {
         {"total", &d->total}, {"used", &d->used}, {"reserved", &d->reserved}, {"util", &d->util}, {"temp", &d->temp},
         {"power", &d->power}, {"limit", &d->limit}, {"fan", &d->fan}, {"compute", &d->compute}, {"mig", &d->mig},
-        {"persistence", &d->persistence}, {"perf", &d->perf}, {"ecc", &d->ecc}, {"cpus", &d->cpus}};
+        {"persistence", &d->persistence}, {"perf", &d->perf}, {"ecc", &d->ecc}, {"cpus", &d->cpus},
+        {"clocks", &d->clocks}, {"energy", &d->energy}, {"stale", &d->stale}};
     if (!strcmp(key, "name")) snprintf(d->name, sizeof d->name, "%.95s", value);
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(key, numbers[i].key)) *numbers[i].field = strtol(value, NULL, 0);
@@ -68,7 +77,8 @@ static void add_gpus(int count) {
         Device d = &devices[gpus];
         *d = (struct device){.index = gpus, .instance = NONE, .name = "Tesla V100-SXM2-16GB", .total = 16160, .util = 0,
                              .temp = 41, .power = 36500, .limit = 300000, .fan = NONE, .mig = NONE, .persistence = 1,
-                             .perf = 0, .ecc = 0, .cpus = NONE};
+                             .perf = 0, .ecc = 0, .cpus = NONE, .clocks = IDLE,
+                             .energy = 7654321};
         snprintf(d->uuid, sizeof d->uuid, "GPU-%08x-5ca1-ab1e-0000-00000000da7a", 0xcafe0000u + gpus);
     }
 }
@@ -78,7 +88,8 @@ static void add_instance(int gpu, long total, long used) {
     Device d = &instances[gpu][at];
     *d = (struct device){.index = gpu, .instance = at, .total = total, .used = used, .util = NONE, .temp = NONE,
                          .power = NONE, .limit = NONE, .fan = NONE, .mig = NONE, .perf = NONE, .ecc = NONE,
-                         .compute = NONE, .persistence = NONE, .cpus = NONE};
+                         .compute = NONE, .persistence = NONE, .cpus = NONE, .clocks = NONE,
+                         .energy = NONE};
     snprintf(d->name, sizeof d->name, "%.60s MIG", devices[gpu].name);
     snprintf(d->uuid, sizeof d->uuid, "MIG-%08x-5ca1-ab1e-%04d-00000000da7a", 0xcafe0000u + gpu, at);
     devices[gpu].mig = 1;
@@ -88,6 +99,7 @@ static void read_line(const char *line) {
     char which[64], key[64], value[128] = "", kind;
     struct fault f = {.gpu = NONE};
     struct process p = {.instance = NONE};
+    struct sample s;
     int gpu, count;
     long total, used;
     sscanf(line, "driver %79s", driver);
@@ -102,6 +114,7 @@ static void read_line(const char *line) {
         p.kind = kind;
         processes[process_count++] = p;
     }
+    if (sscanf(line, "sample %d %u %llu %u", &s.gpu, &s.pid, &s.time, &s.sm) == 4) samples[sample_count++] = s;
     if (sscanf(line, "fault %63s %63s %d", f.call, which, &f.code) == 3 ||
         sscanf(line, "fault %63s %63s sleep %d", f.call, which, &f.seconds) == 3) {
         if (*which != '*') f.gpu = atoi(which);
@@ -117,7 +130,7 @@ static FILE *scenario(void) {
 static void read_scenario(void) {
     FILE *file = scenario();
     char line[256];
-    gpus = process_count = fault_count = 0;
+    gpus = process_count = sample_count = fault_count = 0;
     memset(instance_count, 0, sizeof instance_count);
     if (file) fstat(fileno(file), &last_read);
     while (file && fgets(line, sizeof line, file)) read_line(line);
@@ -206,6 +219,11 @@ NUMBER(nvmlDeviceGetFanSpeed, unsigned, fan)
 NUMBER(nvmlDeviceGetPerformanceState, int, perf)
 NUMBER(nvmlDeviceGetComputeMode, int, compute)
 NUMBER(nvmlDeviceGetPersistenceMode, int, persistence)
+NUMBER(nvmlDeviceGetTotalEnergyConsumption, u64, energy)
+NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, u64, clocks)
+#ifndef R418
+NUMBER(nvmlDeviceGetCurrentClocksEventReasons, u64, clocks)
+#endif
 
 int nvmlDeviceGetTemperature(Device d, int sensor, unsigned *out) {
     ASK(d->index)
@@ -260,6 +278,19 @@ static int list(const char *call, Device d, char kind, unsigned *count, void *ou
     }
     *count = found;
     return found > room ? INSUFFICIENT_SIZE : OK;
+}
+int nvmlDeviceGetProcessUtilization(Device d, ProcessUtilization *out, unsigned *count, u64 since) {
+    unsigned found = 0, room = *count;
+    ASK(d->index)
+    if (d->mig == 1 || d->instance != NONE) return NOT_SUPPORTED;
+    for (int i = 0; i < sample_count; i++) {
+        struct sample *s = &samples[i];
+        if (s->gpu != d->index || (s->time <= since && !d->stale)) continue;
+        if (out && found < room) out[found] = (ProcessUtilization){.pid = s->pid, .time = s->time, .sm = s->sm};
+        found++;
+    }
+    *count = found;
+    return !found ? NOT_FOUND : !out || found > room ? INSUFFICIENT_SIZE : OK;
 }
 #define LIST(call, kind, type) \
     int call(Device d, unsigned *count, type *out) { return list(__func__, d, kind, count, out, sizeof(type)); }
@@ -357,7 +388,3 @@ REFUSED(nvmlDeviceGetCudaComputeCapability)
 REFUSED(nvmlDeviceGetPcieThroughput)
 int nvmlDeviceGetBAR1MemoryInfo(Device d, Memory *out) { (void)d; *out = (Memory){MIB(256), MIB(254), MIB(2)}; return OK; }
 int nvmlDeviceGetDisplayActive(Device d, int *out) { (void)d; *out = 0; return OK; }
-int nvmlDeviceGetProcessUtilization(Device d, void *out, unsigned *count, u64 since) {
-    (void)d, (void)out, (void)count, (void)since;
-    return NOT_FOUND;
-}
