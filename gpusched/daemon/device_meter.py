@@ -5,11 +5,11 @@ framework's own peak is (execution/framework_peaks.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gpusched.model.device import Inventory
+from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.lease import Holder, Lease, holders
 from gpusched.model.status import JobStatus, ReplicaStatus
 from gpusched.model.usage import DeviceUse, Usage
@@ -18,6 +18,15 @@ __all__ = ["DeviceMeter"]
 
 _Run = tuple[str, int]  # a replica, and the number of its attempt
 _MOST_KEPT: Final = 10
+_LONGEST_S: Final = 60.0
+"""The longest time that one reading stands for: the daemon may have been halted."""
+
+
+class _Shown(NamedTuple):
+    """What the driver shows of a replica just now: memory, and the part of the time in which its kernels ran."""
+
+    mib: int | None
+    sm_percent: float | None
 
 
 class DeviceMeter:
@@ -25,27 +34,32 @@ class DeviceMeter:
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[_Run, DeviceUse]] = {}
+        self._sampled: float | None = None
 
     def load(self, job_id: str, known: Iterable[DeviceUse]) -> None:
         """Take in what an earlier daemon has seen of a job."""
         self._jobs.setdefault(job_id, {(one.replica, one.attempt): one for one in known})
 
-    def sample(self, inventory: Inventory, leases: Sequence[Lease], jobs: Iterable[JobStatus]) -> None:
-        """Take in a reading of the devices. `leases` name all processes of the replicas, as of Overruns.check."""
-        used = _used(inventory, holders(leases))
+    def sample(self, inventory: Inventory, leases: Sequence[Lease], jobs: Iterable[JobStatus], now: float) -> None:
+        """Take in a reading of the devices. `leases` name all processes of the replicas, as of Overruns.check.
+
+        `now` is in seconds of a clock that goes on evenly.
+        """
+        passed_s = min(now - self._sampled, _LONGEST_S) if self._sampled is not None else 0.0
+        self._sampled = now
+        shown = _shown(inventory, holders(leases))
         models = {device.uuid: device.name for device in inventory.devices}
         for job in jobs:
             if job.simulated:
                 continue
             seen = self._jobs.setdefault(job.id, {})
             for one in job.replicas:
-                mib = used.get((None, job.run_dir, job.id, one.name))
-                if one.pid is not None and mib is not None:
+                found = shown.get((None, job.run_dir, job.id, one.name))
+                if one.pid is not None and found is not None:
                     run = one.name, attempt_of(job, one)
-                    before = seen.get(run)
-                    if before is None or mib > before.device_mib:
-                        model = models.get(one.device_uuid or "")
-                        seen[run] = DeviceUse(replica=one.name, attempt=run[1], device_mib=mib, device=model)
+                    model = models.get(one.device_uuid or "")
+                    before = seen.get(run) or DeviceUse(replica=one.name, attempt=run[1], device=model)
+                    seen[run] = _with(before, found, passed_s)
 
     def seen(self, job_id: str) -> tuple[DeviceUse, ...]:
         """Return what is known of a job, of each replica the latest attempts."""
@@ -76,18 +90,39 @@ def _with_devices(one: ReplicaStatus, seen: Mapping[_Run, DeviceUse]) -> Replica
 
 
 def _with_device(usage: Usage, use: DeviceUse | None) -> Usage:
-    return usage if use is None else replace(usage, device_mib=use.device_mib, device=use.device)
+    if use is None:
+        return usage
+    busy = round(100 * use.busy_s / use.watched_s, 1) if use.watched_s else None
+    return replace(usage, device_mib=use.device_mib, device=use.device, sm_percent=busy)
 
 
-def _used(inventory: Inventory, by_pid: Mapping[int, Lease]) -> dict[Holder, int]:
-    """Return the memory on all devices of each holder of a share, in MiB; without those of whom some is unknown."""
-    used: dict[Holder, int] = {}
-    unknown: set[Holder] = set()
+def _with(before: DeviceUse, found: _Shown, passed_s: float) -> DeviceUse:
+    after = before
+    if found.mib is not None and found.mib > (-1 if before.device_mib is None else before.device_mib):
+        after = replace(after, device_mib=found.mib)
+    if found.sm_percent is not None and passed_s:
+        busy_s = before.busy_s + found.sm_percent / 100 * passed_s
+        after = replace(after, busy_s=busy_s, watched_s=before.watched_s + passed_s)
+    return after
+
+
+def _shown(inventory: Inventory, by_pid: Mapping[int, Lease]) -> dict[Holder, _Shown]:
+    """Return what is shown of each holder of a share, of all its processes on all its devices together."""
+    parts: dict[Holder, list[tuple[str, DeviceProcess]]] = {}
     for device in inventory.devices:
         for process in device.processes:
-            lease = by_pid.get(process.pid)
-            if lease is not None and process.memory_mib is None:
-                unknown.add(lease.holder)
-            elif lease is not None:
-                used[lease.holder] = used.get(lease.holder, 0) + (process.memory_mib or 0)
-    return {holder: mib for holder, mib in used.items() if holder not in unknown}
+            if (lease := by_pid.get(process.pid)) is not None:
+                parts.setdefault(lease.holder, []).append((device.uuid, process))
+    return {holder: _sum(found) for holder, found in parts.items()}
+
+
+def _sum(found: Sequence[tuple[str, DeviceProcess]]) -> _Shown:
+    memory = [process.memory_mib for _, process in found]
+    busy: dict[str, int] = {}
+    for uuid, process in found:
+        busy[uuid] = min(100, busy.get(uuid, 0) + (process.sm_percent or 0))
+    unknown = any(process.sm_percent is None for _, process in found)
+    return _Shown(
+        mib=None if None in memory else sum(mib or 0 for mib in memory),
+        sm_percent=None if unknown else sum(busy.values()) / len(busy),
+    )

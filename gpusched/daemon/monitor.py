@@ -91,7 +91,7 @@ class DeviceMonitor:
         live, meter = self._state.jobs.live, self._state.meter
         for job in using:
             meter.load(job.id, live[job.id].measured)
-        meter.sample(inventory, leases, using)
+        meter.sample(inventory, leases, using, now)
         if now >= self._next_kept:
             self._next_kept = now + _KEEP_EVERY_S
             self.keep()

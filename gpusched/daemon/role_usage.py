@@ -41,12 +41,20 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         device_mib=_most(usage, lambda each: each.device_mib),
         host_mib=_most(usage, lambda each: each.host_mib),
         cpu_s=_sum(each.cpu_s for each in usage),
+        sm_percent=_mean(usage),
         seconds=max(sum(each.seconds for each in one.usage) for one in replicas),
     )
 
 
 def _most(usage: Iterable[Usage], figure: Callable[[Usage], int | None]) -> int | None:
     return max((mib for each in usage if (mib := figure(each)) is not None), default=None)
+
+
+def _mean(usage: Iterable[Usage]) -> float | None:
+    """Return how busy devices were, by the time of each attempt."""
+    known = [(each.sm_percent, each.seconds) for each in usage if each.sm_percent is not None]
+    seconds = sum(each for _, each in known)
+    return round(sum(percent * each for percent, each in known) / seconds, 1) if seconds else None
 
 
 def _sum(figures: Iterable[float | None]) -> float | None:

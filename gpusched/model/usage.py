@@ -11,7 +11,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     `cpu_s`: CPU time of its own process and of those that it has waited for. `host_mib`: the most that a sample showed
     of its processes' memory, of which shared pages count in parts (PSS, proc_pid_smaps(5)); a sample is taken soon
     after the start and then once a minute. `device_mib`: the most that the driver showed for its processes at a poll of
-    the daemon, every five seconds; it includes the context of each process. `device`: the model of its first device.
+    the daemon, every five seconds; it includes the context of each process. `sm_percent`: the part of the time in which
+    its kernels ran, on the average of its devices, as far as the driver reports it. `device`: the model of its first
+    device.
     """
 
     attempt: int
@@ -19,26 +21,29 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     host_mib: int | None = None
     device_mib: int | None = None
+    sm_percent: float | None = None
     device: str | None = None
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
     """What a daemon has seen of one attempt of a replica: the most memory on its devices together, in MiB.
 
-    `device`: the model of its first device.
+    Its kernels ran for `busy_s` of the `watched_s` seconds of which that is known. `device`: the model of its first.
     """
 
     replica: str
     attempt: int
-    device_mib: int
+    device_mib: int | None = None
     device: str | None = None
+    busy_s: float = 0.0
+    watched_s: float = 0.0
 
 
 class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the replicas of one role of a job used. MiB, seconds, Unix times. What is not known is None.
 
     Memory is that of one replica: the most that any of them used, and for `limit_mib` and `share_mib` the least that
-    any was given. `cpu_s` is of all together. `ended`: None while it runs.
+    any was given. `cpu_s` is of all together, `sm_percent` their average. `ended`: None while it runs.
     """
 
     job: str
@@ -56,6 +61,7 @@ class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_mib: int | None = None
     host_mib: int | None = None
     cpu_s: float | None = None
+    sm_percent: float | None = None
     seconds: float = 0.0
 
     @property

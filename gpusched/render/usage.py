@@ -20,7 +20,7 @@ _HOUR_S: Final = 3600
 _GIB: Final = 1024
 _LEAST_OF_LAST: Final = 16
 _PLAIN: Final = {
-    **{title: {"-", ""} for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">HOST", "STATE")},
+    **{title: {"-", ""} for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">BUSY", ">HOST", "STATE")},
     "ROLE": {"command"},
     ">PROCS": {"1"},
 }
@@ -92,6 +92,7 @@ def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Seque
         ">GIVEN": [Text(_memory(line.rows[0].share_mib or None)) for line in lines],
         ">USED": [Text(_memory(_most([row.device_mib for row in line.rows]))) for line in lines],
         ">OF IT": [_part(line) for line in lines],
+        ">BUSY": [Text(_busy(line)) for line in lines],
         ">HOST": [Text(_memory(_most([row.host_mib for row in line.rows]))) for line in lines],
         ">CPUS": [Text(_cpus(line)) for line in lines],
         ">TIME": [Text(span(sum(row.seconds for row in line.rows))) for line in lines],
@@ -135,6 +136,13 @@ def _cpus(line: _Line) -> str:
     cpu_s = [row.cpu_s for row in line.rows if row.cpu_s is not None]
     seconds = sum(row.seconds * row.replicas for row in line.rows if row.cpu_s is not None)
     return f"{sum(cpu_s) / seconds:.2f}" if cpu_s and seconds else "-"
+
+
+def _busy(line: _Line) -> str:
+    """Return for which part of the time kernels ran."""
+    known = [(row.sm_percent, row.seconds) for row in line.rows if row.sm_percent is not None]
+    seconds = sum(each for _, each in known)
+    return f"{sum(percent * each for percent, each in known) / seconds:.0f} %" if seconds else "-"
 
 
 def _wasted(row: RoleUsage) -> float:

@@ -29,7 +29,7 @@ def import_for_forks(
     """Import what the members of an array need; return whether this process may be forked.
 
     It imports in the directory `cwd`, with the sys.path `path` of an interpreter that has just started, for programs
-    that import from the directory `first` before all else. Directory, paths, signals are afterwards as they were before.
+    that import from the directory `first` before all else. Directory, paths and signals are as before afterwards.
     """
     fresh, ours, home, before = Fresh(), sys.path[:], os.getcwd(), Traces()  # noqa: PTH109
     safe_path = bool(sys.flags.safe_path)
