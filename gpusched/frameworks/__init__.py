@@ -49,10 +49,14 @@ def limit_framework(registration: str) -> bool:
 
     Returns False where there is no limit, or nothing to do in the process. Raises as limit_memory does.
     """
+    from gpusched.frameworks.recorder import record_peaks
     from gpusched.frameworks.registry import registered
 
     limit, framework = read_limit(os.environ), registered(registration)
-    if limit is None or framework.limiter is None:
+    if limit is None:
+        return False
+    record_peaks(framework)
+    if framework.limiter is None:
         return False
     framework.limiter(limit)
     _report(framework.name)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpusched.frameworks.limit import Limit, log_message, replace_once
+from gpusched.frameworks.peaks import Peaks
 from gpusched.frameworks.registry import Framework
 
 __all__ = ["FRAMEWORK", "fraction_variable", "limit_jax"]
@@ -71,6 +73,39 @@ def _environment(limit: Limit, variable: str) -> dict[str, str]:
     return {variable: f"{limit.ratio:.4f}"}
 
 
+def _when_started(call: Callable[[], None]) -> None:
+    """JAX makes a client for each kind of device when it is first asked for devices, one of CUDA by these functions."""
+    client = sys.modules["jaxlib.xla_client"]
+
+    def making(original: Any) -> Any:
+        def make_client(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            call()
+            return made
+
+        return make_client
+
+    for name in ("make_c_api_client", "make_gpu_client"):  # the second in jaxlib before its plugins
+        if hasattr(client, name):
+            replace_once(client, name, making)
+
+
+def _peaks() -> Peaks | None:
+    backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None) or {}
+    clients = [client for client in tuple(backends.values()) if client.platform != "cpu"]
+    found = [device.memory_stats() for client in clients for device in client.local_devices()]
+    if not found:
+        return None
+    return Peaks(_sum(found, "peak_bytes_in_use"), _sum(found, "peak_pool_bytes", "pool_bytes"))
+
+
+def _sum(found: Sequence[Mapping[str, int] | None], *names: str) -> int | None:
+    """Return the sum of the first of `names` that each has; None if one has none: a sum of some would be too low."""
+    amounts = [next((stats[name] for name in names if name in stats), None) for stats in (one or {} for one in found)]
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
 FRAMEWORK = Framework(
     name="jax",
     title="JAX",
@@ -78,5 +113,7 @@ FRAMEWORK = Framework(
     environment=_environment,
     not_inherited=(_NEW, _OLD, "XLA_PYTHON_CLIENT_ALLOCATOR"),  # an allocator may take memory past the limit
     out_of_memory=rb"RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY",
+    when_started=_when_started,
+    peaks=_peaks,
     distributions=("jax", "jax-cuda12-plugin", "jax-cuda13-plugin"),
 )

@@ -7,10 +7,13 @@ PYTORCH_CUDA_ALLOC_CONF would do the same, but older releases raise on a key tha
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from gpusched.errors import HostFault
 from gpusched.frameworks.limit import Limit, log_message, replace_once
+from gpusched.frameworks.peaks import Peaks
 from gpusched.frameworks.registry import Framework
 
 __all__ = ["FRAMEWORK", "limit_pytorch"]
@@ -55,6 +58,20 @@ def _capped(original: Any, limit: Limit) -> Any:
     return set_per_process_memory_fraction
 
 
+def _when_started(call: Callable[[], None]) -> None:
+    import torch
+
+    torch.cuda._lazy_call(call)  # noqa: SLF001 (as above)
+
+
+def _peaks() -> Peaks | None:
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized():  # also in a fork of a process that had started CUDA
+        return None
+    devices = range(cuda.device_count())
+    return Peaks(sum(map(cuda.max_memory_allocated, devices)), sum(map(cuda.max_memory_reserved, devices)))
+
+
 FRAMEWORK = Framework(
     name="torch",
     title="PyTorch",
@@ -62,5 +79,7 @@ FRAMEWORK = Framework(
     not_inherited=("PYTORCH_NO_CUDA_MEMORY_CACHING",),  # it takes memory past the limit
     out_of_memory=rb"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory",
     libraries=(b"/libtorch_",),
+    when_started=_when_started,
+    peaks=_peaks,
     distributions=("torch",),
 )

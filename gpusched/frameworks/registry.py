@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
 from gpusched.frameworks.hook.gpusched_import_hook import FRAMEWORKS
 from gpusched.frameworks.limit import Limit
+from gpusched.frameworks.peaks import Peaks
 
 __all__ = ["Framework", "frameworks", "loaded_frameworks", "registered"]
 
@@ -48,6 +49,10 @@ class Framework(NamedTuple):
     """Parts of paths of its libraries, if its limit is in force only where `limiter` was called."""
     obstacle_to_fork: Callable[[], str | None] = _nothing
     """Return why this process, which has imported it, must not be forked any more; None if it may be."""
+    when_started: Callable[[Callable[[], None]], None] = _nothing
+    """Have the argument called in each process in which it starts a device, once it has, and now if it has already."""
+    peaks: Callable[[], Peaks | None] = _nothing
+    """Return what it has taken of this process's devices; None if it has started none. It starts none itself."""
     distributions: tuple[str, ...] = ()
     """Packages of it whose versions `doctor` reads."""
     compared: tuple[str, ...] = ()
@@ -68,7 +73,7 @@ def loaded_frameworks() -> tuple[Framework, ...]:
     return tuple(registered(module) for name, module in FRAMEWORKS.items() if name in sys.modules)
 
 
-@cache  # cache is younger than some Pythons that replicas have
+@lru_cache(maxsize=None)  # noqa: UP033 (functools.cache is younger than some Pythons that replicas have)
 def registered(module: str) -> Framework:
     """Return what is registered in `module`, one of those that FRAMEWORKS names."""
     found: Framework = import_module(module).FRAMEWORK

@@ -12,11 +12,15 @@ every reader of its device settings calls Context._initialize_physical_devices f
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from gpusched.errors import HostFault, UsageError
 from gpusched.frameworks.limit import Limit, log_message, replace_once
+from gpusched.frameworks.peaks import Peaks
 from gpusched.frameworks.registry import Framework
 
 __all__ = ["FRAMEWORK", "limit_tensorflow"]
@@ -211,6 +215,56 @@ def _report_shrunk(asked_mib: float, mib: int) -> None:
     log_message(f"logical devices of {asked_mib:g} MiB are shrunk to this process's {mib} MiB")
 
 
+def _when_started(call: Callable[[], None]) -> None:
+    """The context lists its devices when it has started them. Sessions and servers of TF1 have none that answers."""
+    module: Any = sys.modules["tensorflow.python.eager.context"]
+
+    def listing(original: Any) -> Any:
+        def _initialize_logical_devices(self: Any) -> None:
+            original(self)
+            if _gpus(self):
+                call()
+
+        return _initialize_logical_devices
+
+    replace_once(module.Context, "_initialize_logical_devices", listing)
+    if _gpus(module._context):
+        call()
+
+
+def _gpus(context: Any) -> list[str]:
+    """Return the names of the GPUs that a context has started."""
+    devices = getattr(context, "_logical_devices", None) or ()
+    return [device.name for device in devices if device.device_type == "GPU"]
+
+
+def _peaks() -> Peaks | None:
+    context = sys.modules["tensorflow.python.eager.context"]._context
+    if not getattr(context, "_initialized", False):
+        return None
+    found = []
+    for name in _gpus(context):
+        with contextlib.suppress(ValueError):  # another host's, in a cluster
+            found.append(context.get_memory_info(name)["peak"])
+    return Peaks(sum(found), _taken(context)) if found else None
+
+
+def _taken(context: Any) -> int | None:
+    """Return in bytes what TensorFlow takes if it does not grow: all that it may. While it grows it does not count it.
+
+    The variable weighs more than the setting (tensorflow/core/common_runtime/gpu/gpu_bfc_allocator.cc).
+    """
+    setting = any(context._memory_growth_map.values())
+    limits = [
+        device.memory_limit
+        for physical, devices in context._virtual_device_map.items()
+        for device in devices
+        if physical.device_type == "GPU"
+    ]
+    grows = {"true": True, "false": False}.get(os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", ""), setting)
+    return None if grows or not limits or None in limits else int(sum(limits)) << 20
+
+
 def _environment(*_: object) -> dict[str, str]:
     return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # there is no variable for a limit
 
@@ -236,6 +290,8 @@ FRAMEWORK = Framework(
     out_of_memory=rb"RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY",
     libraries=(b"/_pywrap_tensorflow", b"/libtensorflow_"),
     obstacle_to_fork=_obstacle_to_fork,
+    when_started=_when_started,
+    peaks=_peaks,
     distributions=("tensorflow", "tensorflow-cpu", "nvidia-cudnn-cu12"),
     compared=("tensorflow", "keras"),
     only_cpus="tensorflow-cpu",
