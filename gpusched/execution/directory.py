@@ -13,6 +13,7 @@
         logs/supervisor.log          what guard and supervisor log
         logs.removed                 in the place of logs, where the daemon has removed them
         ready/actor.3.0              empty: the replica reported in that attempt that it has begun its work
+        memory/actor.3.0.4711.json   what the frameworks of a process have taken of its device (framework_peaks.py)
         tmp/                         TMPDIR of the replicas, cleared at the end
         keys/                        of a job that listens or joined one: who may reach whom (network.py)
         keys.2/                      the same of one start of a learner on a cluster

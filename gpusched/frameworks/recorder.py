@@ -147,7 +147,7 @@ class Recorder:
         version = getattr(sys.modules.get(framework.name), "__version__", None)
         return {
             "framework": framework.name,
-            "version": None if version is None else str(version),
+            "version": str(version)[:64] if version else None,
             "peak_mib": _mib(known.allocated),
             "pool_mib": _mib(known.pool),
         }
