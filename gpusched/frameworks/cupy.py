@@ -31,15 +31,13 @@ def _when_started(call: Callable[[], None]) -> None:
     """
     cuda: Any = sys.modules["cupy"].cuda
     usual = cuda.get_allocator()
-    calls = [call]
 
     def first(size: Any) -> Any:
         memory = usual(size)
-        if calls:
-            calls.pop()()
-            with contextlib.suppress(ValueError):  # within cupy.cuda.using_allocator: it stays, and does nothing
-                if cuda.get_allocator() is first:
-                    cuda.set_allocator(usual)
+        with contextlib.suppress(ValueError):  # within cupy.cuda.using_allocator: at a later allocation, then
+            if cuda.get_allocator() is first:
+                cuda.set_allocator(usual)
+        call()
         return memory
 
     cuda.set_allocator(first)

@@ -1,5 +1,6 @@
 """A framework that is not one of gpusched's: one module, one line in the table, and no change anywhere else."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     memory_errors._device.cache_clear()
 
 
-def test_its_limit_is_in_force_once_a_program_has_imported_it(
+def test_its_limit_is_in_force_once_a_program_has_imported_it_and_its_peaks_are_left(
     run_script: RunScript, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "toyframe.py").write_text("most_mib = None")
@@ -47,9 +48,12 @@ def test_its_limit_is_in_force_once_a_program_has_imported_it(
         "print(toyframe.most_mib)",
     )
 
-    ran = run_script("-c", "\n".join(lines), env=environment | {"GPUSCHED_RUN_DIR": str(tmp_path)})
+    replica = {"GPUSCHED_RUN_DIR": str(tmp_path), "GPUSCHED_REPLICA": "actor.0", "GPUSCHED_ATTEMPT": "0"}
+    ran = run_script("-c", "\n".join(lines), env=environment | replica)
 
     assert (ran.out, ran.err) == ("1133\n", "")
+    [left] = (tmp_path / "memory").iterdir()
+    assert json.loads(left.read_text()) == [{"framework": "toyframe", "version": None, "peak_mib": 1, "pool_mib": None}]
     assert [path.name.partition(".")[2] for path in (tmp_path / "limits").iterdir()] == ["toyframe"]
 
 

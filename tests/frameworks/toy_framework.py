@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from gpusched.frameworks.limit import Limit
+from gpusched.frameworks.peaks import Peaks
 from gpusched.frameworks.registry import Framework
 
 
@@ -21,6 +22,8 @@ FRAMEWORK = Framework(
     not_inherited=("TOYFRAME_UNLIMITED",),
     out_of_memory=rb"ToyframeFull: \d+ blocks",
     obstacle_to_fork=lambda: "toyframe counts its processes",
+    when_started=lambda call: call(),
+    peaks=lambda: Peaks(1, None),
     distributions=("toyframe",),
     compared=("msgspec",),
     install_hint="build toyframe",
