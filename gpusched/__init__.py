@@ -53,5 +53,5 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(f"gpusched.api.{_MODULES.get(name, 'functions')}"), name)
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":  # in quotes: replicas may have an interpreter that knows no list[str]
     return sorted({*globals(), *__all__})
