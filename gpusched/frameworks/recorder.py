@@ -163,12 +163,23 @@ def _replace(path: str, content: bytes) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(os.path.dirname(path), 0o700)  # noqa: PTH102, PTH120 (pathlib is heavy)
     temporary = path + ".new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)  # noqa: PTH108
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    _remove(temporary)
     try:
-        whole = os.write(descriptor, content) == len(content)
+        if _write(temporary, content):
+            os.replace(temporary, path)  # noqa: PTH105
+    finally:
+        _remove(temporary)
+
+
+def _write(path: str, content: bytes) -> bool:
+    """Return whether the new file `path` has all of `content`: a disk may have room for a part. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        return os.write(descriptor, content) == len(content)
     finally:
         os.close(descriptor)
-    if whole:  # else the disk is full
-        os.replace(temporary, path)  # noqa: PTH105
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108

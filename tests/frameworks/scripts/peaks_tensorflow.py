@@ -7,6 +7,8 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
+from gpusched.frameworks.tensorflow import FRAMEWORK
+
 library: Any = pywrap_tfe
 asked: list[str] = []
 name_of, type_of = library.TF_DeviceListName, library.TF_DeviceListType
@@ -23,6 +25,7 @@ def memory_info(_: Any, device: str) -> dict[str, int]:
 library.TFE_GetMemoryInfo = memory_info
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+assert FRAMEWORK.peaks() is None
 print(threading.active_count(), len(asked))
 assert context._context is None or context._context._context_handle is None, "nothing has been started by the record"
 assert float(tf.reduce_sum(tf.ones((2, 2)))) == 4.0
