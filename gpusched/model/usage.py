@@ -13,7 +13,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     after the start and then once a minute. `device_mib`: the most that the driver showed for its processes at a poll of
     the daemon, every five seconds; it includes the context of each process. `sm_percent`: the part of the time in which
     its kernels ran, on the average of its devices, as far as the driver reports it. `device`: the model of its first
-    device.
+    device. `peak_mib` is the most that its program had allocated by what the `framework` itself counts, and `pool_mib`
+    the most that this had taken for that, over all its processes.
     """
 
     attempt: int
@@ -23,6 +24,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     device_mib: int | None = None
     sm_percent: float | None = None
     device: str | None = None
+    framework: str | None = None
+    framework_version: str | None = None
+    peak_mib: int | None = None
+    pool_mib: int | None = None
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +64,10 @@ class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit_mib: int = 0
     share_mib: int = 0
     device_mib: int | None = None
+    peak_mib: int | None = None
+    pool_mib: int | None = None
+    framework: str | None = None
+    framework_version: str | None = None
     host_mib: int | None = None
     cpu_s: float | None = None
     sm_percent: float | None = None

@@ -20,7 +20,7 @@ _HOUR_S: Final = 3600
 _GIB: Final = 1024
 _LEAST_OF_LAST: Final = 16
 _PLAIN: Final = {
-    **{title: {"-", ""} for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">BUSY", ">HOST", "STATE")},
+    **{title: {"-", ""} for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">NEEDED", ">BUSY", ">HOST", "STATE")},
     "ROLE": {"command"},
     ">PROCS": {"1"},
 }
@@ -92,6 +92,7 @@ def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Seque
         ">GIVEN": [Text(_memory(line.rows[0].share_mib or None)) for line in lines],
         ">USED": [Text(_memory(_most([row.device_mib for row in line.rows]))) for line in lines],
         ">OF IT": [_part(line) for line in lines],
+        ">NEEDED": [Text(_memory(_most([row.peak_mib for row in line.rows]))) for line in lines],
         ">BUSY": [Text(_busy(line)) for line in lines],
         ">HOST": [Text(_memory(_most([row.host_mib for row in line.rows]))) for line in lines],
         ">CPUS": [Text(_cpus(line)) for line in lines],

@@ -210,7 +210,8 @@ def main(descriptor: int, *preload: str) -> int:
 
     try:
         _serve(descriptor, path, preload)
-        os.killpg(0, signal.SIGKILL)  # with what an import has started; what modules do at an end is for replicas
+        # With what an import has started, and without what modules do at an end, which is for replicas.
+        os.killpg(os.getpid(), signal.SIGKILL)
     except ZygoteForked as forked:
         control = forked.control
     be_zygote(control)  # out here nothing of the supervisor is left, and no exception that is handled

@@ -83,7 +83,7 @@ class Runner:
         self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
-        self._usage = UsageMeter()
+        self._usage = UsageMeter(directory.path)
         self._recorder = Recorder(directory, spec, self._clock, self._usage)
         names = (*self._specs, "zygote", "supervisor")
         logs = Logs(directory, self._recorder.trouble, cap=spec.log_cap_mib << 20, names=names)

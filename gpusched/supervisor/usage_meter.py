@@ -1,11 +1,17 @@
-"""What each replica uses of the host, and for how long it runs; what it uses of devices is the daemon's to find out."""
+"""What each replica uses of the host, for how long it runs, and what its frameworks count themselves.
+
+What the driver shows of its processes is the daemon's to find out (daemon/device_meter.py).
+"""
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from gpusched.execution.framework_peaks import ReplicaPeaks, read_peaks
 from gpusched.model.usage import Usage
 from gpusched.supervisor.replica_processes import processes_of
 
@@ -24,6 +30,7 @@ class _Run(msgspec.Struct, kw_only=True):
     attempt: int
     began: float
     host_mib: int | None = None
+    peaks: ReplicaPeaks | None = None
 
 
 class UsageMeter:
@@ -32,7 +39,8 @@ class UsageMeter:
     `kept` has the usage of the attempts that have ended, by replica.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
         self.kept: dict[str, tuple[Usage, ...]] = {}
         self.due: float | None = None
         self._runs: dict[int, _Run] = {}
@@ -51,12 +59,14 @@ class UsageMeter:
         for run in self._runs.values():
             if run.replica in memory:
                 run.host_mib = max(memory[run.replica], run.host_mib or 0)
+            run.peaks = read_peaks(self._run_dir, run.replica, run.attempt)
         return bool(self._runs)
 
     def ended(self, pid: int, cpu_s: float, now: float) -> None:
         """Keep what a replica has used whose process has ended."""
         run = self._runs.pop(pid, None)
         if run is not None:
+            run.peaks = read_peaks(self._run_dir, run.replica, run.attempt)
             usage = _usage(run, cpu_s, now)
             self.kept[run.replica] = (*self.kept.get(run.replica, ()), usage)[-_MOST_KEPT:]
 
@@ -70,7 +80,16 @@ class UsageMeter:
 
 def _usage(run: _Run, cpu_s: float | None, now: float) -> Usage:
     seconds, cpu_s = round(max(0.0, now - run.began), 3), None if cpu_s is None else round(cpu_s, 3)
-    return Usage(attempt=run.attempt, seconds=seconds, cpu_s=cpu_s, host_mib=run.host_mib)
+    usage = Usage(attempt=run.attempt, seconds=seconds, cpu_s=cpu_s, host_mib=run.host_mib)
+    if run.peaks is None:
+        return usage
+    return replace(
+        usage,
+        framework=" and ".join(one.framework for one in run.peaks.frameworks),
+        framework_version=" and ".join(one.version or "?" for one in run.peaks.frameworks),
+        peak_mib=run.peaks.peak_mib,
+        pool_mib=run.peaks.pool_mib,
+    )
 
 
 def _memory(runs: Mapping[int, _Run]) -> dict[str, int]:

@@ -56,7 +56,7 @@ class Place:
 
     def left(self) -> dict[int, Any]:
         """What each process has left, by its pid."""
-        files = sorted((self.run_dir / "memory").glob("*")) if (self.run_dir / "memory").is_dir() else []
+        files = sorted((self.run_dir / "memory").glob("*.json")) if (self.run_dir / "memory").is_dir() else []
         assert all(path.name.startswith("actor.2.") or path.name.startswith("actor.0.2.") for path in files)
         return {int(path.name.split(".")[3]): json.loads(path.read_text()) for path in files}
 

@@ -1,12 +1,15 @@
 """What a supervisor keeps of its replicas' use of the host: memory, CPU time, seconds; for each attempt."""
 
 import sys
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.usage_meter import UsageMeter
-from tests.supervisor.host import Host, Job, wait_until
+from tests.supervisor.host import Host, Job, start, wait_until
 
 TAKES = """
 import os, sys, time
@@ -60,8 +63,25 @@ def test_each_attempt_is_kept(host: Host) -> None:
     assert all(each.cpu_s is not None and each.cpu_s > 0 for each in usage)
 
 
-def test_of_many_attempts_the_latest_are_kept() -> None:
-    meter = UsageMeter()
+def test_what_frameworks_have_counted_is_in_the_usage(host: Host) -> None:
+    text = (
+        "import json, os, pathlib\n"
+        "path = pathlib.Path(os.environ['GPUSCHED_RUN_DIR'], 'memory')\npath.mkdir()\n"
+        "one = {'framework': 'torch', 'version': '2.13.0', 'peak_mib': 300, 'pool_mib': 512}\n"
+        "(path / f'command.0.0.{os.getpid()}.json').write_text(json.dumps([one]))"
+    )
+    spec = python(text)
+    one = host.prepare(spec)
+    directory = str(one.directory.path)
+    with_place = replace(spec, env={"GPUSCHED_RUN_DIR": directory})
+    one.directory.write_spec(replace(one.directory.read_spec(), replicas=(with_place,)))
+    one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
+    (usage,) = one.wait_ended().replicas[0].usage
+    assert (usage.framework, usage.framework_version, usage.peak_mib, usage.pool_mib) == ("torch", "2.13.0", 300, 512)
+
+
+def test_of_many_attempts_the_latest_are_kept(tmp_path: Path) -> None:
+    meter = UsageMeter(tmp_path)
     for attempt in range(25):
         meter.started("command.0", 4711, attempt, attempt)
         meter.ended(4711, 0.5, attempt + 0.75)
