@@ -126,6 +126,10 @@ class JobTable:
         """Return what jobs used whose end is saved, a row for each of their roles."""
         return self._store.usage.of(ids)
 
+    def usage_of_array(self, array: str, most: int) -> list[RoleUsage]:
+        """Return the same of members of an array, `most` rows of those that ended last."""
+        return self._store.usage.of_array(array, most)
+
     def usage_since(self, moment: float, most: int) -> list[RoleUsage]:
         """Return the same of those that ended since a moment, the latest first; `most` rows."""
         return self._store.usage.since(moment, most)

@@ -334,9 +334,10 @@ def _again(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
         started=None,
         message=message,
         leases=(),
-        last=None,
+        measured=(),
         promised=None,
     )
+    state.meter.forget(job.id)  # attempts of replicas are counted from that of the job on
     state.jobs.change(waits)
     state.changed()
 

@@ -19,20 +19,20 @@ def usage_of(state: DaemonState, ids: Sequence[str], since: float, most: int) ->
     """
     if not ids:
         return [*_of_live(state, state.jobs.live.values()), *state.jobs.usage_since(since, most)][:most]
-    chosen = dict.fromkeys(one for job_id in ids for one in _members(state, state.jobs.job(job_id)))
-    live = [state.jobs.live[one] for one in chosen if one in state.jobs.live]
-    ended = state.jobs.usage([one for one in chosen if one not in state.jobs.live])
-    return [*_of_live(state, live), *(row for row in ended if (row.ended or since) >= since)][:most]
+    found = {(row.job, row.role): row for job_id in ids for row in _of_one(state, state.jobs.job(job_id), most)}
+    return [row for row in found.values() if row.ended is None or row.ended >= since][:most]
+
+
+def _of_one(state: DaemonState, job: Job, most: int) -> Iterator[RoleUsage]:
+    if not job.is_array:
+        yield from _of_live(state, [job]) if job.id in state.jobs.live else state.jobs.usage([job.id])
+        return
+    live = (state.jobs.live[member] for member in sorted(state.jobs.arrays.live(job.id), key=number_of_member))
+    rows = [*_of_live(state, live), *state.jobs.usage_of_array(job.id, most)]
+    yield from sorted(rows, key=lambda row: number_of_member(row.job))
 
 
 def _of_live(state: DaemonState, jobs: Iterable[Job]) -> Iterator[RoleUsage]:
     for job in jobs:
         if job.state is not JobState.QUEUED:
             yield from roles_used(state.shown(job))
-
-
-def _members(state: DaemonState, job: Job) -> list[str]:
-    if not job.is_array:
-        return [job.id]
-    begun = dict.fromkeys(one for one, _ in state.jobs.members(job.id)) | dict.fromkeys(state.jobs.arrays.live(job.id))
-    return sorted(begun, key=number_of_member)

@@ -51,6 +51,14 @@ class UsageStore:
             found += self._database.run("SELECT row FROM usage WHERE job=? ORDER BY role", (job,))
         return [self._read(row) for (row,) in found]
 
+    def of_array(self, array: str, most: int) -> list[RoleUsage]:
+        """Return the rows of the members of an array that have ended, `most` of the latest."""
+        rows = self._database.run(
+            "SELECT row FROM usage WHERE job IN (SELECT id FROM jobs WHERE array=?) ORDER BY ended DESC LIMIT ?",
+            (array, most),
+        )
+        return [self._read(row) for (row,) in rows]
+
     def _read(self, row: bytes) -> RoleUsage:
         try:
             return _ROW.decode(row)
