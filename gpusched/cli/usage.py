@@ -20,7 +20,9 @@ def usage(
 ) -> None:
     """Show what jobs used of their GPUs' memory, of the host's, and of its CPUs, beside what they were given.
 
-    Without a JOB, in one line for all runs of the same command, those first that left the most memory unused.
+    Without a JOB, in one line for all runs of the same command, those first that left the most memory unused. GIVEN and
+    USED are those of the run that used most of its share, OF IT is that part. NEEDED is what the program itself had
+    allocated, by its framework; BUSY the part of the time in which its kernels ran; CPUS how many it kept busy.
 
     Example: gpusched usage; gpusched usage train-7
     """

@@ -66,7 +66,7 @@ MOST_ENDED: Final = 100
 """How many jobs that ended one answer holds: 100 take the daemon some 5 ms and 0.5 MiB, which its heap keeps."""
 
 MOST_USAGES: Final = 20_000
-"""How many rows one answer holds: some 4 MiB."""
+"""How many rows one answer holds: some 10 MiB."""
 
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 JobIds = Annotated[tuple[JobId, ...], msgspec.Meta(max_length=10_000)]

@@ -17,7 +17,7 @@ from gpusched.model.usage import DeviceUse, Usage
 __all__ = ["DeviceMeter"]
 
 _Run = tuple[str, int]  # a replica, and the number of its attempt
-_MOST_KEPT: Final = 10
+_MOST_KEPT: Final = 3
 _LONGEST_S: Final = 60.0
 """The longest time that one reading stands for: the daemon may have been halted."""
 
@@ -34,7 +34,7 @@ class DeviceMeter:
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[_Run, DeviceUse]] = {}
-        self._sampled: float | None = None
+        self._sampled: dict[tuple[str, _Run], float] = {}
 
     def load(self, job_id: str, known: Iterable[DeviceUse]) -> None:
         """Take in what an earlier daemon has seen of a job."""
@@ -45,8 +45,7 @@ class DeviceMeter:
 
         `now` is in seconds of a clock that goes on evenly.
         """
-        passed_s = min(now - self._sampled, _LONGEST_S) if self._sampled is not None else 0.0
-        self._sampled = now
+        before_s, self._sampled = self._sampled, {}
         shown = _shown(inventory, holders(leases))
         models = {device.uuid: device.name for device in inventory.devices}
         for job in jobs:
@@ -59,7 +58,9 @@ class DeviceMeter:
                     run = one.name, attempt_of(job, one)
                     model = models.get(one.device_uuid or "")
                     before = seen.get(run) or DeviceUse(replica=one.name, attempt=run[1], device=model)
-                    seen[run] = _with(before, found, passed_s)
+                    seen[run] = _with(before, found, min(now - before_s.get((job.id, run), now), _LONGEST_S))
+                    seen.pop((one.name, run[1] - _MOST_KEPT), None)
+                    self._sampled[job.id, run] = now
 
     def seen(self, job_id: str) -> tuple[DeviceUse, ...]:
         """Return what is known of a job, of each replica the latest attempts."""

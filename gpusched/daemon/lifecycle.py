@@ -314,7 +314,7 @@ def _finish(state: DaemonState, job: Job, status: JobStatus, now: float) -> None
     started = job.started or status.started  # of a job that was found before its supervisor wrote anything
     last = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started)
     over = msgspec.structs.replace(
-        job, state=status.state, started=started, ended=end, message=status.message, leases=(), last=last
+        job, state=status.state, started=started, ended=end, message=status.message, leases=(), measured=(), last=last
     )
     state.jobs.change(over)
     state.expectations.note_end(over)

@@ -97,6 +97,8 @@ class Loop:
 
     def begin(self) -> None:
         """Find out what happened while no daemon ran. On a full disk too: the job that fills it may need a stop."""
+        for job in self._state.jobs.live.values():
+            self._state.meter.load(job.id, job.measured)
         reconcile(self._state, time.monotonic())
         self._adoption.scan()
         self._state.jobs.save(time.monotonic())
@@ -123,7 +125,7 @@ class Loop:
                 self._guarded(step)
             self._sleep()
         self._notifier.stopping()
-        self._sentry.keep()
+        self._guarded(self._sentry.keep)
         self._save_and_act()
         self._answer_waiting()
         self._state.remove_left_sockets()

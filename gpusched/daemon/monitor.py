@@ -88,10 +88,7 @@ class DeviceMonitor:
 
     def _measure(self, inventory: Inventory, leases: Sequence[Lease], using: list[JobStatus], now: float) -> None:
         """Take in what replicas use of devices, and have it saved once a minute."""
-        live, meter = self._state.jobs.live, self._state.meter
-        for job in using:
-            meter.load(job.id, live[job.id].measured)
-        meter.sample(inventory, leases, using, now)
+        self._state.meter.sample(inventory, leases, using, now)
         if now >= self._next_kept:
             self._next_kept = now + _KEEP_EVERY_S
             self.keep()

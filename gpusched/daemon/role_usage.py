@@ -25,6 +25,9 @@ def roles_used(job: JobStatus) -> list[RoleUsage]:
 
 def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus]) -> RoleUsage:
     usage = [each for one in replicas for each in one.usage]
+    known = [
+        (_share(one), each) for one in replicas for each in one.usage if each.device_mib is not None and _share(one)
+    ]
     return RoleUsage(
         job=job.id,
         name=job.name,
@@ -37,7 +40,7 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         restarts=sum(one.restarts for one in replicas),
         device=next((each.device for each in usage if each.device), None),
         limit_mib=min(one.limit_mib for one in replicas),
-        share_mib=min(one.share_mib + sum(further.share_mib for further in one.further) for one in replicas),
+        share_mib=min(map(_share, replicas)),
         device_mib=_most(usage, lambda each: each.device_mib),
         peak_mib=_most(usage, lambda each: each.peak_mib),
         pool_mib=_most(usage, lambda each: each.pool_mib),
@@ -47,7 +50,16 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         cpu_s=_sum(each.cpu_s for each in usage),
         sm_percent=_mean(usage),
         seconds=max(sum(each.seconds for each in one.usage) for one in replicas),
+        run_s=round(sum(each.seconds for each in usage), 3),
+        given_mib_s=round(sum(share * each.seconds for share, each in known), 3),
+        used_mib_s=round(sum(min(share, each.device_mib or 0) * each.seconds for share, each in known), 3)
+        if known
+        else None,
     )
+
+
+def _share(one: ReplicaStatus) -> int:
+    return one.share_mib + sum(further.share_mib for further in one.further)
 
 
 def _most(usage: Iterable[Usage], figure: Callable[[Usage], int | None]) -> int | None:

@@ -183,7 +183,10 @@ class Store:
     def forget_members(self, array: str, states: Sequence[JobState]) -> None:
         """Forget the members of an array that are in these states."""
         marks = ", ".join("?" * len(states))
-        self._database.run(f"DELETE FROM jobs WHERE array=? AND state IN ({marks})", (array, *states))  # noqa: S608 (nothing from outside)
+        which = f"FROM jobs WHERE array=? AND state IN ({marks})"
+        with self.transaction():
+            self._database.run(f"DELETE FROM usage WHERE job IN (SELECT id {which})", (array, *states))  # noqa: S608 (nothing from outside)
+            self._database.run(f"DELETE {which}", (array, *states))
 
     def known_ids(self) -> list[str]:
         """Return the ids of all jobs, in no order."""

@@ -1,11 +1,12 @@
 """The usage of jobs that have ended, in the daemon's database: a row for each role."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from gpusched.daemon.database import Database, damaged
+from gpusched.daemon.database import Database
 from gpusched.model.usage import RoleUsage
 
 __all__ = ["TABLES", "UsageStore"]
@@ -17,11 +18,12 @@ TABLES: Final = (
 )
 """`row` is the msgpack of a RoleUsage."""
 
+_LOG: Final = logging.getLogger(__name__)
 _ROW: Final = msgspec.msgpack.Decoder(RoleUsage)
 
 
 class UsageStore:
-    """Rows by job. All methods raise HostFault if the file cannot be read or written, or is damaged."""
+    """Rows by job. All methods raise HostFault if the file cannot be read or written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,14 +44,14 @@ class UsageStore:
         rows = self._database.run(
             "SELECT row FROM usage WHERE ended >= ? ORDER BY ended DESC, job, role LIMIT ?", (moment, most)
         )
-        return [self._read(row) for (row,) in rows]
+        return _read(rows)
 
     def of(self, jobs: Sequence[str]) -> list[RoleUsage]:
         """Return the rows of these jobs."""
         found = []
         for job in jobs:
             found += self._database.run("SELECT row FROM usage WHERE job=? ORDER BY role", (job,))
-        return [self._read(row) for (row,) in found]
+        return _read(found)
 
     def of_array(self, array: str, most: int) -> list[RoleUsage]:
         """Return the rows of the members of an array that have ended, `most` of the latest."""
@@ -57,10 +59,15 @@ class UsageStore:
             "SELECT row FROM usage WHERE job IN (SELECT id FROM jobs WHERE array=?) ORDER BY ended DESC LIMIT ?",
             (array, most),
         )
-        return [self._read(row) for (row,) in rows]
+        return _read(rows)
 
-    def _read(self, row: bytes) -> RoleUsage:
+
+def _read(rows: Iterable[tuple[bytes]]) -> list[RoleUsage]:
+    """Return the rows without those that are damaged: they are statistics, and the others are right."""
+    found = []
+    for (row,) in rows:
         try:
-            return _ROW.decode(row)
-        except (msgspec.MsgspecError, TypeError) as error:
-            raise damaged(self._database.path, f"the record of a usage: {error}") from None
+            found.append(_ROW.decode(row))
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+            _LOG.warning("a row of the usage of jobs is damaged, and is left out")
+    return found

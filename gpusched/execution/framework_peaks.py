@@ -3,9 +3,10 @@
 A job can write anything in that directory, so a file that is not one of these, in each respect, is no file.
 """
 
+import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,6 +19,7 @@ from gpusched.linux.regular_files import read_regular
 __all__ = ["FrameworkPeaks", "ReplicaPeaks", "read_peaks"]
 
 _MOST_FILES: Final = 64
+_MOST_FRAMEWORKS: Final = 4
 _MOST_NAMES: Final = 100_000
 _MOST_BYTES: Final = 16384
 
@@ -28,20 +30,23 @@ _Mib = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 class FrameworkPeaks(msgspec.Struct, frozen=True, kw_only=True):
     """The most that one framework has taken at any one time, in MiB, rounded up; None where it does not count it.
 
-    `peak_mib` is what the program had allocated, `pool_mib` what the framework had taken of the devices for that.
+    `peak_mib` is what the program had allocated, `pool_mib` what the framework had taken of the devices for that. Of
+    one process, it was recorded from `since` (Unix seconds) `until` then; None: the process has not ended in order.
     """
 
     framework: _Text
     version: _Text | None
     peak_mib: _Mib | None
     pool_mib: _Mib | None
+    since: float = 0.0
+    until: float | None = None
 
 
 class ReplicaPeaks(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums over the `processes` of a replica that have started a device, in MiB; of each framework and in all.
+    """What the `processes` of a replica that have started a device took at the most at one time, in MiB.
 
-    The processes need not have run at the same time: then they never took as much. A sum of which a part is unknown
-    is None.
+    Of each framework, and in all. Processes of which it is not known that they ran one after the other count as if they
+    had run together. A sum of which a part is unknown is None.
     """
 
     processes: int
@@ -70,16 +75,17 @@ def read_peaks(run_dir: Path, replica: str, attempt: int) -> ReplicaPeaks | None
     frameworks = tuple(
         msgspec.structs.replace(
             some[0],
-            peak_mib=_sum([one.peak_mib for one in some]),
-            pool_mib=_sum([one.pool_mib for one in some]),
+            peak_mib=_most(some, lambda one: one.peak_mib),
+            pool_mib=_most(some, lambda one: one.pool_mib),
         )
         for _, some in sorted(merged.items())
     )
+    every = [one for each in found for one in each]
     return ReplicaPeaks(
         processes=len(found),
-        peak_mib=_sum([one.peak_mib for one in frameworks]),
-        pool_mib=_sum([one.pool_mib for one in frameworks]),
-        frameworks=frameworks,
+        peak_mib=_most(every, lambda one: one.peak_mib),
+        pool_mib=_most(every, lambda one: one.pool_mib),
+        frameworks=frameworks[:_MOST_FRAMEWORKS],
     )
 
 
@@ -107,6 +113,12 @@ def _read(path: Path) -> list[FrameworkPeaks] | None:
         return None
 
 
-def _sum(amounts: list[int | None]) -> int | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+def _most(some: Sequence[FrameworkPeaks], figure: Callable[[FrameworkPeaks], int | None]) -> int | None:
+    """Return the largest sum of what ran at the same time: it is reached where one of them begins."""
+    amounts = [(one.since, math.inf if one.until is None else one.until, figure(one)) for one in some]
+    if any(amount is None for _, _, amount in amounts):
+        return None
+    return max(
+        sum(amount or 0 for since, until, amount in amounts if since <= moment < until or since == moment)
+        for moment, _, _ in amounts
+    )

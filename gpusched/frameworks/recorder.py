@@ -78,7 +78,7 @@ class Recorder:
 
     def __init__(self, path: str) -> None:
         self.pid = os.getpid()
-        self._path, self._written = path, b""
+        self._path, self._written, self._since = path, b"", round(time.time(), 3)
         self._frameworks: dict[str, Framework] = {}
         self._peaks: dict[str, Peaks] = {}
         self._sampling, self._ended = allocate_lock(), False
@@ -124,14 +124,14 @@ class Recorder:
         self._ended = True
         with contextlib.suppress(BaseException):  # a signal's, too: the process is ending already
             if self._sampling.acquire(timeout=_LONGEST_WAIT_S):
-                self._record()
+                self._record({"until": round(time.time(), 3)})
 
-    def _record(self) -> None:
+    def _record(self, more: dict[str, float] | None = None) -> None:
         with contextlib.suppress(Exception):
             import json
 
             entries = [entry for one in tuple(self._frameworks.values()) if (entry := self._entry(one)) is not None]
-            content = json.dumps(entries).encode()
+            content = json.dumps([{**entry, "since": self._since, **(more or {})} for entry in entries]).encode()
             if entries and content != self._written:
                 _replace(self._path, content)
                 self._written = content

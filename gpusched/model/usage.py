@@ -48,7 +48,9 @@ class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the replicas of one role of a job used. MiB, seconds, Unix times. What is not known is None.
 
     Memory is that of one replica: the most that any of them used, and for `limit_mib` and `share_mib` the least that
-    any was given. `cpu_s` is of all together, `sm_percent` their average. `ended`: None while it runs.
+    any was given. `cpu_s` is of all together, `sm_percent` their average. `ended`: None while it runs. `seconds` is the
+    time of the replica that ran longest, `run_s` that of all. `given_mib_s`: shares by time, of the attempts of which
+    the use is known; `used_mib_s`: the peak of each by its time, and at most its share; None where none is known.
     """
 
     job: str
@@ -72,6 +74,9 @@ class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_s: float | None = None
     sm_percent: float | None = None
     seconds: float = 0.0
+    run_s: float = 0.0
+    given_mib_s: float = 0.0
+    used_mib_s: float | None = None
 
     @property
     def used_part(self) -> float | None:

@@ -89,8 +89,8 @@ def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Seque
         "ROLE": [Text(line.rows[0].role) for line in lines],
         ">PROCS": [Text(str(line.rows[0].replicas)) for line in lines],
         "GPU": [Text(printable(line.rows[0].device or "-")) for line in lines],
-        ">GIVEN": [Text(_memory(line.rows[0].share_mib or None)) for line in lines],
-        ">USED": [Text(_memory(_most([row.device_mib for row in line.rows]))) for line in lines],
+        ">GIVEN": [Text(_memory(_fullest(line).share_mib or None)) for line in lines],
+        ">USED": [Text(_memory(_fullest(line).device_mib)) for line in lines],
         ">OF IT": [_part(line) for line in lines],
         ">NEEDED": [Text(_memory(_most([row.peak_mib for row in line.rows]))) for line in lines],
         ">BUSY": [Text(_busy(line)) for line in lines],
@@ -125,6 +125,11 @@ def _most(figures: Sequence[int | None]) -> int | None:
     return max((one for one in figures if one is not None), default=None)
 
 
+def _fullest(line: _Line) -> RoleUsage:
+    """Return the run that used most of what it was given."""
+    return max(line.rows, key=lambda row: -1.0 if row.used_part is None else row.used_part)
+
+
 def _part(line: _Line) -> Text:
     parts = [row.used_part for row in line.rows if row.used_part is not None]
     if not parts:
@@ -135,7 +140,7 @@ def _part(line: _Line) -> Text:
 def _cpus(line: _Line) -> str:
     """Return how many CPUs one process kept busy, on average."""
     cpu_s = [row.cpu_s for row in line.rows if row.cpu_s is not None]
-    seconds = sum(row.seconds * row.replicas for row in line.rows if row.cpu_s is not None)
+    seconds = sum(row.run_s for row in line.rows if row.cpu_s is not None)
     return f"{sum(cpu_s) / seconds:.2f}" if cpu_s and seconds else "-"
 
 
@@ -147,18 +152,17 @@ def _busy(line: _Line) -> str:
 
 
 def _wasted(row: RoleUsage) -> float:
-    if row.used_part is None or row.device_mib is None:
-        return 0.0
-    return max(0, row.share_mib - row.device_mib) / _GIB * row.seconds / _HOUR_S * row.replicas
+    """Return GiB hours of shares that were not used; 0 where that is not known."""
+    return 0.0 if row.used_mib_s is None else (row.given_mib_s - row.used_mib_s) / _GIB / _HOUR_S
 
 
 def _total(rows: Sequence[RoleUsage]) -> str:
     """Return what all of it adds up to, empty where no use of a device is known."""
-    known = [row for row in rows if row.used_part is not None]
-    given = sum(row.share_mib / _GIB * row.seconds / _HOUR_S * row.replicas for row in known)
+    given = sum(row.given_mib_s for row in rows if row.used_mib_s is not None) / _GIB / _HOUR_S
     if not given:
         return ""
-    used = given - sum(map(_wasted, known))
+    used = given - sum(map(_wasted, rows))
     unit, scale = ("hours", 1) if given >= 1 else ("minutes", 60)
-    part = 100 * used / given
-    return f"given {given * scale:.1f} GiB {unit} of GPU memory, used {used * scale:.1f} of them ({part:.0f} %)"
+    given, used = given * scale, used * scale
+    part = f"{100 * used / given:.0f} %"
+    return f"given {given:.1f} GiB {unit} of GPU memory, used at their peaks {used:.1f} of them ({part})"

@@ -4,7 +4,6 @@ What the driver shows of its processes is the daemon's to find out (daemon/devic
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gpusched.execution.framework_peaks import ReplicaPeaks, read_peaks
+from gpusched.frameworks.recorder import MEMORY_DIRECTORY
+from gpusched.linux.files import remove_tree
 from gpusched.model.usage import Usage
 from gpusched.supervisor.replica_processes import processes_of
 
@@ -19,48 +20,62 @@ __all__ = ["UsageMeter"]
 
 _FIRST_S: Final = 5.0
 _EVERY_S: Final = 60.0
-_MOST_KEPT: Final = 10
+_MOST_KEPT: Final = 3
 """Attempts of one replica of which the usage is kept, the latest."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class _Run(msgspec.Struct, kw_only=True):
+    """A replica that runs. `next`: when a sample is due; `cpu_s`: the most that one has shown of all its processes."""
+
     replica: str
     attempt: int
     began: float
+    next: float
+    cpu_s: float = 0.0
     host_mib: int | None = None
     peaks: ReplicaPeaks | None = None
 
 
 class UsageMeter:
-    """Samples the memory of the replicas that run. `due` is when, on the clock of `now`; None while none does.
+    """Samples the replicas that run. `due` is when, on the clock of `now`; None while none does.
 
-    `kept` has the usage of the attempts that have ended, by replica.
+    `kept` has the usage of the attempts that have ended, by replica. What frameworks have left in the directory in an
+    earlier run of the job is removed: attempts may have the same numbers again.
     """
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        remove_tree(run_dir / MEMORY_DIRECTORY)
         self.kept: dict[str, tuple[Usage, ...]] = {}
-        self.due: float | None = None
         self._runs: dict[int, _Run] = {}
+
+    @property
+    def due(self) -> float | None:
+        """When the next sample is to be taken."""
+        return min((run.next for run in self._runs.values()), default=None)
 
     def started(self, replica: str, pid: int, attempt: int, now: float) -> None:
         """Take in a process of this one that is a replica."""
-        self._runs[pid] = _Run(replica=replica, attempt=attempt, began=now)
-        self.due = now + _FIRST_S if self.due is None else min(self.due, now + _FIRST_S)
+        self._runs[pid] = _Run(replica=replica, attempt=attempt, began=now, next=now + _FIRST_S)
 
     def poll(self, now: float) -> bool:
-        """Take a sample if it is time; return whether it was."""
-        if self.due is None or now < self.due:
+        """Take the samples for which it is time; return whether there were such."""
+        due = {pid: run.replica for pid, run in self._runs.items() if now >= run.next}
+        if not due:
             return False
-        self.due = now + _EVERY_S if self._runs else None
-        memory = _memory(self._runs)
-        for run in self._runs.values():
-            if run.replica in memory:
-                run.host_mib = max(memory[run.replica], run.host_mib or 0)
+        kib, cpu_s = dict[str, int](), dict[str, float]()
+        for pid, replica in processes_of(due):
+            kib[replica] = kib.get(replica, 0) + _pss_kib(pid)
+            cpu_s[replica] = cpu_s.get(replica, 0.0) + (_cpu_s(pid) or 0.0)
+        for run in (self._runs[pid] for pid in due):
+            run.next = now + _EVERY_S
+            if kib.get(run.replica):
+                run.host_mib = max(-(-kib[run.replica] // 1024), run.host_mib or 0)
+            run.cpu_s = max(run.cpu_s, cpu_s.get(run.replica, 0.0))
             run.peaks = read_peaks(self._run_dir, run.replica, run.attempt)
-        return bool(self._runs)
+        return True
 
     def ended(self, pid: int, cpu_s: float, now: float) -> None:
         """Keep what a replica has used whose process has ended."""
@@ -74,12 +89,12 @@ class UsageMeter:
         """Return what all replicas have used until now, by name, of each the latest attempts."""
         found = dict(self.kept)
         for pid, run in self._runs.items():
-            found[run.replica] = (*found.get(run.replica, ()), _usage(run, _cpu_s(pid), now))[-_MOST_KEPT:]
+            found[run.replica] = (*found.get(run.replica, ()), _usage(run, _cpu_s(pid) or 0.0, now))[-_MOST_KEPT:]
         return found
 
 
-def _usage(run: _Run, cpu_s: float | None, now: float) -> Usage:
-    seconds, cpu_s = round(max(0.0, now - run.began), 3), None if cpu_s is None else round(cpu_s, 3)
+def _usage(run: _Run, cpu_s: float, now: float) -> Usage:
+    seconds, cpu_s = round(max(0.0, now - run.began), 3), round(max(cpu_s, run.cpu_s), 3)
     usage = Usage(attempt=run.attempt, seconds=seconds, cpu_s=cpu_s, host_mib=run.host_mib)
     if run.peaks is None:
         return usage
@@ -90,14 +105,6 @@ def _usage(run: _Run, cpu_s: float | None, now: float) -> Usage:
         peak_mib=run.peaks.peak_mib,
         pool_mib=run.peaks.pool_mib,
     )
-
-
-def _memory(runs: Mapping[int, _Run]) -> dict[str, int]:
-    """Return the memory of the replicas in MiB, by name."""
-    kib: dict[str, int] = {}
-    for pid, replica in processes_of({pid: run.replica for pid, run in runs.items()}):
-        kib[replica] = kib.get(replica, 0) + _pss_kib(pid)
-    return {replica: -(-each // 1024) for replica, each in kib.items() if each}
 
 
 def _pss_kib(pid: int) -> int:

@@ -125,3 +125,19 @@ def test_a_daemon_that_was_halted_takes_no_reading_for_hours() -> None:
     for now, percent in ((0.0, 0), (60.0, 100), (100_000.0, 0)):
         meter.sample(busy(percent), leases(1), (job,), now)
     assert shares(meter, measured(job, 0)) == [50.0]
+
+
+def test_a_replica_counts_from_its_own_first_reading() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    meter.sample(busy(), (), (), 0.0)
+    for now, percent in ((50.0, 0), (55.0, 100), (60.0, 100)):
+        meter.sample(busy(percent), leases(1), (job,), now)
+    assert shares(meter, measured(job, 0)) == [100.0]
+
+
+def test_of_many_attempts_the_latest_are_kept() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    for attempt in range(20):
+        again = replace(job, replicas=(replace(job.replicas[0], restarts=attempt),))
+        meter.sample(host(device([attempt])), leases(1), (again,), float(attempt))
+    assert [use.attempt for use in meter.seen(job.id)] == [17, 18, 19]

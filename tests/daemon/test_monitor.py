@@ -135,7 +135,9 @@ def test_the_most_that_the_driver_shows_is_kept_over_a_restart_of_the_daemon_and
     assert watched.command.run("daemon", "stop").returncode == 0
     assert watched.command.run("daemon", "start").returncode == 0
     assert peak() == [800]
+    assert watched.command.run("daemon", "stop").returncode == 0
     run.terminate()
     run.wait(PATIENCE_S)
+    assert watched.command.run("daemon", "start").returncode == 0
     until(lambda: watched.jobs()[0]["ended"], "it has ended")
-    assert peak() == [800]
+    assert peak() == [800], "though no daemon ran when it ended"

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 from gpusched.daemon.role_usage import roles_used
 from gpusched.daemon.store import Store
 from gpusched.daemon.tables import VERSION
-from gpusched.errors import HostFault
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus
 from gpusched.model.usage import RoleUsage, Usage
 from tests.daemon.records import ended
@@ -105,12 +103,35 @@ def test_a_store_of_the_version_before_opens_with_all_its_jobs(tmp_path: Path) -
         assert database.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
-def test_a_row_that_is_damaged_is_an_error_with_the_file_in_it(tmp_path: Path) -> None:
+def test_a_row_that_is_damaged_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "gpusched.db"
     with closing(Store.open(path)) as store:
         store.usage.put("snake-1", [with_usage(1, 7)])
+        store.usage.put("snake-2", [with_usage(2, 8)])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE usage SET row = 'nonsense'")
+        database.execute("UPDATE usage SET row = 'nonsense' WHERE job = 'snake-1'")
         database.commit()
-    with closing(Store.open(path)) as store, pytest.raises(HostFault, match=r"gpusched\.db is damaged"):
-        store.usage.since(0.0, 10)
+    with closing(Store.open(path)) as store:
+        assert [row.device_mib for row in store.usage.since(0.0, 10)] == [8]
+
+
+def test_replicas_of_unequal_time_are_added_up_each_by_its_own() -> None:
+    long, short = (Usage(attempt=0, seconds=each, device_mib=mib) for each, mib in ((36_000.0, 500), (60.0, 900)))
+    (row,) = roles_used(job([long], [short]))
+    assert (row.run_s, row.seconds) == (36_060.0, 36_000.0)
+    assert row.given_mib_s == 1000 * 36_000 + 1001 * 60
+    assert row.used_mib_s == 500 * 36_000 + 900 * 60
+    (unknown,) = roles_used(job([Usage(attempt=0, seconds=60.0)]))
+    assert (unknown.used_mib_s, unknown.given_mib_s) == (None, 0.0)
+
+
+def test_members_that_run_again_are_not_counted_twice(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "gpusched.db")) as store:
+        member = replace(ended(1), id="snake-1[3]", array="snake-1", state=JobState.FAILED)
+        assert member.last is not None
+        usage = (Usage(attempt=0, seconds=60.0, device_mib=9),)
+        replicas = tuple(replace(each, usage=usage) for each in member.last.replicas)
+        store.add(replace(member, last=replace(member.last, replicas=replicas)))
+        assert store.usage.of_array("snake-1", 10)
+        store.forget_members("snake-1", (JobState.FAILED,))
+        assert not store.usage.since(0.0, 10)

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,11 @@ class Place:
         """What each process has left, by its pid."""
         files = sorted((self.run_dir / "memory").glob("*.json")) if (self.run_dir / "memory").is_dir() else []
         assert all(path.name.startswith("actor.2.") or path.name.startswith("actor.0.2.") for path in files)
-        return {int(path.name.split(".")[3]): json.loads(path.read_text()) for path in files}
+        found = {int(path.name.split(".")[3]): json.loads(path.read_text()) for path in files}
+        for entries in found.values():
+            for entry in entries:
+                assert entry.pop("since") <= entry.pop("until", time.time())
+        return found
 
     def end(self) -> None:
         for process in self._started:

@@ -39,7 +39,7 @@ def sampled(one: Job) -> bool:
 def test_memory_of_all_processes_counts_once_and_time_goes_on_while_it_runs(host: Host) -> None:
     one = host.start(python(TAKES))
     one.wait_output("command.0", "here", times=2)
-    wait_until(lambda: sampled(one), "a sample was taken")
+    wait_until(lambda: sampled(one), "a sample was taken", 120.0)
     (usage,) = one.replica("command.0").usage
     assert usage.host_mib is not None
     assert 300 <= usage.host_mib < 500, "what is shared by both processes counts once"
@@ -85,7 +85,20 @@ def test_of_many_attempts_the_latest_are_kept(tmp_path: Path) -> None:
     for attempt in range(25):
         meter.started("command.0", 4711, attempt, attempt)
         meter.ended(4711, 0.5, attempt + 0.75)
-    assert [usage.attempt for usage in meter.usage(25.0)["command.0"]] == list(range(15, 25))
+    assert [usage.attempt for usage in meter.usage(25.0)["command.0"]] == [22, 23, 24]
     assert {(usage.seconds, usage.cpu_s) for usage in meter.kept["command.0"]} == {(0.75, 0.5)}
     assert meter.poll(30.0) is False
     assert meter.due is None
+
+
+def test_each_replica_is_sampled_five_seconds_after_its_own_start(tmp_path: Path) -> None:
+    meter = UsageMeter(tmp_path)
+    meter.started("actor.0", 4711, 0, 0.0)
+    meter.started("actor.1", 4712, 0, 4.0)
+    assert meter.due == 5.0
+    assert meter.poll(5.0)
+    assert meter.due == 9.0
+    assert meter.poll(9.0)
+    assert meter.due == 65.0
+    meter.ended(4711, 0.0, 10.0)
+    assert meter.due == 69.0
