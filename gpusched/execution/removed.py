@@ -33,7 +33,7 @@ _NUMBERS: Final = "numbers"
 _OURS: Final = frozenset(
     (
         *("spec.json", "status.json", "events.jsonl", "orders.jsonl", "guard.lock", "lease", "environ", "logs"),
-        *("ready", "memory", "tmp", "keys", "invitation.json", "joined.json", "frame.txt", "watched"),
+        *("ready", "limits", "memory", "tmp", "keys", "invitation.json", "joined.json", "frame.txt", "watched"),
     )
 )
 _MOVED: Final = re.compile(r".+\.\d{10,}")

@@ -89,6 +89,8 @@ def test_results_are_kept_where_that_is_asked_for(command: Command) -> None:
     job = over(command)
     (directory(command, job) / "weights.npz").write_text("weights")
     (directory(command, job) / ".hydra").mkdir()
+    for ours in ("limits", "memory"):
+        (directory(command, job) / ours).mkdir(exist_ok=True)
     (command.state / "results" / job).mkdir(parents=True)  # of an earlier try
     assert command.run("rm", "--keep-results", job).returncode == 0
     kept = command.state / "results" / f"{job}.2"
