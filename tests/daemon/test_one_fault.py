@@ -88,7 +88,8 @@ def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Dae
 
 def test_an_error_whose_text_changes_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     nothing, empty = cast("Any", None), cast("Any", SimpleNamespace(ended=lambda _, **_more: []))
-    state = DaemonState(settings=nothing, jobs=empty, devices=nothing, starts=nothing, spawn_delivery=nothing)
+    starts = cast("Any", SimpleNamespace(forget=lambda _: None))
+    state = DaemonState(settings=nothing, jobs=empty, devices=nothing, starts=starts, spawn_delivery=nothing)
 
     def fail(number: int) -> None:
         raise ValueError(number)

@@ -81,5 +81,5 @@ def test_a_compiled_call_has_the_weights_that_the_model_has_then(jit_compile: bo
     call, taken = compiled_call(made), [samples()["one"][0], samples()["other"][0]]
     for _ in range(2):
         for found, expected in zip(call(taken), made(taken), strict=True):
-            np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5)
+            np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-4)  # of any CPU
         made.set_weights([array * 3 + 1 for array in made.get_weights()])
