@@ -4,9 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,12 +91,10 @@ def with_preload(found: Submission, modules: Sequence[str]) -> Submission:
 
 def _is_module(name: str, found: Submission) -> bool:
     """Return whether the members would find a module of the first level."""
+    from gpusched.execution.requirements import is_installed
+
     theirs = [found.cwd, *found.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    if PathFinder.find_spec(name, theirs) is not None:
-        return True
-    with suppress(ValueError):  # such as __main__
-        return find_spec(name) is not None
-    return False
+    return PathFinder.find_spec(name, theirs) is not None or is_installed(name)
 
 
 def _with_program(found: Submission, given: Mapping[str, Any]) -> Submission:

@@ -47,7 +47,7 @@ class UsageReport:
 def usage(jobs: SomeJobs | None = None, *, since: Since | None = None, settings: Settings | None = None) -> UsageReport:
     """Return what jobs used: the named ones, or those that run or ended `since` then, a week ago where none is given.
 
-    An array stands for its members. Of those that run it is what they have used until now. Raises NotFound for what
+    An array stands for its members. Figures of those that run are a minute old at most. Raises NotFound for what
     means no job, UsageError (also for an empty list), NoDaemon and HostFault.
     """
     names, settings = () if jobs is None else require_ids(jobs, "jobs"), settings or load_settings(os.environ)

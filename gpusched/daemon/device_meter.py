@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.lease import Holder, Lease, holders
 from gpusched.model.status import JobStatus, ReplicaStatus
-from gpusched.model.usage import DeviceUse, Usage
+from gpusched.model.usage import MOST_ATTEMPTS, DeviceUse, Usage
 
 __all__ = ["DeviceMeter"]
 
 _Run = tuple[str, int]  # a replica, and the number of its attempt
-_MOST_KEPT: Final = 3
 _LONGEST_S: Final = 60.0
 """The longest time that one reading stands for: the daemon may have been halted."""
 
@@ -57,17 +56,13 @@ class DeviceMeter:
                 if one.pid is not None and found is not None:
                     run = one.name, attempt_of(job, one)
                     model = models.get(one.device_uuid or "")
-                    before = seen.get(run) or DeviceUse(replica=one.name, attempt=run[1], device=model)
+                    before = seen.get(run) or _begun(seen, run, model)
                     seen[run] = _with(before, found, min(now - before_s.get((job.id, run), now), _LONGEST_S))
-                    seen.pop((one.name, run[1] - _MOST_KEPT), None)
                     self._sampled[job.id, run] = now
 
     def seen(self, job_id: str) -> tuple[DeviceUse, ...]:
         """Return what is known of a job, of each replica the latest attempts."""
-        found: dict[str, list[DeviceUse]] = {}
-        for _, use in sorted(self._jobs.get(job_id, {}).items()):
-            found.setdefault(use.replica, []).append(use)
-        return tuple(use for uses in found.values() for use in uses[-_MOST_KEPT:])
+        return tuple(use for _, use in sorted(self._jobs.get(job_id, {}).items()))
 
     def merged(self, status: JobStatus) -> JobStatus:
         """Return the status with what is known of its replicas' devices in their usage."""
@@ -84,6 +79,14 @@ class DeviceMeter:
 def attempt_of(job: JobStatus, replica: ReplicaStatus) -> int:
     """Return the number of the attempt that a replica runs, as GPUSCHED_ATTEMPT has it."""
     return job.attempt + replica.restarts
+
+
+def _begun(seen: dict[_Run, DeviceUse], run: _Run, model: str | None) -> DeviceUse:
+    """Return the use of an attempt that has just been seen, and drop those that are not shown any more."""
+    replica, attempt = run
+    for old in [one for one in seen if one[0] == replica and one[1] <= attempt - MOST_ATTEMPTS]:
+        del seen[old]
+    return DeviceUse(replica=replica, attempt=attempt, device=model)
 
 
 def _with_devices(one: ReplicaStatus, seen: Mapping[_Run, DeviceUse]) -> ReplicaStatus:

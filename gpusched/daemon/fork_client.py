@@ -224,7 +224,7 @@ class ForkServerClient:
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, self._limit)
         control.setblocking(False)
         self._control, self._pid, self._began = control, server.pid, now
-        self.doing = "preloading" if setup.operands else None
+        self.doing, self.trouble = ("preloading" if setup.operands else None), None
 
     def _send(self, directory: JobDirectory, nonce: str, content: bytes) -> bool:
         """Send a request if the socket has room for it. An odd file in the place of the log is for spawn to report."""

@@ -17,7 +17,7 @@ from gpusched.model.workload import Workload
 from gpusched.planner.plan_format import gpus
 from gpusched.settings import Settings
 
-__all__ = ["launch_warnings", "require_modules", "require_program", "require_programs"]
+__all__ = ["is_installed", "launch_warnings", "require_modules", "require_program", "require_programs"]
 
 
 def launch_warnings(plan: Plan, workload: Workload, settings: Settings) -> list[str]:
@@ -34,7 +34,7 @@ def require_modules(workload: Workload) -> None:
     if active is not None and any(active in role.command for role in workload.roles):
         return
     for wanted in modules_to_preload(workload.preload, os.environ):
-        if not _is_installed(wanted):
+        if not is_installed(wanted):
             hints = {one.name: one.install_hint for one in frameworks() if one.install_hint}
             hint = hints.get(wanted, f"install what provides the module {wanted}")
             raise HostFault(f"the workload {workload.name} needs {wanted}, which is not installed here", hint)
@@ -74,10 +74,11 @@ def require_program(program: str, cwd: str, search: str | None = None) -> None:
     raise NoProgram(f"{program}: there is no such program", hint if quoted else "install it, or give its path")
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether this interpreter finds a module."""
     try:
         return find_spec(module) is not None
-    except ImportError:  # the package that `module` lies in is missing
+    except (ImportError, ValueError):  # the package that it lies in is missing; it is __main__
         return False
 
 

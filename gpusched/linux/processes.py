@@ -22,6 +22,7 @@ __all__ = [
     "descendants",
     "die_with",
     "halted",
+    "has_children",
     "inherited",
     "kill_descendants",
     "parent",
@@ -213,6 +214,15 @@ def wake(supervisor: int) -> None:
     for pid in (parent(supervisor), supervisor):
         if pid is not None and pid > 1:
             _send(pid, signal.SIGCONT)
+
+
+def has_children() -> bool:
+    """Return whether this process has a child, one that has ended and was not waited for included."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def halted(pids: list[int], group: int) -> bool:

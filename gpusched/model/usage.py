@@ -1,8 +1,13 @@
 """What a process really used. A figure that nothing reports is None, never 0."""
 
+from typing import Final
+
 import msgspec
 
-__all__ = ["DeviceUse", "RoleUsage", "Usage"]
+__all__ = ["MOST_ATTEMPTS", "DeviceUse", "RoleUsage", "Usage"]
+
+MOST_ATTEMPTS: Final = 3
+"""Attempts of one replica of which the usage is kept, the latest."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.model.device import Device, Inventory, Source
 from gpusched.probe.host import host_name, memory_mib, usable_cpus
-from gpusched.probe.nvml_device import DEVICE_PROBLEMS, IDENTITY, DeviceReader
+from gpusched.probe.nvml_device import DEVICE_PROBLEMS, IDENTITY, NO_PERMISSION, OPERATING_SYSTEM, DeviceReader
 from gpusched.probe.nvml_fields import asked
 from gpusched.probe.nvml_usage import not_ahead
 from gpusched.probe.reading import Reading
@@ -23,9 +23,7 @@ from gpusched.probe.reading import Reading
 __all__ = ["NvmlProbe", "library_is_there"]
 
 _LIBRARY: Final = "libnvidia-ml.so.1"  # as pynvml searches it
-_NO_PERMISSION: Final = 4
 _DRIVER_NOT_LOADED: Final = 9
-_OPERATING_SYSTEM: Final = 17
 _LIB_RM_VERSION_MISMATCH: Final = 18
 
 _START_PROBLEMS: Final[dict[int, tuple[Source, str]]] = {
@@ -34,8 +32,8 @@ _START_PROBLEMS: Final[dict[int, tuple[Source, str]]] = {
         "nvml",
         "driver and library do not match: the NVIDIA driver was upgraded while in use; reboot or reload the modules",
     ),
-    _NO_PERMISSION: ("nvml", "no permission to use the NVIDIA driver: check who may open /dev/nvidiactl"),
-    _OPERATING_SYSTEM: ("nvml", "the operating system keeps this process from the NVIDIA driver: check its cgroup"),
+    NO_PERMISSION: ("nvml", "no permission to use the NVIDIA driver: check who may open /dev/nvidiactl"),
+    OPERATING_SYSTEM: ("nvml", "the operating system keeps this process from the NVIDIA driver: check its cgroup"),
 }
 
 
@@ -73,8 +71,8 @@ class NvmlProbe:
             return self._inventory((), _Driver(source="nvml", problem=self._silence()))
         driver, self._start = start.result(), None
         devices = tuple(self._devices(driver.count))
-        if devices and all(device.problem == DEVICE_PROBLEMS[_NO_PERMISSION][1] for device in devices):
-            source, problem = _START_PROBLEMS[_NO_PERMISSION]
+        if devices and all(device.problem == DEVICE_PROBLEMS[NO_PERMISSION][1] for device in devices):
+            source, problem = _START_PROBLEMS[NO_PERMISSION]
             driver = msgspec.structs.replace(driver, source=source, problem=problem)
         return self._inventory(devices, driver)
 

@@ -16,17 +16,17 @@ from gpusched.probe.nvml_processes import processes_on
 from gpusched.probe.nvml_usage import latest, samples_since, with_use
 from gpusched.probe.reading import Reading
 
-__all__ = ["DEVICE_PROBLEMS", "IDENTITY", "DeviceReader"]
+__all__ = ["DEVICE_PROBLEMS", "IDENTITY", "NO_PERMISSION", "OPERATING_SYSTEM", "DeviceReader"]
 
-_NO_PERMISSION: Final = 4
+NO_PERMISSION: Final = 4
 _GPU_IS_LOST: Final = 15
 _RESET_REQUIRED: Final = 16
-_OPERATING_SYSTEM: Final = 17
+OPERATING_SYSTEM: Final = 17
 DEVICE_PROBLEMS: Final[dict[int, tuple[Health, str]]] = {
-    _NO_PERMISSION: ("error", "no permission to read it"),
+    NO_PERMISSION: ("error", "no permission to read it"),
     _GPU_IS_LOST: ("lost", "it has fallen off the bus; reboot the host"),
     _RESET_REQUIRED: ("error", "it needs a reset (nvidia-smi --gpu-reset)"),
-    _OPERATING_SYSTEM: ("error", "the operating system keeps this process from it"),
+    OPERATING_SYSTEM: ("error", "the operating system keeps this process from it"),
 }
 _SEVERE: Final = (_GPU_IS_LOST, _RESET_REQUIRED)
 _OF_THE_BOARD: Final = ("index", "bus_id", "cpus")

@@ -204,34 +204,38 @@ def main(descriptor: int, *preload: str) -> int:
         print("no fork server: this kernel does not let a process show another command", file=sys.stderr)
         return _NOT_STARTED
     if not preload:
-        return _serve(descriptor)
+        _serve(ForkServer(socket.socket(fileno=descriptor)))
+        return 0
     from gpusched.zygote.preload import ZygoteForked
     from gpusched.zygote.preloaded import be_zygote
 
     try:
-        _serve(descriptor, path, preload)
-        # With what an import has started, and without what modules do at an end, which is for replicas.
-        os.killpg(os.getpid(), signal.SIGKILL)
+        _serve_array(descriptor, path, *preload)
     except ZygoteForked as forked:
         control = forked.control
     be_zygote(control)  # out here nothing of the supervisor is left, and no exception that is handled
     return 0
 
 
-def _serve(descriptor: int, path: Sequence[str] = (), preload: Sequence[str] = ()) -> int:
-    server = ForkServer(socket.socket(fileno=descriptor))
-    if preload:
-        from gpusched.linux.processes import die_with
-        from gpusched.zygote.preloaded import import_for_forks
-
-        die_with(os.getppid())  # an import may take for ever
-        cwd, first, *modules = preload
-        if not import_for_forks(modules, cwd, first, path, server.send):
-            return _NOT_STARTED
+def _serve(server: ForkServer) -> None:
     gc.collect()
     gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
     server.serve()
-    return 0
+
+
+def _serve_array(descriptor: int, path: Sequence[str], cwd: str, first: str, *modules: str) -> None:
+    """Import for an array, and serve it; then end, with what an import has started.
+
+    What modules do at the end of a process is not done: it is for replicas. Raises ZygoteForked in a zygote.
+    """
+    from gpusched.linux.processes import die_with
+    from gpusched.zygote.preloaded import import_for_forks
+
+    die_with(os.getppid())  # an import may take for ever
+    server = ForkServer(socket.socket(fileno=descriptor))
+    if import_for_forks(modules, cwd, first, path, server.send):
+        _serve(server)
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import msgspec
 
 from gpusched.execution.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
-from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, scan_below
+from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, has_children, scan_below
 from gpusched.zygote.client import ZygoteClient, ZygoteState
 
 __all__ = ["Children", "ProcessExit", "Spared", "SpawnError"]
@@ -204,7 +204,7 @@ class Children:
 
         That is nothing where this process, a subreaper, has no child: then no other process of the host has to be read.
         """
-        return scan_below(os.getpid(), self._spared()) if _has_children() else []
+        return scan_below(os.getpid(), self._spared()) if has_children() else []
 
     def _sessions(self, pid: int) -> set[int]:
         """Return the sessions whose processes are the child `pid` and what it started, as far as they are below us."""
@@ -274,14 +274,6 @@ def _preparation(start: Start, ignored: Iterable[int]) -> Callable[[], None]:
             signal.signal(number, signal.SIG_IGN)
 
     return prepare
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _ended_child() -> os.waitid_result | None:

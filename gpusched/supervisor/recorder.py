@@ -58,8 +58,8 @@ class BootClock:
 class Recorder:
     """Writes down what the machine went through. `due` is when `save` has something to do, None for never."""
 
-    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock, meter: UsageMeter | None = None) -> None:
-        self._directory, self._clock, self._meter = directory, clock, meter or UsageMeter(directory.path)
+    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock, meter: UsageMeter) -> None:
+        self._directory, self._clock, self._meter = directory, clock, meter
         self._base = msgspec.structs.replace(
             initial_status(directory, spec),
             supervisor_pid=os.getpid(),

@@ -20,7 +20,9 @@ from gpusched.execution.missing_module import missing_module
 from gpusched.execution.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.execution.relatives import outliving
 from gpusched.execution.spec import JobSpec, Start, Streams
+from gpusched.frameworks.recorder import MEMORY_DIRECTORY
 from gpusched.leases.directory import give_back
+from gpusched.linux.files import remove_tree
 from gpusched.linux.oom import OomKills, find_counter, read_counter
 from gpusched.linux.processes import become_subreaper, kill_descendants
 from gpusched.model.job import RemoteLearner
@@ -83,6 +85,7 @@ class Runner:
         self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
+        remove_tree(directory.path / MEMORY_DIRECTORY)  # of an earlier run: attempts may have the same numbers again
         self._usage = UsageMeter(directory.path)
         self._recorder = Recorder(directory, spec, self._clock, self._usage)
         names = (*self._specs, "zygote", "supervisor")

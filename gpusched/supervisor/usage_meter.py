@@ -11,18 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from gpusched.execution.framework_peaks import ReplicaPeaks, read_peaks
-from gpusched.frameworks.recorder import MEMORY_DIRECTORY
-from gpusched.linux.files import remove_tree
-from gpusched.model.usage import Usage
+from gpusched.model.usage import MOST_ATTEMPTS, Usage
 from gpusched.supervisor.replica_processes import processes_of
 
 __all__ = ["UsageMeter"]
 
 _FIRST_S: Final = 5.0
 _EVERY_S: Final = 60.0
-_MOST_KEPT: Final = 3
-"""Attempts of one replica of which the usage is kept, the latest."""
-
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,13 +36,11 @@ class _Run(msgspec.Struct, kw_only=True):
 class UsageMeter:
     """Samples the replicas that run. `due` is when, on the clock of `now`; None while none does.
 
-    `kept` has the usage of the attempts that have ended, by replica. What frameworks have left in the directory in an
-    earlier run of the job is removed: attempts may have the same numbers again.
+    `kept` has the usage of the attempts that have ended, by replica.
     """
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        remove_tree(run_dir / MEMORY_DIRECTORY)
         self.kept: dict[str, tuple[Usage, ...]] = {}
         self._runs: dict[int, _Run] = {}
 
@@ -83,13 +76,13 @@ class UsageMeter:
         if run is not None:
             run.peaks = read_peaks(self._run_dir, run.replica, run.attempt)
             usage = _usage(run, cpu_s, now)
-            self.kept[run.replica] = (*self.kept.get(run.replica, ()), usage)[-_MOST_KEPT:]
+            self.kept[run.replica] = (*self.kept.get(run.replica, ()), usage)[-MOST_ATTEMPTS:]
 
     def usage(self, now: float) -> dict[str, tuple[Usage, ...]]:
         """Return what all replicas have used until now, by name, of each the latest attempts."""
         found = dict(self.kept)
         for pid, run in self._runs.items():
-            found[run.replica] = (*found.get(run.replica, ()), _usage(run, _cpu_s(pid) or 0.0, now))[-_MOST_KEPT:]
+            found[run.replica] = (*found.get(run.replica, ()), _usage(run, _cpu_s(pid) or 0.0, now))[-MOST_ATTEMPTS:]
         return found
 
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Final, Self
 
+from gpusched.linux.processes import has_children
+
 __all__ = ["Traces", "descriptors"]
 
 _STDERR: Final = 2
@@ -25,7 +27,7 @@ class Traces:
         """Return what is new since `before`, as text; None if nothing is."""
         if files := self._files - before._files:
             return f"a file open: {os.readlink(f'/proc/self/fd/{min(files)}')}"  # noqa: PTH115
-        if _has_children():
+        if has_children():
             return "a process running"
         if self._shared > before._shared:
             return "memory that forks would share"
@@ -40,14 +42,6 @@ def descriptors() -> set[int]:
     """Return what is open beside the streams."""
     found = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 (pathlib is heavy)
     return {one for one in found if one > _STDERR and os.path.exists(f"/proc/self/fd/{one}")}  # noqa: PTH110
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _shared_memory() -> int:

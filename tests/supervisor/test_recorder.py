@@ -11,6 +11,7 @@ from gpusched.model.status import JobState, JobStatus
 from gpusched.supervisor.events import Tick, Transition
 from gpusched.supervisor.machine import Machine
 from gpusched.supervisor.recorder import BootClock, Recorder
+from gpusched.supervisor.usage_meter import UsageMeter
 from tests.supervisor.leasing import NOBODY
 from tests.supervisor.specs import job, replica
 
@@ -31,7 +32,7 @@ class HandClock:
 def test_a_status_is_saved_on_change_and_at_most_twenty_times_a_second(tmp_path: Path) -> None:
     directory, clock = create(tmp_path, "snake"), HandClock()
     spec = job(replica("part.0"))
-    recorder, machine = Recorder(directory, spec, clock), Machine(spec)
+    recorder, machine = Recorder(directory, spec, clock, UsageMeter(directory.path)), Machine(spec)
     due = [recorder.due]
     assert recorder.save(machine)
     due.append(recorder.due)
@@ -50,7 +51,7 @@ def test_a_status_is_saved_on_change_and_at_most_twenty_times_a_second(tmp_path:
 def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
     directory, clock = create(tmp_path, "snake"), HandClock()
     spec = job(replica("part.0"))
-    recorder, machine = Recorder(directory, spec, clock), Machine(spec)
+    recorder, machine = Recorder(directory, spec, clock, UsageMeter(directory.path)), Machine(spec)
     directory.events.mkdir()
     for instruction in machine.handle(Tick(now=clock.now())):
         if isinstance(instruction, Transition):
@@ -85,7 +86,7 @@ def test_the_status_does_not_wait_for_events_that_may_not_be_written() -> None:
     with ordinary_user() as state:
         directory, clock = create(state, "snake"), HandClock()
         spec = job(replica("part.0"))
-        recorder, machine = Recorder(directory, spec, clock), Machine(spec)
+        recorder, machine = Recorder(directory, spec, clock, UsageMeter(directory.path)), Machine(spec)
         directory.events.touch(mode=0)
         recorder.remark("job", "noticed", "something")
         assert recorder.save(machine), "the status is on disk"
@@ -117,7 +118,7 @@ def test_a_status_that_is_replaced_as_soon_as_it_is_written_is_written_again(
             return written
 
     directory, spec = Replaced(create(tmp_path, "snake").path), job(replica("part.0"))
-    recorder, machine = Recorder(directory, spec, HandClock()), Machine(spec)
+    recorder, machine = Recorder(directory, spec, HandClock(), UsageMeter(directory.path)), Machine(spec)
     assert recorder.save(machine)
     assert recorder.due is None
 
