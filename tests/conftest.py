@@ -43,7 +43,29 @@ _SHORT: Final = len("/tmp/pytest-of-gpusched")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have short paths also for a person with a long name or TMPDIR: the tests' sockets lie in their directories."""
+    """Hide this host's GPUs, and have short paths."""
+    if config.option.markexpr != "gpu" and not any("gpu" in Path(arg).parts for arg in config.args):
+        _hide_gpus()
+    _have_short_paths(config)
+
+
+def _hide_gpus() -> None:
+    """Have this process's children, such as the tests' workers, find no NVIDIA library: they expect a host without.
+
+    The loader looks in this directory first, and what it finds there is no library (ld.so(8)). A test that brings the
+    stand-in puts its own directory in that place.
+    """
+    hidden = Path(tempfile.gettempdir()) / f"gpusched-tests-{os.getuid()}-no-gpu"
+    hidden.mkdir(exist_ok=True)
+    for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
+        (hidden / name).touch()
+    before = os.environ.get("LD_LIBRARY_PATH", "")
+    if str(hidden) not in before.split(os.pathsep):
+        os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(hidden), before)))
+
+
+def _have_short_paths(config: pytest.Config) -> None:
+    """The tests' sockets lie in their directories, also where a person has a long name or TMPDIR."""
     usual = f"{tempfile.gettempdir()}/pytest-of-{getpass.getuser()}"
     if len(usual) <= _SHORT or config.option.basetemp is not None:
         return

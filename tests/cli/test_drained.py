@@ -17,8 +17,8 @@ UUID = "GPU-cafe0001-5ca1-ab1e-0000-00000000da7a"
 @pytest.fixture
 def drained(tmp_path: Path, stand_in: StandIn) -> Command:
     """The command line of a host with four GPUs, of which GPU 1 is drained."""
-    host = stand_in.host(FOUR_V100 + "set * compute 0\n").env
-    command = Command(tmp_path, {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    host = stand_in.host(FOUR_V100 + "set * compute 0\n").variables
+    command = Command(tmp_path, host)
     command.state.mkdir()
     why = Drained(reason="Xid 79, the GPU has fallen off the bus", since=time.time(), boot_id=boot_id())
     write_drained(command.state, {UUID: why})

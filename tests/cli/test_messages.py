@@ -72,8 +72,7 @@ def test_no_message_moves_the_cursor(command: Command) -> None:
 
 
 def test_a_device_to_drain_is_looked_for_by_its_own_name(command: Command, stand_in: StandIn) -> None:
-    host = stand_in.host(FOUR_V100).env
-    command.env |= {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    command.env |= stand_in.host(FOUR_V100).variables
     command.daemon()
 
     unknown = command.run("daemon", "drain", "9")
@@ -84,8 +83,7 @@ def test_a_device_to_drain_is_looked_for_by_its_own_name(command: Command, stand
 
 
 def test_without_a_device_there_is_nothing_to_drain(command: Command, stand_in: StandIn) -> None:
-    host = stand_in.host("gpus 0\n").env
-    command.env |= {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    command.env |= stand_in.host("gpus 0\n").variables
     told = command.run("daemon", "drain", "0")
 
     assert told.returncode == 2

@@ -28,7 +28,7 @@ def shared(stand_in: StandIn, tmp_path: Path) -> Iterator[Command]:
         Lease(device_uuid=DEVICES[2], share_mib=9000, job="snake-4", replica="learner.0", whole=True),
         Lease(device_uuid=DEVICES[3], share_mib=9000, job="snake-4", replica="learner.0", whole=True),
     ]
-    host = stand_in.host("gpus 4\n").env
+    host = stand_in.host("gpus 4\n").variables
     with ExitStack() as stack:
         directory = LeaseDirectory(stack.enter_context(for_all_users()))
         run_dir = directory.path.parent / "snake-4"
@@ -43,8 +43,7 @@ def shared(stand_in: StandIn, tmp_path: Path) -> Iterator[Command]:
         other = Fork(NOBODY, commit)
         stack.callback(other.end)
         assert other.told == b"done"
-        env = {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
-        command = Command(tmp_path, env | {"GPUSCHED_LEASE_DIR": str(directory.path)})
+        command = Command(tmp_path, host | {"GPUSCHED_LEASE_DIR": str(directory.path)})
         stack.callback(command.end)
         yield command
 

@@ -225,7 +225,7 @@ def test_two_parts_of_one_gpu_run_together_and_a_third_waits(command: Command) -
 
 
 def test_whole_devices_are_seen_as_0_and_1_by_their_uuids(command: Command, stand_in: StandIn) -> None:
-    command.env |= stand_in.host("gpus 4\nset * used 0").env | command.env
+    command.env |= stand_in.host("gpus 4\nset * used 0").variables
     devices = command.run("run", "--num-gpus", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
 
     assert [uuid.startswith("GPU-") for uuid in devices.split(",")] == [True, True]
@@ -246,7 +246,7 @@ def test_whole_devices_are_seen_as_0_and_1_by_their_uuids(command: Command, stan
 def test_the_devices_that_are_named_are_those_it_gets(
     words: tuple[str, ...], expected: str, command: Command, stand_in: StandIn
 ) -> None:
-    command.env |= stand_in.host("gpus 4\nset * used 0").env | command.env
+    command.env |= stand_in.host("gpus 4\nset * used 0").variables
     told = command.run("run", *words, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     devices = json.loads(command.run("status", "--json").stdout)["devices"]
 
@@ -279,7 +279,7 @@ def test_named_devices_are_waited_for_while_others_are_free(command: Command) ->
 
 
 def test_on_real_devices_a_third_part_waits_too(command: Command, stand_in: StandIn) -> None:
-    command.env |= stand_in.host("gpus 1\nset * used 0").env | command.env
+    command.env |= stand_in.host("gpus 1\nset * used 0").variables
     part = ("run", "-d", "--fraction", "0.4", "--", "sleep", "1000")
     for _ in range(3):
         assert command.run(*part).returncode == 0

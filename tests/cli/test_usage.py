@@ -22,7 +22,7 @@ def host(stand_in: StandIn) -> StandInHost:
 
 @pytest.fixture
 def here(tmp_path: Path, host: StandInHost) -> Iterator[Command]:
-    library = {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    library = host.variables
     command = Command(tmp_path, library)
     yield command
     command.end()

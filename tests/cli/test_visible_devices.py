@@ -17,7 +17,7 @@ SHOW = ("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
 @pytest.fixture
 def four(command: Command, stand_in: StandIn) -> Command:
     """The command line of a host with four idle GPUs."""
-    command.env |= stand_in.host("gpus 4\nset * used 0").env | command.env
+    command.env |= stand_in.host("gpus 4\nset * used 0").variables
     return command
 
 

@@ -35,10 +35,9 @@ def shell(home: Path, stand_in: StandIn) -> Iterator[Shell]:
     work.mkdir()
     write_program(programs / "gpusched", GPUSCHED)
     write_program(programs / "python3", PYTHON)
-    host = stand_in.host(ONE_GPU).env
+    nvml = stand_in.host(ONE_GPU).variables
     command = Command(home)
     kept = {name: value for name, value in command.env.items() if name.startswith(("GPUSCHED_", "HOME", "LANG", "LC_"))}
-    nvml = {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
     path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
     shell = Shell(work, {**kept, **nvml, "PATH": path, "TMPDIR": str(home)})
     yield shell

@@ -35,7 +35,7 @@ class Person:
         """Have the workload's processes need devices, those of a stand-in library; `host` is what names it."""
         file = self.command.home / "workloads" / "mine" / "workload.toml"
         file.write_text(file.read_text().replace("# memory =", "memory ="))
-        self.command.env |= {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        self.command.env |= host
 
     def job(self, name: str) -> dict[str, Any]:
         """What ps says of a job."""

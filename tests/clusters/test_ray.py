@@ -46,7 +46,7 @@ def test_a_job_on_three_nodes_of_ray_outlives_a_node_that_is_killed_or_cut_and_i
     ray: RayCluster, person_with_ray: Person, stand_in: StandIn
 ) -> None:
     person, nodes = person_with_ray, list(ray.nodes)
-    person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").env)
+    person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").variables)
     job = person.launch("ray", "--gpus-per-node", "2", *FOR_EVER)
     until(lambda: person.running(job).keys() == ALL, "all nine run and feed the learner")
     assert set(person.running(job).values()) == {"n1", "n2", "n3"}

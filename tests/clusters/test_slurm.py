@@ -88,7 +88,7 @@ def test_a_job_on_three_nodes_trains_and_outlives_a_node_and_who_submitted_it(sl
 def test_a_node_plans_on_what_it_was_handed_scancel_cancels_and_a_script_runs_by_hand(
     slurm: Slurm, person: Person, stand_in: StandIn
 ) -> None:
-    person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").env)
+    person.gives_devices(stand_in.host("gpus 4\nset * used 0\n").variables)
     job = person.launch("slurm", "--updates", "100000000", nodes=1)
     until(lambda: person.running(job).keys() == ALL, "it runs")
     told = person.job(job)

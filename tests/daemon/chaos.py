@@ -322,7 +322,7 @@ def _main() -> int:
         home.mkdir()
         (Path(folder) / "library").mkdir()
         host = StandIn(Path(folder) / "library").host(f"gpus {DEVICES}\nset * used 0\n")
-        chaos = Chaos(Command(home, {k: host.env[k] for k in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}), options.seed)
+        chaos = Chaos(Command(home, host.variables), options.seed)
         begun = time.monotonic()
         try:
             for number in range(options.rounds):

@@ -15,7 +15,7 @@ def test_whatever_is_killed_no_share_is_given_twice_and_no_job_is_lost_or_run_tw
     tmp_path: Path, stand_in: StandIn, seed: int
 ) -> None:
     host = stand_in.host(f"gpus {DEVICES}\nset * used 0\n")
-    command = Command(tmp_path, {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    command = Command(tmp_path, host.variables)
     chaos = Chaos(command, seed)
     for _ in range(25):
         chaos.round()

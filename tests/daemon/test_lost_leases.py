@@ -110,7 +110,7 @@ def test_a_job_of_a_saved_status_and_one_of_the_host_that_was_saved_are_not_in_e
     simulated_first: bool, daemon: Daemon, stand_in: StandIn
 ) -> None:
     host = stand_in.host("gpus 1\n")
-    daemon.env |= {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    daemon.env |= host.variables
     saved = daemon.command.home / "saved.json"
     saved.write_text(daemon.command.run("status", "--json").stdout)
     daemon.start()

@@ -22,7 +22,7 @@ class Watched:
         self.host = host
         config = home / "config.toml"
         config.write_text("overrun_grace = 0.5\n")
-        library = {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        library = host.variables
         self.command = Command(home, library | {"GPUSCHED_CONFIG": str(config)})
 
     def devices(self) -> Any:

@@ -37,8 +37,8 @@ print(json.dumps(outputs))
 
 @pytest.fixture
 def command(tmp_path: Path, stand_in: StandIn) -> Iterator[Command]:
-    host = stand_in.host("gpus 1\nset * used 0\n").env
-    one = Command(tmp_path, {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    host = stand_in.host("gpus 1\nset * used 0\n").variables
+    one = Command(tmp_path, host)
     yield one
     one.end()
 

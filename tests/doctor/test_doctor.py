@@ -28,8 +28,8 @@ WELL = "gpus 4\n"
 
 
 def on(stand_in: StandIn, scenario: str, home: Path, **env: str) -> Command:
-    host = stand_in.host(scenario).env
-    command = Command(home, {name: host[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")} | env)
+    host = stand_in.host(scenario).variables
+    command = Command(home, host | env)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         if name not in env:
             command.env.pop(name, None)

@@ -82,6 +82,6 @@ class Host:
         env = {key: value for key, value in os.environ.items() if not key.startswith(("GPUSCHED_", "XDG_", "CUDA_"))}
         env |= {"GPUSCHED_STATE_DIR": str(self.state), "GPUSCHED_RUNTIME_DIR": str(self.runtime)}
         env |= {"GPUSCHED_LEASE_DIR": str(self.leases), "HOME": str(self.home), "SOAK_ROOT": str(self.root)}
-        env |= {key: self.gpus.host.env[key] for key in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        env |= self.gpus.host.variables
         env |= {"SOAK_LEDGER": str(self.ledger), "TF_CPP_MIN_LOG_LEVEL": "3", "TMPDIR": str(self.work)}
         return env | self.clock.env

@@ -88,8 +88,8 @@ class StandInHost:
     """A host whose NVML answers what a scenario says, for real subprocesses (the loader reads the path at start)."""
 
     def __init__(self, scenario: Path, library: Path, driver_patience_s: float) -> None:
-        self.env = os.environ | {"LD_LIBRARY_PATH": str(library), "NVML_STAND_IN": str(scenario)}
-        self.env["GPUSCHED_DRIVER_PATIENCE"] = str(driver_patience_s)
+        self.variables = {"LD_LIBRARY_PATH": str(library), "NVML_STAND_IN": str(scenario)}
+        self.env = os.environ | self.variables | {"GPUSCHED_DRIVER_PATIENCE": str(driver_patience_s)}
         self._scenario = scenario
 
     def change(self, scenario: str) -> None:
