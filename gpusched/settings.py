@@ -99,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What does not depend on the workload. Memory in MiB, `headroom` in 1/10 000.
 
     `lease_dir` is where all users of this host see each other's leases, or only this user's processes their own.
+    `context_given`: the context is the configuration's, so that no measured one takes its place.
     `log_cap_mib` 0: no cap. `keep_logs_s` None: logs are kept as long as their job.
     """
 
@@ -106,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runtime_dir: Path
     lease_dir: Path
     context_mib: int = 450
+    context_given: bool = False
     headroom: int = 200
     overrun: Literal["warn", "stop"] = "stop"
     overrun_grace_s: float = 10.0
@@ -165,6 +167,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         if key in _PARSED:
             name, parse = _PARSED[key]
             values[name] = parse(value, where)
+            values["context_given"] = values.get("context_given", False) or key == "context"
         elif key == "headroom":
             values["headroom"] = 0 if value == 0 and value is not False else parse_fraction(value, where)
         elif key == "state_dir" and isinstance(value, str) and value:

@@ -88,7 +88,7 @@ class CommandArguments(TypedDict, total=False):
     num_gpus: int | str | None
     """How many whole devices; 0 for none. 1 where no other amount is given."""
     memory: int | str | None
-    """How much memory of one device."""
+    """How much memory of one device; "auto": what earlier runs needed, "auto:6GiB": until that is known, 6 GiB."""
     fraction: float | str | None
     """A part of one device, above 0 and at most 1."""
     processes: int | str | None

@@ -34,9 +34,9 @@ class PlanArguments(TypedDict, total=False):
     exclude_gpus: str | None
     """All devices but these."""
     learner_memory: int | str | None
-    """The least memory of the learner."""
+    """The least memory of the learner; "auto": what earlier runs needed."""
     actor_memory: int | str | None
-    """The least memory of an actor."""
+    """The least memory of an actor; "auto": what earlier runs needed."""
     policy: str | None
     """"balanced", "pack", "spread" or "exclusive"; by default "balanced" where it grows, else "pack"."""
     grow: bool | None

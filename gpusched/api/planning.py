@@ -8,7 +8,7 @@ from msgspec import structs
 from gpusched.api.plan_arguments import PlanArguments, plan_options, require_known, with_signature
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
 from gpusched.execution.plan_options import PlanOptions, xla_variable
-from gpusched.execution.workload_options import configured_by
+from gpusched.execution.workload_options import Configured, configured_by
 from gpusched.model import plan as model
 from gpusched.settings import load_settings
 
@@ -67,5 +67,7 @@ def plan(workload: WorkloadName = "snake", *, options: Options | None = None, **
     require_known(given, PlanArguments)
     settings = load_settings(os.environ)
     named = named_workload(workload)
-    chosen = configured_by(named, own_options(options)).workload if options or named.conditional else named
-    return Plan.of(plan_options(given).here(settings).plan(chosen, settings))
+    chosen = Configured(named, b"{}")
+    if options or named.conditional or named.memory_options:
+        chosen = configured_by(named, own_options(options))
+    return Plan.of(plan_options(given).here(settings).plan(chosen.workload, settings, chosen.options))

@@ -29,7 +29,9 @@ PLAN: Final[Options] = {
         "What is left over on its device is still its own.",
         metavar="AMOUNT",
     ),
-    "actor_memory": Option("The least memory of an actor, instead of the workload's.", metavar="AMOUNT"),
+    "actor_memory": Option(
+        "The least memory of an actor, instead of the workload's. auto: what earlier runs needed.", metavar="AMOUNT"
+    ),
     "policy": Option(
         "balanced: the most memory for the actor that gets least. pack: the fewest devices, the fullest with room. "
         "spread: as few replicas on the fullest device as possible. exclusive: one replica a device. "

@@ -22,7 +22,11 @@ COMMAND: Final[Options] = {
         "How many whole devices, which it sees as 0, 1, ...; 0 for none. [default: 1; with --gpus all of these]",
         metavar="N",
     ),
-    "memory": Option("How much memory of one device it may use, such as 6GiB.", metavar="AMOUNT"),
+    "memory": Option(
+        "How much memory of one device it may use, such as 6GiB. auto: what earlier runs needed; "
+        "auto:6GiB: until three are known, 6 GiB.",
+        metavar="AMOUNT",
+    ),
     "fraction": Option("A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART"),
     "processes": Option(
         "How many of its processes use a device at once: each has an equal part of the limit. [default: 1]",

@@ -9,18 +9,17 @@ from typing import Annotated, Final
 
 import msgspec
 
+from gpusched.control.usage_messages import FindMeasured, JobId, JobIds, ListUsage, Measured, Usages
 from gpusched.model.array import MOST_MEMBERS
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobStatus
-from gpusched.model.usage import RoleUsage
 from gpusched.model.why import Why
 
 __all__ = [
     "MAX_MESSAGE",
     "MOST_ENDED",
-    "MOST_USAGES",
     "PROTOCOL",
     "Answer",
     "Await",
@@ -37,7 +36,6 @@ __all__ = [
     "Jobs",
     "ListGroups",
     "ListJobs",
-    "ListUsage",
     "Ping",
     "Pong",
     "Refused",
@@ -55,21 +53,15 @@ __all__ = [
     "Turn",
     "TurnIs",
     "Undelivered",
-    "Usages",
 ]
 
-PROTOCOL: Final = 9
+PROTOCOL: Final = 10
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
 MOST_ENDED: Final = 100
 """How many jobs that ended one answer holds: 100 take the daemon some 5 ms and 0.5 MiB, which its heap keeps."""
 
-MOST_USAGES: Final = 20_000
-"""How many rows one answer holds: some 10 MiB."""
-
-JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-JobIds = Annotated[tuple[JobId, ...], msgspec.Meta(max_length=10_000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
@@ -93,16 +85,6 @@ class ListJobs(msgspec.Struct, frozen=True, kw_only=True, tag="list-jobs"):
     ids: JobIds = ()
     ended: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENDED)] = 20
     skip: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
-
-
-class ListUsage(msgspec.Struct, frozen=True, kw_only=True, tag="list-usage"):
-    """What did the jobs `ids` use, or with none named those that run and those that ended `since`?
-
-    An array stands for its members. Answered with Usages: MOST_USAGES of the latest.
-    """
-
-    ids: JobIds = ()
-    since: float = 0.0
 
 
 class Select(msgspec.Struct, frozen=True, kw_only=True, tag="select"):
@@ -268,12 +250,6 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):
     ids: tuple[str, ...]
 
 
-class Usages(msgspec.Struct, frozen=True, kw_only=True, tag="usages"):
-    """What jobs used, a row for each of their roles, the latest end first."""
-
-    rows: tuple[RoleUsage, ...]
-
-
 class Groups(msgspec.Struct, frozen=True, kw_only=True, tag="groups"):
     """Groups of the queue, by name."""
 
@@ -329,6 +305,7 @@ Request = (
     | Submit
     | ListJobs
     | ListUsage
+    | FindMeasured
     | Select
     | Turn
     | Await
@@ -345,4 +322,18 @@ Request = (
     | Drain
     | Shutdown
 )
-Answer = Pong | Submitted | Jobs | Usages | Selected | Removed | TurnIs | Explained | Groups | Done | Drained | Refused
+Answer = (
+    Pong
+    | Submitted
+    | Jobs
+    | Usages
+    | Measured
+    | Selected
+    | Removed
+    | TurnIs
+    | Explained
+    | Groups
+    | Done
+    | Drained
+    | Refused
+)

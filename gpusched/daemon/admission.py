@@ -17,6 +17,7 @@ from gpusched.daemon.state import DaemonState
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.execution.directory import claim_directory
 from gpusched.execution.expand import require_short_socket
+from gpusched.execution.measured import with_measured
 from gpusched.execution.network import check_network
 from gpusched.execution.plans import need_of, plan_for
 from gpusched.model.device import Inventory
@@ -61,7 +62,7 @@ class Admission:
         submission = _sound(self._with_ids(submission))
         if submission.command is None:
             require_short_socket(submission.workload, self._state.settings)
-        submission = self.named(self._resolved(_absolute(submission), host))
+        submission = self.named(self._resolved(self._measured(_absolute(submission), host), host))
         name = submission.workload.name
         after = max(self._numbers.get(name, 0), self._state.jobs.last_number(name))
         directory = claim_directory(self._state.settings.state_dir, name, after=after)
@@ -166,6 +167,11 @@ class Admission:
             self._tokens[token] = job_id
         if len(self._tokens) > _KEPT_TOKENS:
             del self._tokens[next(iter(self._tokens))]
+
+    def _measured(self, submission: Submission, host: Inventory) -> Submission:
+        """Return the submission with what was measured of its roles. Raises UsageError for an `auto` too early."""
+        inventory = host if submission.machine is None else self._state.devices.machine(submission.machine)[0]
+        return with_measured(submission, inventory, self._state.settings, self._state.jobs.measured, shown=False)
 
     def _resolved(self, submission: Submission, host: Inventory) -> Submission:
         """Return the submission with the uuids of the devices that it may use; it would fit if the host were idle."""

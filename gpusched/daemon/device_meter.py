@@ -17,6 +17,12 @@ from gpusched.model.usage import MOST_ATTEMPTS, DeviceUse, Usage
 __all__ = ["DeviceMeter"]
 
 _Run = tuple[str, int]  # a replica, and the number of its attempt
+_NEARLY: Final = 98
+"""Percent of the most memory that count as all of it."""
+
+_STEADY_POLLS: Final = 2
+"""This number of polls must have shown a process at its most before its context is believed."""
+
 _LONGEST_S: Final = 60.0
 """The longest time that one reading stands for: the daemon may have been halted."""
 
@@ -26,6 +32,7 @@ class _Shown(NamedTuple):
 
     mib: int | None
     sm_percent: float | None
+    processes: int
 
 
 class DeviceMeter:
@@ -34,6 +41,7 @@ class DeviceMeter:
     def __init__(self) -> None:
         self._jobs: dict[str, dict[_Run, DeviceUse]] = {}
         self._sampled: dict[tuple[str, _Run], float] = {}
+        self._models: dict[str, str] = {}
 
     def load(self, job_id: str, known: Iterable[DeviceUse]) -> None:
         """Take in what an earlier daemon has seen of a job."""
@@ -46,7 +54,7 @@ class DeviceMeter:
         """
         before_s, self._sampled = self._sampled, {}
         shown = _shown(inventory, holders(leases))
-        models = {device.uuid: device.name for device in inventory.devices}
+        self._models = {device.uuid: device.name for device in inventory.devices}
         for job in jobs:
             if job.simulated:
                 continue
@@ -55,8 +63,8 @@ class DeviceMeter:
                 found = shown.get((None, job.run_dir, job.id, one.name))
                 if one.pid is not None and found is not None:
                     run = one.name, attempt_of(job, one)
-                    model = models.get(one.device_uuid or "")
-                    before = seen.get(run) or _begun(seen, run, model)
+                    model = self._models.get(one.device_uuid or "")
+                    before = seen.get(run) or _begun(seen, run, model, inventory.driver_version)
                     seen[run] = _with(before, found, min(now - before_s.get((job.id, run), now), _LONGEST_S))
                     self._sampled[job.id, run] = now
 
@@ -66,10 +74,15 @@ class DeviceMeter:
 
     def merged(self, status: JobStatus) -> JobStatus:
         """Return the status with what is known of its replicas' devices in their usage."""
-        seen = self._jobs.get(status.id)
-        if not seen:
+        seen = self._jobs.get(status.id, {})
+        if status.simulated or not self._models:
             return status
-        return replace(status, replicas=tuple(_with_devices(one, seen) for one in status.replicas))
+        return replace(status, replicas=tuple(self._with_devices(one, seen) for one in status.replicas))
+
+    def _with_devices(self, one: ReplicaStatus, seen: Mapping[_Run, DeviceUse]) -> ReplicaStatus:
+        model = self._models.get(one.device_uuid or "")
+        usage = (_with_device(usage, seen.get((one.name, usage.attempt)), model) for usage in one.usage)
+        return replace(one, usage=tuple(usage))
 
     def forget(self, job_id: str) -> None:
         """Drop a job that is over."""
@@ -81,29 +94,49 @@ def attempt_of(job: JobStatus, replica: ReplicaStatus) -> int:
     return job.attempt + replica.restarts
 
 
-def _begun(seen: dict[_Run, DeviceUse], run: _Run, model: str | None) -> DeviceUse:
+def _begun(seen: dict[_Run, DeviceUse], run: _Run, model: str | None, driver: str | None) -> DeviceUse:
     """Return the use of an attempt that has just been seen, and drop those that are not shown any more."""
     replica, attempt = run
     for old in [one for one in seen if one[0] == replica and one[1] <= attempt - MOST_ATTEMPTS]:
         del seen[old]
-    return DeviceUse(replica=replica, attempt=attempt, device=model)
+    return DeviceUse(replica=replica, attempt=attempt, device=model, driver=driver)
 
 
-def _with_devices(one: ReplicaStatus, seen: Mapping[_Run, DeviceUse]) -> ReplicaStatus:
-    return replace(one, usage=tuple(_with_device(usage, seen.get((one.name, usage.attempt))) for usage in one.usage))
-
-
-def _with_device(usage: Usage, use: DeviceUse | None) -> Usage:
+def _with_device(usage: Usage, use: DeviceUse | None, model: str | None) -> Usage:
+    """Return the usage with what was seen of devices; of an attempt that no poll has met, the model of its first."""
     if use is None:
-        return usage
+        return replace(usage, device=model)
     busy = round(100 * use.busy_s / use.watched_s, 1) if use.watched_s else None
-    return replace(usage, device_mib=use.device_mib, device=use.device, sm_percent=busy)
+    return replace(
+        usage,
+        device_mib=use.device_mib,
+        device=use.device,
+        driver=use.driver,
+        sm_percent=busy,
+        context_mib=_context_mib(usage, use),
+    )
+
+
+def _context_mib(usage: Usage, use: DeviceUse) -> int | None:
+    """Return what the process took beside its framework's pool.
+
+    Only of one process on one device, and where the memory had been the same for some time: a pool that grew after the
+    last poll, or two processes of which only one has a framework that counts, would make it far too small or too large.
+    """
+    if use.device_mib is None or usage.pool_mib is None or usage.pool_mib > use.device_mib:
+        return None
+    alone = usage.processes == 1 and use.processes == 1
+    return use.device_mib - usage.pool_mib or None if alone and use.polls >= _STEADY_POLLS else None
 
 
 def _with(before: DeviceUse, found: _Shown, passed_s: float) -> DeviceUse:
     after = before
-    if found.mib is not None and found.mib > (-1 if before.device_mib is None else before.device_mib):
-        after = replace(after, device_mib=found.mib)
+    most = -1 if before.device_mib is None else before.device_mib
+    if found.mib is not None and found.mib > most:
+        after = replace(after, device_mib=found.mib, polls=1 if found.mib * _NEARLY > most * 100 else before.polls + 1)
+    elif found.mib is not None and found.mib * 100 >= most * _NEARLY:
+        after = replace(after, polls=before.polls + 1)
+    after = replace(after, processes=max(before.processes, found.processes))
     if found.sm_percent is not None and passed_s:
         busy_s = before.busy_s + found.sm_percent / 100 * passed_s
         after = replace(after, busy_s=busy_s, watched_s=before.watched_s + passed_s)
@@ -129,4 +162,5 @@ def _sum(found: Sequence[tuple[str, DeviceProcess]]) -> _Shown:
     return _Shown(
         mib=None if None in memory else sum(mib or 0 for mib in memory),
         sm_percent=None if unknown else sum(busy.values()) / len(busy),
+        processes=len(found),
     )

@@ -10,7 +10,6 @@ import msgspec
 
 import gpusched
 from gpusched.control.messages import (
-    MOST_USAGES,
     Answer,
     Await,
     ChangeGroup,
@@ -26,7 +25,6 @@ from gpusched.control.messages import (
     Jobs,
     ListGroups,
     ListJobs,
-    ListUsage,
     Ping,
     Pong,
     Remove,
@@ -40,8 +38,8 @@ from gpusched.control.messages import (
     Submitted,
     Turn,
     TurnIs,
-    Usages,
 )
+from gpusched.control.usage_messages import MOST_USAGES, FindMeasured, ListUsage, Measured, Usages
 from gpusched.daemon.admission import Admission
 from gpusched.daemon.arrays import extend, may_start, resume
 from gpusched.daemon.drain import drain
@@ -96,6 +94,9 @@ class Handlers:
                 return self._list(asked.request)
             case ListUsage():
                 return Usages(rows=self._usage(asked.request))
+            case FindMeasured():
+                question = asked.request
+                return Measured(found=self._state.jobs.measured(question.keys, question.devices, question.driver))
             case Select():
                 self._adoption.scan()
                 return Selected(ids=selected(self._state.jobs, asked.request.jobs))

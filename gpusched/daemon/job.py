@@ -20,6 +20,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status be removed. `promised`: when it was expected to start,
     as it became the first that has no place. `array`: of which array it is a member. `members`: of an array, as of its
     last change; an array is queued until it has ended. `measured`: what its replicas were seen to use of devices.
+    `memory_options`: of a job without a submission, as execution/footprint_key.py has them.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     array: str | None = None
     members: ArrayStatus | None = None
     measured: tuple[DeviceUse, ...] = ()
+    memory_options: str = "{}"
 
     @property
     def is_array(self) -> bool:

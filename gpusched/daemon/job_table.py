@@ -16,6 +16,7 @@ from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import leave_status
 from gpusched.daemon.store import FIRST_END, EndPosition, Store
 from gpusched.errors import HostFault, NotFound
+from gpusched.model.footprint import Measurements
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.queue_group import QueueGroup
@@ -133,6 +134,10 @@ class JobTable:
     def usage_since(self, moment: float, most: int) -> list[RoleUsage]:
         """Return the same of those that ended since a moment, the latest first; `most` rows."""
         return self._store.usage.since(moment, most)
+
+    def measured(self, keys: Sequence[str], devices: Sequence[str], driver: str | None) -> Measurements:
+        """Return what jobs have shown whose end is saved; see FootprintStore.find."""
+        return self._store.footprints.find(keys, devices, driver)
 
     def held(self) -> tuple[Lease, ...]:
         """Return what the jobs that have been started and live took when they started."""

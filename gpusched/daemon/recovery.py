@@ -5,6 +5,7 @@ A `launch` in the foreground starts its job itself; the daemon finds it by its d
 
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,7 @@ from gpusched.daemon.lifecycle import (
     settle,
 )
 from gpusched.daemon.state import DaemonState
+from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
@@ -109,6 +111,7 @@ class Adoption:
             state=JobState.RUNNING,
             attempt=status.attempt,
             started=status.started,
+            memory_options=_memory_options(directory),
         )
         if status.state in JOB_TERMINAL:
             over = msgspec.structs.replace(
@@ -121,3 +124,9 @@ class Adoption:
         job = running(msgspec.structs.replace(job, leases=leases), status)
         self._state.jobs.adopt(job)
         adopt_running(self._state, job, status, now)
+
+
+def _memory_options(directory: JobDirectory) -> str:
+    with suppress(HostFault):
+        return directory.read_spec().memory_options
+    return "{}"

@@ -16,8 +16,10 @@ import msgspec
 
 from gpusched.daemon.database import Database, damaged
 from gpusched.daemon.event_store import EventStore
+from gpusched.daemon.footprint_store import FootprintStore
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
+from gpusched.daemon.role_footprints import footprints_of
 from gpusched.daemon.role_usage import roles_used
 from gpusched.daemon.search import searched
 from gpusched.daemon.tables import prepare
@@ -54,13 +56,14 @@ class Store:
     """The daemon's database. All its methods raise HostFault if the file cannot be read or written, or is damaged.
 
     What is saved outside a transaction is one by itself. `events`: notifications that are not delivered yet. `usage`:
-    what the jobs that have ended used.
+    what the jobs that have ended used. `footprints`: what later ones are planned with of that.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.events = EventStore(database)
         self.usage = UsageStore(database)
+        self.footprints = FootprintStore(database)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -245,8 +248,10 @@ class Store:
             self._database.run(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_MARKS}) {conflict}", values)  # noqa: S608 (nothing from outside)
             if over:
                 self._database.run(_FORGET)
-                if rows := roles_used(status_of(job)):
+                end = status_of(job)
+                if rows := roles_used(end):
                     self.usage.put(job.id, rows)
+                    self.footprints.put(job.id, footprints_of(job, end))
 
     def _keep_environment(self, job: Job) -> bytes | None:
         if job.submission is None or not job.submission.environ:

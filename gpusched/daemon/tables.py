@@ -5,6 +5,7 @@ from typing import Final
 
 from gpusched.daemon.database import Database
 from gpusched.daemon.event_store import TABLES as EVENT_TABLES
+from gpusched.daemon.footprint_store import TABLES as FOOTPRINT_TABLES
 from gpusched.daemon.usage_store import TABLES as USAGE_TABLES
 from gpusched.errors import HostFault
 
@@ -13,7 +14,7 @@ __all__ = ["APPLICATION_ID", "VERSION", "prepare"]
 APPLICATION_ID: Final = 0x67707573
 """The letters "gpus" in the file's header: they distinguish our database from that of another program."""
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The version of the tables."""
 
 _TABLES: Final = (
@@ -30,6 +31,7 @@ _TABLES: Final = (
     "CREATE TABLE groups (name TEXT PRIMARY KEY, at_most INTEGER, paused INTEGER NOT NULL) WITHOUT ROWID",
     *EVENT_TABLES,
     *USAGE_TABLES,
+    *FOOTPRINT_TABLES,
 )
 """A job's id is WORKLOAD-NUMBER; `ended` is NULL while it lives; `record` is the compressed msgpack of a Job. `name` is
 what its user named it, `text` what is searched (see `searched`), `array` the id of the array of a member, `queue_group`
@@ -39,7 +41,7 @@ An environment is kept once for all jobs that have it, and only while one of the
 on disk, and may hold secrets.
 """
 
-_CHANGES: Final[Mapping[int, Sequence[str]]] = {5: USAGE_TABLES}
+_CHANGES: Final[Mapping[int, Sequence[str]]] = {5: (*USAGE_TABLES, *FOOTPRINT_TABLES), 6: FOOTPRINT_TABLES}
 """What makes the tables of an earlier version those of this one."""
 
 

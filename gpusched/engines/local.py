@@ -84,15 +84,17 @@ def plan_and_reserve(
     and HostFault. The devices are read before the lock is taken: a driver that hangs holds up no other launch.
     """
     from gpusched.control.place import private_directory
+    from gpusched.execution.measured import measured_here
     from gpusched.execution.prepare import reserve
     from gpusched.leases.directory import lease_directory
     from gpusched.planner import numbered_from
 
     private_directory(settings.runtime_dir)  # where the job's sockets will lie: before each replica finds it out
     machine = read_machine(submission.machine, settings)
+    asked = measured_here(submission, machine[0], settings)
     leases = lease_directory(settings, simulated=machine[0].simulated)
     with leases.locked(_PLANNING_PATIENCE_S):
-        plan = _plan_now(leases, submission, machine, settings)
+        plan = _plan_now(leases, asked, machine, settings)
         if part is not None:
             plan = numbered_from(plan, part.first)
         directory = create(settings.state_dir, submission.workload.name) if make is None else make()
@@ -109,10 +111,12 @@ def plan_now(submission: Submission, settings: Settings) -> Plan:
 
     Raises what planning raises, and HostFault.
     """
+    from gpusched.execution.measured import measured_here
     from gpusched.leases.directory import lease_directory
 
     machine = read_machine(submission.machine, settings)
-    return _plan_now(lease_directory(settings, simulated=machine[0].simulated), submission, machine, settings)
+    asked = measured_here(submission, machine[0], settings)
+    return _plan_now(lease_directory(settings, simulated=machine[0].simulated), asked, machine, settings)
 
 
 def commands(plan: Plan, submission: Submission) -> dict[str, tuple[str, ...]]:

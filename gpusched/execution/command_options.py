@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.model.job import CommandRequest
-from gpusched.units import parse_count, parse_fraction, parse_mib
+from gpusched.model.workload import memory_asked
+from gpusched.units import parse_count, parse_fraction
 
 __all__ = ["command_request"]
 
@@ -38,7 +39,8 @@ def _amount(given: Mapping[str, str]) -> CommandRequest:
         hint = "give one: --num-gpus for whole devices, or --memory or --fraction for a part of one"
         raise UsageError(f"{' and '.join(amounts)} exclude each other", hint)
     if "memory" in given:
-        return CommandRequest(memory_mib=parse_mib(given["memory"], "--memory"))
+        least, first = memory_asked(given["memory"], "--memory")
+        return CommandRequest(memory_mib=least or None, first_mib=first)
     if "fraction" in given:
         return CommandRequest(fraction=_fraction(given["fraction"]))
     if "num_gpus" not in given:

@@ -146,7 +146,7 @@ class Link:
 
     def usage(self, ids: Sequence[str], since: float) -> tuple["RoleUsage", ...]:
         """Return what jobs used; see messages.ListUsage."""
-        from gpusched.control.messages import ListUsage, Usages
+        from gpusched.control.usage_messages import ListUsage, Usages
 
         parts = in_parts(ids) if ids else [()]
         return tuple(row for part in parts for row in self._ask(ListUsage(ids=part, since=since), Usages).rows)

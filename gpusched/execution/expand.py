@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gpusched.environment import LONGEST_SOCKET_PATH, identity_environment
 from gpusched.errors import UsageError
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.footprint_key import memory_options
 from gpusched.execution.hosts import addresses, learner_role
 from gpusched.execution.learner_socket import socket_name
 from gpusched.execution.spec import JobSpec
@@ -68,6 +69,7 @@ def job_spec(
         network=network,
         attributes=submission.attributes,
         log_cap_mib=settings.log_cap_mib,
+        memory_options=memory_options(submission),
     )
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from msgspec.structs import replace
+
 from gpusched.environment import users_visible_devices
 from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
@@ -51,16 +53,18 @@ class PlanOptions(NamedTuple):
         machine = machine_meant(self.machine, settings)
         return self._replace(machine=machine, visible=visible_here(os.environ, machine))
 
-    def plan(self, workload: Workload, settings: Settings) -> Plan:
-        """Return the plan for `workload`, beside what is leased on this host if it is for this host.
+    def plan(self, workload: Workload, settings: Settings, options: bytes = b"{}") -> Plan:
+        """Return the plan for `workload` under its `options` (JSON), beside what is leased here if it is for this host.
 
         Raises UsageError, NeverFits, NotNow, and HostFault for a driver that does not work.
         """
+        from gpusched.execution.measured import measured_here
         from gpusched.leases.directory import lease_directory
 
         machine = read_machine(self.machine, settings)
         leases = lease_directory(settings, simulated=False) if self.machine is None else None
-        return plan_beside(leases, self.submission(workload), machine, settings)
+        asked = measured_here(replace(self.submission(workload), options=options), machine[0], settings)
+        return plan_beside(leases, asked, machine, settings)
 
     def request(self, workload: Workload) -> Request:
         """Return what the workload asks for with what was typed. Raises UsageError."""
@@ -84,7 +88,7 @@ class PlanOptions(NamedTuple):
             exclude_gpus=self.exclude_gpus,
             visible=self.visible,
             machine=self.machine,
-            cwd="",
+            cwd=os.sep,
             environ={},
             python="",
             xla_variable="",

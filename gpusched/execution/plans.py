@@ -107,7 +107,7 @@ def could_be_on(submission: Submission, budget: DeviceCapacity, settings: Settin
         return could_use(submission.command, budget, settings.context_mib)
     idle = budget.idle_mib
     return any(
-        role.memory.min_mib + settings.context_mib <= idle
+        role.memory.min_mib + role.context_or(settings.context_mib) <= idle
         if role.memory is not None
         else role.on_device and could_use(_command_like(role), budget, settings.context_mib)
         for role in request_of(submission).roles

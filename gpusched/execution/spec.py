@@ -38,6 +38,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `network`: how it reaches other hosts, None for a job that stays on its own. `attributes` are those of its
     processes; None: what they inherit. `prepared_s` is when the attempt was written down, in seconds since boot: unlike
     the times of files, a stepped wall clock does not move it. `log_cap_mib`: how much a log may hold, in MiB; 0: any.
+    `memory_options`: see execution/footprint_key.py.
     """
 
     id: str
@@ -60,6 +61,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     attributes: ProcessAttributes | None = None
     prepared_s: float = 0.0
     log_cap_mib: int = LOG_CAP_MIB
+    memory_options: str = "{}"
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ def configured_by(workload: Workload, options: Mapping[str, object]) -> Configur
     WorkloadError for a condition that no settings can meet.
     """
     of = settings_class(workload)
+    _require_known(workload, of)
     if of is None:
         if options:
             raise UsageError(f"the workload {workload.name} has no options", f"leave out {', '.join(options)}")
@@ -100,6 +101,15 @@ def _require_possible(workload: Workload, of: type[msgspec.Struct]) -> None:
             msgspec.convert(value, kinds[name])
         except msgspec.ValidationError as error:
             raise WorkloadError(f"{where} is {value!r}: {error}", "give a value that the setting can have") from None
+
+
+def _require_known(workload: Workload, of: type[msgspec.Struct] | None) -> None:
+    """Raise WorkloadError where the memory is to depend on a setting that there is not."""
+    known = () if of is None else of.__struct_fields__
+    for name in workload.memory_options:
+        if name not in known:
+            where = f"{workload.path}: job.memory_options"
+            raise WorkloadError(f"{where}: {name!r} is no setting of {workload.settings}", f"known: {', '.join(known)}")
 
 
 def _check(chosen: msgspec.Struct) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.model.array import Array
+from gpusched.model.footprint import MeasuredUse
 from gpusched.model.plan import Request
 from gpusched.model.queue_group import GroupName
 from gpusched.model.workload import Workload
@@ -60,12 +61,22 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     `devices`: that many whole devices, 0 for none. `memory_mib`: a limit on one device. `fraction`: a part of what can
     be planned on one idle device, in 1/10 000; the context is taken from it, so that 2 x 0.5 fit. `processes`: the
     number of the command's that use a device at the same time, each with its context and an equal part of the limit.
+    `first_mib`: where it is set, `memory_mib` is what earlier runs are measured to need, and this is asked for until
+    that is known; 0: nothing is, and it is refused. `context_mib`: what one process takes on a device before it
+    allocates anything, None where that is not known of this command. `measured`: what it used before.
     """
 
     devices: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
     memory_mib: Amount | None = None
     fraction: Share | None = None
     processes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    first_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] | None = None
+    context_mib: Amount | None = None
+    measured: MeasuredUse | None = None
+
+    def context_or(self, usual_mib: int) -> int:
+        """Return what one process takes on a device before it allocates anything, `usual_mib` where it is not known."""
+        return usual_mib if self.context_mib is None else self.context_mib
 
 
 class VisibleDevices(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import msgspec
 
 from gpusched.model.device import Inventory
+from gpusched.model.footprint import MeasuredUse
 from gpusched.model.workload import Devices, Memory
 
 __all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Request", "RoleRequest"]
@@ -13,7 +14,9 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `threads` None: their part of the CPUs, `least_threads` or more if there are enough. `light`: they hardly use one,
     so the others share the CPUs as if these were not there. `usual`: a person has typed no number, so that of replicas
-    that would have a device there is at most one for each CPU where there is none.
+    that would have a device there is at most one for each CPU where there is none. `context_mib`: what one takes on a
+    device before it allocates anything, None where that is not known of this role. `measured`: what its replicas used
+    before.
     """
 
     name: str
@@ -24,11 +27,17 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     least_threads: int = 1
     light: bool = False
     usual: bool = False
+    context_mib: int | None = None
+    measured: MeasuredUse | None = None
 
     @property
     def on_device(self) -> bool:
         """Whether its replicas need a device, or several."""
         return self.memory is not None or self.devices is not None
+
+    def context_or(self, usual_mib: int) -> int:
+        """Return what one replica takes on a device before it allocates anything, `usual_mib` where it is not known."""
+        return usual_mib if self.context_mib is None else self.context_mib
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

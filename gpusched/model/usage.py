@@ -18,8 +18,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     after the start and then once a minute. `device_mib`: the most that the driver showed for its processes at a poll of
     the daemon, every five seconds; it includes the context of each process. `sm_percent`: the part of the time in which
     its kernels ran, on the average of its devices, as far as the driver reports it. `device`: the model of its first
-    device. `peak_mib` is the most that its program had allocated by what the `framework` itself counts, and `pool_mib`
-    the most that this had taken for that, over all its processes.
+    device, and `driver` the driver's version. `peak_mib` is the most that its program had allocated by what the
+    `framework` itself counts, and `pool_mib` the most that this had taken for that, over all its `processes` that have
+    started a framework. `context_mib`: what its one process on one device had taken beside the pool, where both are
+    known and the driver's figure was the same for two polls at least.
     """
 
     attempt: int
@@ -33,12 +35,17 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     framework_version: str | None = None
     peak_mib: int | None = None
     pool_mib: int | None = None
+    processes: int | None = None
+    context_mib: int | None = None
+    driver: str | None = None
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
     """What a daemon has seen of one attempt of a replica: the most memory on its devices together, in MiB.
 
-    Its kernels ran for `busy_s` of the `watched_s` seconds of which that is known. `device`: the model of its first.
+    Its kernels ran for `busy_s` of the `watched_s` seconds of which that is known. `device`: the model of its first;
+    `driver`: its version. `polls`: how often the memory was seen to be the most, or nearly; `processes`: the most that
+    were seen at once, one on two devices counting twice.
     """
 
     replica: str
@@ -47,6 +54,9 @@ class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     busy_s: float = 0.0
     watched_s: float = 0.0
+    driver: str | None = None
+    polls: int = 0
+    processes: int = 0
 
 
 class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-__all__ = ["Devices", "Memory", "Restart", "RestartPolicy", "Role", "Setting", "Workload"]
+from gpusched.errors import UsageError
+from gpusched.units import parse_mib
+
+__all__ = ["Devices", "Memory", "Restart", "RestartPolicy", "Role", "Setting", "Workload", "memory_asked"]
+
+_AUTO: Final = "auto"
 
 RestartPolicy = Literal["never", "on-signal", "on-failure", "always"]
 Setting = bool | int | float | str
@@ -23,18 +28,36 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     `max_mib`: where the job grows, it gets no more than this; None: whatever is left over.
 
     `unless` are settings of the workload's own, each with a value: while all of them have it, no device is needed.
+
+    `first_mib`: where it is set, the minimum is what earlier runs are measured to need, and this is asked for until
+    that is known; 0: nothing is, and the job is refused.
     """
 
     min_mib: int
     share: int | None = None
     max_mib: int | None = None
     unless: tuple[tuple[str, Setting], ...] = ()
+    first_mib: int | None = None
 
     def under(self, settings: Mapping[str, object]) -> "Memory | None":
         """Return what is needed when the workload's settings are these, None for no device."""
         if self.unless and _hold(self.unless, settings):
             return None
         return replace(self, unless=())
+
+
+def memory_asked(value: object, where: str) -> tuple[int, int | None]:
+    """Return an amount of memory in MiB, and for `auto` what to ask for until enough is measured, else None.
+
+    `auto:4GiB` is 4 GiB until then; `auto` alone is 0: nothing. `where` names it in errors. Raises UsageError.
+    """
+    if not isinstance(value, str) or not value.startswith(_AUTO):
+        return parse_mib(value, where), None
+    name, _, first = value.partition(":")
+    if name != _AUTO:
+        raise UsageError(f"{where}: {value!r} is no amount of memory", "write auto, auto:4GiB or 4GiB")
+    mib = parse_mib(first, where) if value != _AUTO else 0
+    return mib, mib
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +109,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     `stop_grace_s` is how long a replica may take between SIGTERM and SIGKILL. `requeue`: a job of the daemon's that was
     lost, as by a reboot, is queued again. `engine`: what runs it by default, see engines/base.py. `listen`: its
     learner can take actors of other hosts; not while its settings are those of `listen_unless`, if there are any.
+    `memory_options` are those of its settings on which it depends how much memory its roles use.
     """
 
     name: str
@@ -98,6 +122,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     engine: str | None = None
     listen: bool = True
     listen_unless: tuple[tuple[str, Setting], ...] = ()
+    memory_options: tuple[str, ...] = ()
     path: Path | None = None
 
     def role(self, name: str) -> Role:

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Final, get_args
 
 from gpusched.errors import UsageError, WorkloadError
-from gpusched.model.workload import Devices, Memory, Restart, RestartPolicy, Role, Setting, Workload
+from gpusched.model.workload import (
+    Devices,
+    Memory,
+    Restart,
+    RestartPolicy,
+    Role,
+    Setting,
+    Workload,
+    memory_asked,
+)
 from gpusched.settings import ENGINES
 from gpusched.units import parse_fraction, parse_mib
 
@@ -34,7 +43,7 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
     if not roles:
         raise top.error("roles", "has no role", "add a table such as [roles.learner]")
     job = top.table("job")
-    job.only("leader", "preload", "settings", "stop_grace", "requeue", "engine", "listen")
+    job.only("leader", "preload", "settings", "stop_grace", "requeue", "engine", "listen", "memory_options")
     listen, listen_unless = _listen(job)
     workload = Workload(
         name=top.name("name", path.parent.name),
@@ -47,8 +56,12 @@ def parse_workload(document: Mapping[str, object], path: Path) -> Workload:
         engine=_engine(job),
         listen=listen,
         listen_unless=listen_unless,
+        memory_options=job.texts("memory_options"),
         path=path,
     )
+    if workload.memory_options and workload.settings is None:
+        hint = 'name the class of the settings, such as settings = "my.module:Settings"'
+        raise job.error("settings", "is missing, and memory_options names one of them", hint)
     if workload.conditional and workload.settings is None:
         hint = 'name the class of the settings, such as settings = "my.module:Settings"'
         raise job.error("settings", "is missing, and `when` or `unless` names one of them", hint)
@@ -106,7 +119,7 @@ def _role(name: str, table: "_Table") -> Role:
         name=name,
         command=command,
         count=table.whole("count", 1, 0, _MOST_REPLICAS),
-        memory=_memory(table.table("memory")) if "memory" in table.values else None,
+        memory=_memory(table) if "memory" in table.values else None,
         devices=_devices(table) if "devices" in table.values else None,
         restart=_restart(table.table("restart")),
         threads=threads,
@@ -129,12 +142,20 @@ def _command(table: "_Table") -> tuple[str, ...]:
     return command
 
 
-def _memory(table: "_Table") -> Memory:
+def _memory(role: "_Table") -> Memory:
+    """Return what a role needs: a table, or the text `auto`, also with an amount, which is its minimum."""
+    if isinstance(role.values["memory"], str) and role.values["memory"].startswith("auto"):
+        try:
+            least, first = memory_asked(role.values["memory"], role.where("memory"))
+        except UsageError as error:
+            raise WorkloadError(error.message, error.hint) from None
+        return Memory(min_mib=least, first_mib=first)
+    table = role.table("memory")
     table.only("min", "share", "max", "unless")
     if "min" not in table.values:
         raise table.error("min", "is missing", 'add the least that one replica needs, such as min = "512MiB"')
     try:
-        least = parse_mib(table.values["min"], table.where("min"))
+        least, first = memory_asked(table.values["min"], table.where("min"))
         share = parse_fraction(table.values["share"], table.where("share")) if "share" in table.values else None
         most = parse_mib(table.values["max"], table.where("max")) if "max" in table.values else None
     except UsageError as error:
@@ -142,7 +163,7 @@ def _memory(table: "_Table") -> Memory:
     if most is not None and most < least:
         raise table.error("max", f"is {most} MiB, less than min, {least} MiB", "give a larger max, or leave it out")
     unless = _conditions(table, "unless") if "unless" in table.values else ()
-    return Memory(min_mib=least, share=share, max_mib=most, unless=unless)
+    return Memory(min_mib=least, share=share, max_mib=most, unless=unless, first_mib=first)
 
 
 def _devices(table: "_Table") -> Devices:

@@ -21,6 +21,7 @@ from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
 from gpusched.planner.placement import device_plan, near_all, replica_on, threads_by_share
 from gpusched.planner.plan_format import alone_lines, gpus, whole_line
+from gpusched.planner.request import not_measured
 from gpusched.planner.whole_devices import DeviceSlice, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, number, portion
 
@@ -39,16 +40,18 @@ def plan_command(
     leaves the least on, so that whole devices stay whole. Raises NeverFits, NotNow, and UsageError for a need with
     none or several of the amounts.
     """
+    if need.first_mib == 0 and need.memory_mib is None:
+        raise not_measured("--memory")
     if sum(asked is not None for asked in (need.devices, need.memory_mib, need.fraction)) != 1:
         raise UsageError("a command needs either GPUs, or memory, or a part of a GPU", "give exactly one of them")
     if need.devices != 0 and not inventory.devices:
         raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --num-gpus 0")
-    grounds = budgets(inventory, leases, rules.headroom, rules.only)
-    pieces = _pieces(need, grounds, rules.context_mib)
+    grounds, context_mib = budgets(inventory, leases, rules.headroom, rules.only), need.context_or(rules.context_mib)
+    pieces = _pieces(need, grounds, context_mib)
     excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
     if pieces is None:
-        raise _refusal(need, grounds, leases, rules.context_mib, excluded)
-    replica = _replica(need, pieces, inventory, rules.context_mib)
+        raise _refusal(need, grounds, leases, context_mib, excluded)
+    replica = _replica(need, pieces, inventory, context_mib)
     memory = Memory(min_mib=replica.limit_mib) if pieces else None
     used = {piece.budget.device.uuid for piece in pieces}
     return Plan(
@@ -64,6 +67,7 @@ def plan_command(
 
 def command_fits(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> bool:
     """Return whether the command has a place. Memory that becomes free never turns a yes into a no."""
+    context_mib = need.context_or(context_mib)
     if need.devices is not None:
         return _most_whole(need, grounds, context_mib) >= need.devices
     return any(True for _ in _fitting(need, grounds, context_mib))
@@ -73,13 +77,13 @@ def lacking_mib(need: CommandRequest, budget: DeviceCapacity, context_mib: int) 
     """Return how much must become free of a device before the command has room there, 0 if it has; None: all of it."""
     if need.devices is not None or budget.alone:
         return 0 if command_fits(need, [budget], context_mib) else None
-    return max(0, _size(need, budget, context_mib) - budget.plannable_mib)
+    return max(0, _size(need, budget, need.context_or(context_mib)) - budget.plannable_mib)
 
 
 def could_use(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> bool:
     """Return whether the command could be on this device if it were idle, alone or with further ones."""
     if need.devices is not None and need.devices > 1:
-        return budget.device.mig_index is None and budget.idle_mib > _too_little(need, context_mib)
+        return budget.device.mig_index is None and budget.idle_mib > _too_little(need, need.context_or(context_mib))
     one = replace(need, devices=1) if need.devices else need
     return need.devices != 0 and command_fits(one, (budget.emptied,), context_mib)
 
@@ -87,7 +91,7 @@ def could_use(need: CommandRequest, budget: DeviceCapacity, context_mib: int) ->
 def needed(need: CommandRequest, context_mib: int) -> str:
     """Return what the command needs: `2 whole GPUs`, `6594 MiB of one GPU`, `0.4 of one GPU`."""
     if need.memory_mib is not None:
-        context = context_mib * need.processes
+        context = need.context_or(context_mib) * need.processes
         return f"{need.memory_mib + context} MiB of one GPU, {need.memory_mib} + {context} MiB of context"
     if need.fraction is not None:
         return f"{need.fraction / FRACTION_ONE:g} of one GPU"

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from gpusched.environment import resource_environment
-from gpusched.model.plan import Plan, Replica, ReplicaSpec
+from gpusched.model.plan import Plan, Replica, ReplicaSpec, RoleRequest
 from gpusched.model.workload import Workload
 from gpusched.units import FRACTION_ONE
 
@@ -79,9 +80,14 @@ def document(plan: Plan, xla_variable: str) -> dict[str, object]:
             for device in plan.devices
         ],
         "replicas": [_replica(replica, xla_variable) for replica in plan.replicas],
+        "measured": [_measured(role) for role in plan.request.roles if role.measured is not None],
         "why": list(plan.why),
         "warnings": list(plan.warnings),
     }
+
+
+def _measured(role: RoleRequest) -> dict[str, object]:
+    return {"role": role.name, **to_builtins(role.measured)}
 
 
 def _replica(replica: Replica, xla_variable: str) -> dict[str, object]:

@@ -199,9 +199,8 @@ def _takes_rest(decision: Decision, role: RoleRequest) -> bool:
 
 
 def _limit_line(decision: Decision, role: RoleRequest, memory: Memory) -> str:
-    context = decision.problem.context_mib
-    limit = next(replica.limit_mib for replica in decision.replicas if replica.role == role.name)
-    share = limit + context
+    one = next(replica for replica in decision.replicas if replica.role == role.name)
+    limit, context, share = one.limit_mib, one.context_mib, one.share_mib
     parts = f"{limit} MiB limit + {context} MiB context"
     name, each = (role.name, "") if role.count == 1 else (plural(role.name), " each")
     if not decision.rules.grow:

@@ -34,7 +34,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     `notes`: lines on where `only` is from, for the plan's warnings and for whom it refuses.
 
-    `context_mib`: what every replica takes on a device before it allocates anything.
+    `context_mib`: what a replica takes on a device before it allocates anything, where its role states nothing else.
     """
 
     policy: str = "balanced"
@@ -73,11 +73,11 @@ def _beside(
     """Return what is left when the devices of `whole` are given: these take no other replica."""
     taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
     rooms = (Bin(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
-    return PackingProblem(rooms=tuple(rooms), needs=needs(request), context_mib=context_mib)
+    return PackingProblem(rooms=tuple(rooms), needs=needs(request, context_mib))
 
 
 def _has_place(problem: PackingProblem, policy: Policy) -> bool:
-    wanted = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
+    wanted = sum(need.count * need.least_mib for need in problem.needs)
     if wanted > sum(room.plannable_mib for room in problem.rooms):
         return False
     return not wanted or any_fits(problem, policy)
@@ -96,20 +96,24 @@ def any_fits(problem: PackingProblem, policy: Policy) -> bool:
     return is_feasible(policy.allows(relax_shares(problem)))
 
 
-def needs(request: Request) -> tuple[Demand, ...]:
-    """Return one need per role, in the roles' order; a role without memory, or with whole devices, needs no room."""
-    return tuple(_need(role.count, role.memory) for role in request.roles)
+def needs(request: Request, context_mib: int) -> tuple[Demand, ...]:
+    """Return one need per role, in the roles' order; a role without memory, or with whole devices, needs no room.
+
+    `context_mib` is that of a role that states none.
+    """
+    return tuple(_need(role.count, role.memory, role.context_or(context_mib)) for role in request.roles)
 
 
-def _need(count: int, memory: Memory | None) -> Demand:
+def _need(count: int, memory: Memory | None, context_mib: int) -> Demand:
     if memory is None:
-        return Demand(0, 0)
-    return Demand(count, memory.min_mib, memory.share, UNBOUNDED if memory.max_mib is None else memory.max_mib)
+        return Demand(0, 0, context_mib=context_mib)
+    most = UNBOUNDED if memory.max_mib is None else memory.max_mib
+    return Demand(count, memory.min_mib, memory.share, most, context_mib)
 
 
 def without_growth(problem: PackingProblem) -> PackingProblem:
     """Return the problem in which each replica gets its minimum."""
-    content = (Demand(need.count, need.min_mib, max_mib=need.min_mib) for need in problem.needs)
+    content = (replace(need, share=None, max_mib=need.min_mib) for need in problem.needs)
     return replace(problem, needs=tuple(content))
 
 

@@ -67,7 +67,7 @@ class Placement(NamedTuple):
         for rank in range(role.count if role.devices is not None else 0):
             pieces = self.whole[f"{role.name}.{rank}"]
             mine = cores[near_all(pieces, self.cpus)]
-            replica = replica_on(pieces, role.name, rank, self.problem.context_mib)
+            replica = replica_on(pieces, role.name, rank, self._context_mib(role))
             yield replace(replica, cpus=mine.cpus, threads=_threads(role, mine), whole=True)
 
     def _limits(self, budget: DeviceCapacity, numbers: Sequence[int]) -> list[list[int]]:
@@ -80,7 +80,8 @@ class Placement(NamedTuple):
             [need.limit_mib(self.limit_mib) if need.share is None else need.floor_mib(budget.total_mib)] * number
             for need, number in zip(needs, numbers, strict=True)
         ]
-        left = budget.plannable_mib - sum(sum(mine) + len(mine) * self.problem.context_mib for mine in limits)
+        taken = sum(sum(mine) + len(mine) * need.context_mib for need, mine in zip(needs, limits, strict=True))
+        left = budget.plannable_mib - taken
         for i, need in enumerate(needs):
             if need.share is not None and limits[i]:
                 each, rest = divmod(left, len(limits[i]))
@@ -92,6 +93,7 @@ class Placement(NamedTuple):
     def _on_device(
         self, role: RoleRequest, limits: Sequence[int], first_rank: int, budget: DeviceCapacity, cores: _Cores
     ) -> Iterator[Replica]:
+        context_mib = self._context_mib(role)
         for rank, mib in enumerate(limits, start=first_rank):
             yield Replica(
                 name=f"{role.name}.{rank}",
@@ -100,11 +102,14 @@ class Placement(NamedTuple):
                 device_index=budget.device.index,
                 device_uuid=budget.device.uuid,
                 limit_mib=mib,
-                context_mib=self.problem.context_mib,
+                context_mib=context_mib,
                 fraction=fraction_of(mib, budget.total_mib),
                 cpus=cores.cpus,
                 threads=_threads(role, cores),
             )
+
+    def _context_mib(self, role: RoleRequest) -> int:
+        return self.problem.needs[self.request.roles.index(role)].context_mib
 
 
 def near(budget: DeviceCapacity, cpus: tuple[int, ...]) -> tuple[int, ...]:

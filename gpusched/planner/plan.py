@@ -15,15 +15,17 @@ from gpusched.planner.feasibility import (
     Rules,
     WholeDeviceSplit,
     division,
+    needs,
     relax_shares,
     with_count,
     without_growth,
 )
+from gpusched.planner.measured_lines import measured_lines
 from gpusched.planner.placement import Placement, replicas_without_devices
 from gpusched.planner.policies import Policy, fewest_rooms, policy_named
 from gpusched.planner.problem import PackingProblem, SearchLimitExceeded
 from gpusched.planner.rejection import refusal
-from gpusched.planner.request import MOST_REPLICAS
+from gpusched.planner.request import MOST_REPLICAS, not_measured
 from gpusched.planner.solve import is_feasible, largest, max_min_limit, place, without_maxima
 from gpusched.planner.whole_devices import with_all
 
@@ -50,6 +52,9 @@ def plan(
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
+    for role in request.roles:
+        if role.memory is not None and role.memory.first_mib == 0 and not role.memory.min_mib:
+            raise not_measured(role.name)
     excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
     search = _Search(request, budgets(inventory, leases, rules.headroom, rules.only), rules.context_mib, policy)
     whole, problem = _divided(search, rules, leases, excluded)
@@ -81,7 +86,7 @@ def plan(
         policy=rules.policy,
         devices=devices,
         replicas=replicas,
-        why=why(decision),
+        why=(*why(decision), *measured_lines(decision, search.most_of)),
         warnings=(*excluded, *warnings(inventory, grounds, replicas)),
     )
 
@@ -103,11 +108,18 @@ class _Search(NamedTuple):
         (asked,) = (each for each in self.request.roles if each.name == role)
         if not asked.on_device:
             return self._with_count(role, _most_for_cpus(self.request, role, cpus))
-        least = (each.memory.min_mib for each in self.request.roles if each.memory is not None and each.count)
-        size = min(least, default=0) + self.context_mib
+        least = (need.least_mib for need in needs(self.request, self.context_mib) if need.count)
+        size = min(least, default=0)
         ceiling = sum(budget.now.plannable_mib // size for budget in self.grounds if size)
         top = max(len(self.grounds), min(ceiling, MOST_REPLICAS))
         return self._with_count(role, largest(lambda count: self._with_count(role, count).is_feasible(), 1, top))
+
+    def most_of(self, request: Request, role: str) -> int:
+        """Return how many replicas of `role` another request could have here; 0 if not even one fits."""
+        asked = self._replace(request=with_count(request, role, 1))
+        if not asked.is_feasible():
+            return 0
+        return sum(each.count for each in asked.with_most(role, 0).request.roles if each.name == role)
 
     def with_all_devices(self) -> "_Search":
         """Return the search in which a role that wants all devices gets the most beside the others."""

@@ -32,7 +32,7 @@ def needed_by(roles: Iterable[RoleRequest], context_mib: int) -> str:
     """Return `2 whole GPUs (learner) + 1583 MiB × 10 (actor)`, contexts included."""
     placed = [role for role in roles if role.on_device and role.count]
     needs = [
-        f"{_size(role, context_mib)}{f' × {role.count}' if role.count > 1 else ''} ({role.name})"
+        f"{_size(role, role.context_or(context_mib))}{f' × {role.count}' if role.count > 1 else ''} ({role.name})"
         for role in placed[:_MOST_ROLES]
     ]
     more = [f"{len(placed) - _MOST_ROLES} more roles"] if len(placed) > _MOST_ROLES else []

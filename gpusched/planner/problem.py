@@ -41,13 +41,20 @@ class Bin(msgspec.Struct, frozen=True):
 class Demand(msgspec.Struct, frozen=True):
     """`count` replicas of `min_mib` to `max_mib` each.
 
-    `share` is in 1/10 000 of the room's total, and None for an elastic need.
+    `share` is in 1/10 000 of the room's total, and None for an elastic need. Beside its limit a replica takes
+    `context_mib`.
     """
 
     count: int
     min_mib: int
     share: int | None = None
     max_mib: int = UNBOUNDED
+    context_mib: int = 0
+
+    @property
+    def least_mib(self) -> int:
+        """The least that one replica costs a room: its minimum and its context."""
+        return self.min_mib + self.context_mib
 
     def floor_mib(self, total_mib: int) -> int:
         """Return the least limit in a room of `total_mib`: the share rounds up, so that the fraction is reached."""
@@ -59,11 +66,10 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class PackingProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """Rooms, needs, what each replica takes beside its limit (MiB), and how many rooms may be used at most."""
+    """Rooms, needs, and how many rooms may be used at most."""
 
     rooms: tuple[Bin, ...]
     needs: tuple[Demand, ...]
-    context_mib: int
     most_rooms: int = UNBOUNDED
 
 
@@ -79,7 +85,9 @@ def kinds_at(needs: Sequence[Demand], x: int) -> list[DemandGroup]:
     merged: dict[Demand, list[int]] = {}
     for i, need in enumerate(needs):
         if need.count:
-            one = Demand(1, need.limit_mib(x)) if need.share is None else replace(need, count=1)
+            one = replace(need, count=1)
+            if need.share is None:
+                one = Demand(1, need.limit_mib(x), context_mib=need.context_mib)
             merged.setdefault(one, []).append(i)
     kinds = [
         DemandGroup(replace(one, count=sum(needs[i].count for i in members)), tuple(members))

@@ -69,7 +69,7 @@ def _shared_refusal(
 ) -> DoesNotFit:
     """Return the error for a request without such replicas, each at its minimum."""
     rooms = tuple(budget.now for budget in grounds)
-    now = relax_shares(PackingProblem(rooms=rooms, needs=needs(request), context_mib=rules.context_mib))
+    now = relax_shares(PackingProblem(rooms=rooms, needs=needs(request, rules.context_mib)))
     idle = replace(now, rooms=tuple(budget.emptied.now for budget in grounds))
     policy = policy_named(rules.policy)
     never = not any_fits(idle, policy)
@@ -129,16 +129,18 @@ def _too_large(problem: PackingProblem, request: Request, grounds: Sequence[Devi
         return "their compute mode lets one process in, and there is one"
     there = f"{rooms[best].plannable_mib} of {rooms[best].total_mib} MiB on GPU {grounds[best].device.label}"
     for role, need in zip(request.roles, problem.needs, strict=True):
-        if need.count and need.min_mib + problem.context_mib > rooms[best].plannable_mib:
-            size = f"{need.min_mib} + {problem.context_mib} = {need.min_mib + problem.context_mib} MiB"
+        if need.count and need.least_mib > rooms[best].plannable_mib:
+            size = f"{need.min_mib} + {need.context_mib} = {need.least_mib} MiB"
             return f"one {role.name} takes {size}, and the most that can be planned on one device is {there}"
     return ""
 
 
 def _missing(problem: PackingProblem, role: RoleRequest, fitting: int) -> str:
-    needed = sum(need.count * (need.min_mib + problem.context_mib) for need in problem.needs)
+    needed = sum(need.count * need.least_mib for need in problem.needs)
     there = sum(room.plannable_mib for room in problem.rooms)
-    sums = f"with {problem.context_mib} MiB of context each they take {needed} MiB, and {there} MiB can be planned"
+    contexts = {need.context_mib for need in problem.needs if need.count}
+    each = f"{contexts.pop()} MiB of context each" if len(contexts) == 1 else "the context of each"
+    sums = f"with {each} they take {needed} MiB, and {there} MiB can be planned"
     if fitting:
         missing = role.count - fitting
         fit, are = ("fits" if fitting == 1 else "fit"), ("is" if missing == 1 else "are")

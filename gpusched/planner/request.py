@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.model.plan import Request, RoleRequest
-from gpusched.model.workload import Memory, Role, Workload
-from gpusched.units import parse_count, parse_mib
+from gpusched.model.workload import Memory, Role, Workload, memory_asked
+from gpusched.units import parse_count
 
-__all__ = ["MOST_REPLICAS", "counted_role", "request_for"]
+__all__ = ["MOST_REPLICAS", "counted_role", "not_measured", "request_for"]
 
 MOST_REPLICAS: Final = 100_000
 """More replicas of one role than this is a slip of the finger, not a wish."""
@@ -43,6 +43,11 @@ def request_for(
         name = counted_role(workload)
         roles[name] = _with_memory(roles[name], actor_memory, "--actor-memory")
     return Request(workload=workload.name, roles=tuple(roles.values()))
+
+
+def not_measured(what: str) -> UsageError:
+    """Return the error for memory `auto` of which it is not known what was measured."""
+    return UsageError(f"{what}: auto is what was measured here, and nothing was", "name an amount, or auto:4GiB")
 
 
 def counted_role(workload: Workload) -> str:
@@ -86,7 +91,8 @@ def _with_memory(role: RoleRequest, text: str, option: str) -> RoleRequest:
         raise UsageError(problem, "leave it out, or choose devices with --gpus")
     # A share of 0: the amount alone counts, and the role is still one that takes what is left over.
     share = None if role.memory is None or role.memory.share is None else 0
-    return replace(role, memory=Memory(min_mib=parse_mib(text, option), share=share))
+    least, first = memory_asked(text, option)
+    return replace(role, memory=Memory(min_mib=least, share=share, first_mib=first))
 
 
 def _procs(text: str, least: int) -> int:

@@ -47,7 +47,7 @@ class PackingSearch:
         self.counted = max(elastic, key=lambda kind: kind.need.count, default=DemandGroup(Demand(0, 1), ()))
         self.kinds = [kind for kind in kinds if kind is not self.counted]  # the share kinds are first
         self.shares = len(kinds) - len(elastic)
-        self.size = self.counted.need.min_mib + problem.context_mib
+        self.size = self.counted.need.least_mib
         self.capacity = [min(room.plannable_mib // self.size, room.most) for room in problem.rooms]
         self._slack = sum(self.capacity) - self.counted.need.count
         self._order = list(range(len(problem.rooms)))
@@ -103,7 +103,7 @@ class PackingSearch:
 
     def _is_short(self) -> bool:
         """Return whether there is less memory than the replicas take, wherever they go."""
-        taken = sum(kind.need.count * (kind.need.min_mib + self.problem.context_mib) for kind in self.kinds)
+        taken = sum(kind.need.count * kind.need.least_mib for kind in self.kinds)
         there = sum(room.plannable_mib for room in self.problem.rooms if room.most)
         return taken + self.counted.need.count * self.size > there
 
@@ -128,7 +128,7 @@ class PackingSearch:
     def _fill(self, room: Bin) -> Iterator[BinPattern]:
         partial: list[tuple[tuple[int, ...], int, int, int]] = [((), 0, room.plannable_mib, room.most)]
         for kind, shift in zip(self.kinds, self._shifts, strict=False):
-            size = kind.need.floor_mib(room.total_mib) + self.problem.context_mib
+            size = kind.need.floor_mib(room.total_mib) + kind.need.context_mib
             most_here = min(kind.need.count, room.plannable_mib // size, room.most)
             self._spend(len(partial) * (most_here + 1) * _STEPS_PER_FILLING)
             partial = [

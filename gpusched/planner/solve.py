@@ -63,7 +63,7 @@ def max_min_limit(problem: PackingProblem) -> int | None:
     if not elastic:
         return 0
     minima = [need.min_mib for need in elastic]
-    room = max((room.plannable_mib for room in problem.rooms), default=0) - problem.context_mib
+    room = max((room.plannable_mib for room in problem.rooms), default=0) - min(need.context_mib for need in elastic)
     top = min(room, max(need.max_mib for need in elastic))
     return largest(lambda x: is_feasible(problem, x), min(minima), max(top, min(minima)))
 

@@ -59,7 +59,7 @@ def allotments(
     if not wishes:
         yield {}
         return
-    whole = _whole(grounds, context_mib)
+    whole = _whole(grounds, max(role.context_or(context_mib) for role in request.roles if role.devices is not None))
     for order in (_by_most(whole), *_leaving_most(whole)):
         dealt = _dealt(wishes, order, grounds)
         if dealt is not None:

@@ -97,6 +97,7 @@ def _usage(run: _Run, cpu_s: float, now: float) -> Usage:
         framework_version=" and ".join(one.version or "?" for one in run.peaks.frameworks),
         peak_mib=run.peaks.peak_mib,
         pool_mib=run.peaks.pool_mib,
+        processes=run.peaks.processes,
     )
 
 

@@ -63,7 +63,7 @@ def test_what_an_earlier_daemon_has_seen_counts_and_a_job_that_is_over_is_forgot
     meter.sample(host(device([500])), leases(1), (job,), 0.0)
     meter.load(job.id, ())
     assert peaks(meter, measured(job, 0)) == [700]
-    assert meter.seen(job.id) == (DeviceUse(replica="actor.0", attempt=0, device_mib=700),)
+    assert meter.seen(job.id) == (DeviceUse(replica="actor.0", attempt=0, device_mib=700, processes=1),)
     meter.forget(job.id)
     assert peaks(meter, measured(job, 0)) == [None]
 
@@ -141,3 +141,31 @@ def test_of_many_attempts_the_latest_are_kept() -> None:
         again = replace(job, replicas=(replace(job.replicas[0], restarts=attempt),))
         meter.sample(host(device([attempt])), leases(1), (again,), float(attempt))
     assert [use.attempt for use in meter.seen(job.id)] == [17, 18, 19]
+
+
+def framework(job: JobStatus, pool: int | None, *, processes: int | None = 1) -> JobStatus:
+    usage = Usage(attempt=0, seconds=60.0, pool_mib=pool, processes=processes)
+    return replace(job, replicas=tuple(replace(one, usage=(usage,)) for one in job.replicas))
+
+
+def contexts(meter: DeviceMeter, job: JobStatus) -> list[int | None]:
+    return [one.usage[-1].context_mib for one in meter.merged(job).replicas]
+
+
+def test_a_context_is_what_the_driver_shows_beside_the_pool_once_that_has_stayed() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    for number, mib in enumerate([300, 700, 720, 719]):
+        meter.sample(host(device([mib])), leases(1), (job,), 5.0 * number)
+        known = contexts(meter, framework(job, 500))
+        assert known == ([None] if number < 3 else [220]), number
+    assert meter.merged(framework(job, 500)).replicas[0].usage[-1].driver == host(device([1])).driver_version
+
+
+def test_a_context_is_not_known_of_several_processes_without_a_pool_or_below_it() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    for second in range(3):
+        meter.sample(host(device([700])), leases(1), (job,), float(second))
+    assert contexts(meter, framework(job, 500)) == [200]
+    assert contexts(meter, framework(job, 500, processes=2)) == [None]
+    assert contexts(meter, framework(job, None)) == [None]
+    assert contexts(meter, framework(job, 701)) == [None]

@@ -95,7 +95,7 @@ def test_a_store_of_the_version_before_opens_with_all_its_jobs(tmp_path: Path) -
     with closing(Store.open(path)) as store:
         store.add(ended(1))
     with closing(sqlite3.connect(path)) as database:
-        database.executescript("DROP TABLE usage; PRAGMA user_version=5")
+        database.executescript("DROP TABLE usage; DROP TABLE footprints; DROP TABLE contexts; PRAGMA user_version=5")
     with closing(Store.open(path)) as store:
         assert store.job(ended(1).id) is not None
         assert store.usage.since(0.0, 10) == []

@@ -53,7 +53,7 @@ def test_specs_hold_command_place_limits_and_identity() -> None:
 def test_document_has_exactly_the_fields_of_the_contract() -> None:
     told = document(plan(request_for(WORKLOAD), host(16_160, 16_160)), XLA)
     assert json.loads(msgspec.json.encode(told)) == told
-    assert list(told) == ["host", "source", "counts", "devices", "replicas", "why", "warnings"]
+    assert list(told) == ["host", "source", "counts", "devices", "replicas", "measured", "why", "warnings"]
     devices, replicas = told["devices"], told["replicas"]
     assert isinstance(devices, list)
     assert isinstance(replicas, list)

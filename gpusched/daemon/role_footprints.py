@@ -1,0 +1,71 @@
+"""What a job that has ended has shown of its roles' needs: a footprint of each, and what a context takes. No I/O."""
+
+from collections.abc import Iterator, Sequence
+
+from gpusched.daemon.footprint_store import RoleFootprint
+from gpusched.daemon.job import Job
+from gpusched.execution.footprint_key import footprint_key, footprint_keys
+from gpusched.model.footprint import Context, Footprint
+from gpusched.model.status import JobState, JobStatus, ReplicaStatus
+from gpusched.model.usage import Usage
+
+__all__ = ["footprints_of"]
+
+
+def footprints_of(job: Job, end: JobStatus) -> Iterator[RoleFootprint]:
+    """Yield what is to be kept of each role of a job that ended so, on each model of device that it was on.
+
+    Of a simulated job and of one that a cluster ran nothing is: their devices are not this host's.
+    """
+    if end.simulated or end.engine is not None:
+        return
+    groups: dict[tuple[str, str], list[tuple[ReplicaStatus, Usage]]] = {}
+    for one in end.replicas:
+        for usage in one.usage:
+            if usage.device is not None:
+                groups.setdefault((one.role, usage.device), []).append((one, usage))
+    keys = {} if job.submission is None else footprint_keys(job.submission)
+    for (role, device), runs in groups.items():
+        key = keys.get(role) or footprint_key(end.workload, role, job.memory_options)
+        moment = end.ended or job.created
+        footprint = _footprint(job.id, moment, runs, succeeded=end.state is JobState.SUCCEEDED)
+        context = _context(moment, [usage for _, usage in runs])
+        if footprint is not None or context is not None:
+            yield RoleFootprint(key, device, footprint, context)
+
+
+def _footprint(
+    job: str, ended: float, runs: Sequence[tuple[ReplicaStatus, Usage]], *, succeeded: bool
+) -> Footprint | None:
+    """Return what was needed; None where it is not known, or is no proof because the job did not succeed."""
+    usages = [usage for _, usage in runs]
+    latest = max((one for one in usages if one.framework), key=lambda one: one.attempt, default=None)
+    framework, version = (None, None) if latest is None else (latest.framework, latest.framework_version)
+    lacked = max((one.limit_mib for one, _ in runs if _ran_out(one)), default=None)
+    if lacked:
+        return Footprint(job=job, ended=ended, lacked_mib=lacked, framework=framework, version=version)
+    peak = max((one.peak_mib for one in usages if one.peak_mib is not None), default=None)
+    shown = max((one.device_mib for one in usages if one.peak_mib is None and one.device_mib), default=None)
+    if not succeeded or (peak is None and shown is None):
+        return None
+    return Footprint(job=job, ended=ended, peak_mib=peak, device_mib=shown, framework=framework, version=version)
+
+
+def _ran_out(one: ReplicaStatus) -> bool:
+    """Return whether a replica ended because its device, or its limit there, had no more memory for it."""
+    end = one.exit
+    return end is not None and end.kind == "oom" and end.signal is None and end.message is None
+
+
+def _context(ended: float, usages: Sequence[Usage]) -> Context | None:
+    known = [one for one in usages if one.context_mib is not None and one.framework and one.driver]
+    if not known:
+        return None
+    one = max(known, key=lambda each: each.context_mib or 0)
+    return Context(
+        driver=one.driver or "",
+        framework=one.framework or "",
+        version=one.framework_version or "",
+        mib=one.context_mib or 0,
+        ended=ended,
+    )

@@ -1,0 +1,93 @@
+"""Which runs are runs of the same: the key under which the footprint of a role is kept and found. No I/O.
+
+Of a workload it is its name, the role, and those of its options on which its memory depends by its file; of a command
+its program and its script, without options, and how many processes it has. The model of device is another column, and
+the framework is known only after a run.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpusched.model.job import Submission
+from gpusched.planner.command import ROLE
+
+__all__ = ["footprint_key", "footprint_keys", "memory_options", "normalised"]
+
+_LONGEST: Final = 1000
+_PYTHON: Final = re.compile(r"python[\d.]*|pypy[\d.]*")
+_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
+_SCRIPT: Final = re.compile(r"[^-=][^=]*\.[A-Za-z]\w{0,7}")
+_ALONE: Final = "{}"
+
+
+def footprint_keys(submission: Submission) -> dict[str, str]:
+    """Return the key of each role that is asked for, by its name."""
+    options = memory_options(submission)
+    if submission.command is not None:
+        (role,) = submission.workload.roles
+        what = normalised(role.command, submission.cwd)
+        if submission.command.processes > 1:
+            options = json.dumps({"processes": submission.command.processes})
+        return {ROLE: footprint_key(what, ROLE, options)}
+    roles = submission.request.roles if submission.request else ()
+    return {role.name: footprint_key(submission.workload.name, role.name, options) for role in roles}
+
+
+def footprint_key(what: str, role: str, options: str) -> str:
+    """Return the key of a role of a workload, or of a command, under the options that change its memory."""
+    return json.dumps([what, role, options], ensure_ascii=False)
+
+
+def memory_options(submission: Submission) -> str:
+    """Return those of a job's options on which its memory depends, as JSON; "{}" if there are none."""
+    names = submission.workload.memory_options
+    if not names:
+        return _ALONE
+    try:
+        given = msgspec.json.decode(submission.options, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # of a peer, perhaps
+        return _ALONE
+    return json.dumps({name: given[name] for name in sorted(names) if name in given})
+
+
+def normalised(argv: Sequence[str], cwd: str) -> str:
+    """Return a command's program and its script or module, without its options and their values.
+
+    A script stands with its directory, and a module with that in which it is run: another one may have the same name.
+    """
+    program = Path(argv[0]).name
+    what = _of_python(argv[1:], cwd) if _PYTHON.fullmatch(program) else _of_other(argv[1:], cwd)
+    if _PYTHON.fullmatch(program):
+        program = "python"
+    elif "/" in argv[0]:
+        program = str(Path(cwd) / argv[0])
+    return " ".join([program, *what])[:_LONGEST]
+
+
+def _of_python(arguments: Sequence[str], cwd: str) -> Iterator[str]:
+    """Yield what Python runs: `-m MODULE`, the text after -c, or a file (docs.python.org/3/using/cmdline.html)."""
+    rest = iter(arguments)
+    for word in rest:
+        if word.startswith("-") and not word.startswith("--") and word[-1:] in ("c", "m"):
+            yield from (f"-{word[-1]}", next(rest, ""), f"in {cwd}")
+            return
+        if word in _WITH_VALUE:
+            next(rest, None)
+        elif not word.startswith("-") or word == "-":
+            yield str(Path(cwd) / word)
+            return
+
+
+def _of_other(arguments: Sequence[str], cwd: str) -> Iterator[str]:
+    """Yield the first word that may be a script, or the text that a shell gets; some options have numbers."""
+    if len(arguments) > 1 and re.fullmatch(r"-[a-z]*c", arguments[0]):
+        yield from (arguments[0], arguments[1])
+        return
+    script = next((word for word in arguments if _SCRIPT.fullmatch(word)), None)
+    if script is not None:
+        yield str(Path(cwd) / script)

@@ -1,0 +1,114 @@
+"""What runs were measured to need, as people meet it: `plan` advises it, and `auto` asks for it.
+
+On a stand-in p3.8xlarge whose driver shows what processes take; the programs leave their own peaks as frameworks do.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import TOYS, Command, until
+from tests.stand_in.library import StandIn, StandInHost
+
+HOST = "gpus 4\n"
+CONTEXT = 212
+
+
+class Lab:
+    """A command line with a daemon, a workload of two roles, and what its replicas need, which a test chooses."""
+
+    def __init__(self, home: Path, host: StandInHost) -> None:
+        library = {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        self.command, self.host, self.home = Command(home, library), host, home
+        program = f'command = ["{{python}}", "{TOYS / "measured.py"}", "{home}"]'
+        self.workload = home / "workload.toml"
+        self.workload.write_text(
+            f"""
+            name = "lab"
+            [roles.learner]
+            {program}
+            memory = {{ min = "2GiB", share = 0.75 }}
+            [roles.actor]
+            count = 32
+            {program}
+            memory = {{ min = "512MiB" }}
+            restart = {{ policy = "on-failure", max = 5 }}
+            [job]
+            leader = "learner"
+            stop_grace = 2
+            """
+        )
+
+    def needs(self, **mib: int) -> None:
+        (self.home / "needs.json").write_text(json.dumps(mib))
+
+    def job(self, job: str) -> Any:
+        return json.loads(self.command.run("ps", job, "--json").stdout)["jobs"][0]
+
+    def shows(self, job: str, mib: dict[str, int]) -> None:
+        """Have the driver show each replica with what its framework has, and its context, until that is measured."""
+
+        def running() -> list[Any]:
+            return [one for one in self.job(job)["replicas"] if one["state"] == "running"]
+
+        until(lambda: len(running()) == len(self.job(job)["replicas"]), f"{job} runs")
+        lines = [f"process {one['device_index']} C {one['pid']} {mib[one['role']] + CONTEXT}\n" for one in running()]
+        self.host.change(HOST + "".join(lines))
+
+        def measured() -> bool:
+            usage = [one["usage"][-1] for one in self.job(job)["replicas"]]
+            return all(each["context_mib"] == CONTEXT for each in usage)
+
+        until(measured, f"the contexts of {job} are measured")
+
+    def ends(self, job: str) -> None:
+        (self.home / "go").touch()
+        assert self.command.run("wait", job).returncode == 0, self.job(job)
+        (self.home / "go").unlink()
+        self.host.change(HOST)
+
+    def launch(self, *words: str) -> str:
+        started = self.command.run("launch", str(self.workload), "-d", *words)
+        assert started.returncode == 0, started.stdout + started.stderr
+        return str(max((self.command.state / "jobs").iterdir(), key=lambda path: int(path.name.split("-")[1])).name)
+
+    def plan(self, *words: str) -> Any:
+        told = self.command.run("plan", "--workload", str(self.workload), "--json", *words)
+        return json.loads(told.stdout)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, stand_in: StandIn) -> Iterator[Lab]:
+    made = Lab(tmp_path, stand_in.host(HOST))
+    yield made
+    made.command.end()
+
+
+@pytest.mark.slow
+def test_three_runs_are_planned_with_and_a_fourth_that_needs_more_gets_it_after_a_lack(lab: Lab) -> None:
+    mib = {"learner": 900, "actor": 188}  # of an actor with its context 400
+    lab.needs(**mib)
+    before = lab.plan()
+    assert before["counts"] == [3, 10, 10, 10]
+    assert before["measured"] == []
+    for _ in range(3):
+        job = lab.launch("--procs", "3")
+        lab.shows(job, mib)
+        lab.ends(job)
+
+    advised = lab.plan()
+    assert advised["counts"] == [3, 10, 10, 10]
+    runs = "3 runs with measuredframe 1.2 on Tesla V100-SXM2-16GB"
+    sums = f"256 MiB limit + {CONTEXT} MiB context, 15837 / 468 = 33 on a GPU"
+    assert f"actor: measured 188 MiB of 1371 ({runs}); 96 more fit with auto, {sums}" in advised["why"]
+    assert f"learner and actor: context {CONTEXT} MiB, measured: {runs}, driver 535.129.03" in advised["why"]
+    actor = next(one for one in advised["measured"] if one["role"] == "actor")
+    assert (actor["peak_mib"], actor["ask_mib"], actor["context"]["mib"]) == (188, 256, CONTEXT)
+
+    most = lab.plan("--procs", "max", "--actor-memory", "auto")
+    assert most["counts"] == [30, 33, 33, 33]
+    size = sum(one["share_mib"] for one in most["replicas"] if one["device_index"] == 1)
+    assert size == 33 * (256 + CONTEXT)

@@ -1,0 +1,58 @@
+"""Which runs are runs of the same: values of options make no other program, its script and directory do."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpusched.execution.footprint_key import footprint_keys, memory_options, normalised
+from gpusched.execution.submission import command_submission
+from gpusched.model.job import Submission
+from gpusched.model.plan import Request, RoleRequest
+from gpusched.model.workload import Memory, Role, Workload
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python train.py --lr 1e-3", "python /home/a/train.py"),
+        ("python3.12 -u -W ignore train.py --lr 1e-4", "python /home/a/train.py"),
+        ("/opt/venv/bin/python /data/train.py", "python /data/train.py"),
+        ("python -m pkg.train --lr 1", "python -m pkg.train in /home/a"),
+        ("python -um pkg.train", "python -m pkg.train in /home/a"),
+        ("torchrun --nproc-per-node 2 train.py --lr 1", "torchrun /home/a/train.py"),
+        ("uv run train.py --config=big.yaml", "uv /home/a/train.py"),
+        ("./bin/simulate --steps 100", "/home/a/bin/simulate"),
+        ("simulate 1.5 --steps 100", "simulate"),
+        ("python", "python"),
+        ("python -m", "python -m  in /home/a"),
+    ],
+)
+def test_a_command_is_its_program_and_its_script(command: str, found: str) -> None:
+    assert normalised(command.split(), "/home/a") == found
+
+
+def test_the_text_of_a_shell_is_its_program() -> None:
+    assert normalised(["bash", "-c", "python a.py --lr 1"], "/home/a") == "bash -c python a.py --lr 1"
+    assert normalised(["python", "-c", "import a"], "/home/a") == "python -c import a in /home/a"
+
+
+def test_processes_make_another_key_of_a_command() -> None:
+    one = command_submission(["python", "a.py"], {"memory": "1GiB"}, {})
+    two = command_submission(["python", "a.py", "--x"], {"memory": "2GiB", "processes": "2"}, {})
+    assert footprint_keys(one) != footprint_keys(two)
+    assert footprint_keys(one) == footprint_keys(command_submission(["python", "a.py", "-y"], {"fraction": "0.5"}, {}))
+
+
+def of_workload(options: bytes) -> Submission:
+    role = Role(name="actor", command=("a",), memory=Memory(min_mib=512))
+    made = command_submission(["a"], {"memory": "1GiB"}, {})
+    request = Request(workload="lab", roles=(RoleRequest(name="actor", count=3, memory=role.memory),))
+    workload = Workload(name="lab", roles=(role,), settings="m:S", memory_options=("batch", "network"))
+    return replace(made, command=None, workload=workload, request=request, options=options)
+
+
+def test_of_a_workload_the_options_count_that_its_file_names() -> None:
+    small = of_workload(b'{"network":"small","batch":8,"lr":0.1}')
+    assert footprint_keys(small) == footprint_keys(of_workload(b'{"lr":0.2,"batch":8,"network":"small"}'))
+    assert footprint_keys(small) != footprint_keys(of_workload(b'{"network":"small","batch":16,"lr":0.1}'))
+    assert list(footprint_keys(small)) == ["actor"]
+    assert memory_options(of_workload(b"nonsense")) == "{}"
