@@ -32,7 +32,7 @@ __all__ = ["GpuschedExecutor", "GpuschedInfoWatcher", "GpuschedJob", "GpuschedJo
 
 OWN: Final = frozenset(
     {"num_gpus", "memory", "fraction", "processes", "gpus", "exclude_gpus", "machine", "grace", "env", "cwd", "group"}
-    | {"priority", "after", "after_any", "at", "time_limit", "hold", "requeue", "notify", "at_most"}
+    | {"priority", "after", "after_any", "at", "time_limit", "idle_end", "hold", "requeue", "notify", "at_most"}
 )
 """What is given as `gpusched_fraction=0.25`: `at_most` of an array, and arguments of gpusched.run.
 

@@ -39,6 +39,7 @@ if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:  # else Hydra
         after_any: Any = None
         at: Any = None
         time_limit: Any = None
+        idle_end: Any = None
         hold: Any = None
         requeue: Any = None
         notify: Any = None

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.model.array import MOST_MEMBERS
+from gpusched.model.idle import Idle
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
 from gpusched.model.selection import Selection
@@ -58,7 +59,7 @@ __all__ = [
     "Usages",
 ]
 
-PROTOCOL: Final = 9
+PROTOCOL: Final = 10
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -257,9 +258,10 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
-    """What was asked for; those that live first, oldest first, then those that ended, latest first."""
+    """What was asked for: those that live, oldest first, then those that ended, latest first. `idle`: with no ids."""
 
     jobs: tuple[JobStatus, ...]
+    idle: Idle | None = None
 
 
 class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):

@@ -15,6 +15,7 @@ from gpusched.daemon.device_meter import DeviceMeter
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.expectations import Expectations
+from gpusched.daemon.idleness import Idleness
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.job_table import JobTable
@@ -59,6 +60,7 @@ class DaemonState:
     watch: ExitWatcher = field(default_factory=ExitWatcher)
     meter: DeviceMeter = field(default_factory=DeviceMeter)
     expectations: Expectations = field(init=False)
+    idleness: Idleness = field(init=False)
     started: float = field(default_factory=time.time)
     prepared: list[str] = field(default_factory=list)
     orders: list[tuple[str, bool]] = field(default_factory=list)
@@ -83,6 +85,7 @@ class DaemonState:
     def __post_init__(self) -> None:
         """Make what needs another part."""
         self.expectations = Expectations(self.jobs)
+        self.idleness = Idleness(self.settings.idle_after_s, self.settings.idle_below)
 
     def shown(self, job: Job) -> JobStatus:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
@@ -132,6 +135,7 @@ class DaemonState:
         self.waiting.forget(job_id)
         self.expectations.forget(job_id)
         self.meter.forget(job_id)
+        self.idleness.forget(job_id)
         self.starts.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):

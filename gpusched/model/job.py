@@ -169,6 +169,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     with those `parameters`. `owner`: the process of which an open array gets its members; it is stopped with that.
     `group`: the group of the queue that it counts in, None: in no group.
     `notify`: the command or URL that gets its events, beside those of the configuration.
+    `idle_end_s`: it is ended once its devices have done nothing for so long; None: never for that.
     """
 
     workload: Workload
@@ -205,6 +206,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, str] = {}
     owner: ProcessIdentity | None = None
     notify: Text | None = None
+    idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +222,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool | msgspec.UnsetType = msgspec.UNSET
     requeue: bool | msgspec.UnsetType = msgspec.UNSET
     notify: Text | msgspec.UnsetType | None = msgspec.UNSET
+    idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
 
     def of(self, submission: Submission) -> Submission:
         """Return the submission with these changes."""
