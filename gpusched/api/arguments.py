@@ -99,6 +99,8 @@ class CommandArguments(TypedDict, total=False):
     """Which devices, as of plan."""
     exclude_gpus: str | None
     """All devices but these."""
+    ignore_foreign: int | str | None
+    """Processes of no job to plan over, as of plan."""
     machine: str | None
     """A machine that is not here, whose devices are simulated."""
     grace: float | str | None

@@ -73,6 +73,7 @@ def command_submission(
         command=need,
         gpus=given.get("gpus"),
         exclude_gpus=given.get("exclude_gpus"),
+        ignore_foreign=given.get("ignore_foreign"),
         visible=None if need.devices == 0 else visible_here(os.environ, machine),
         machine=machine,
         cwd=working_directory(),

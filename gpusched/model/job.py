@@ -170,6 +170,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `group`: the group of the queue that it counts in, None: in no group.
     `notify`: the command or URL that gets its events, beside those of the configuration.
     `idle_end_s`: it is ended once its devices have done nothing for so long; None: never for that.
+    `ignore_foreign`: processes of no job that it is planned over, see planner/foreign.py.
     """
 
     workload: Workload
@@ -207,6 +208,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     owner: ProcessIdentity | None = None
     notify: Text | None = None
     idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    ignore_foreign: Text | None = None
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
