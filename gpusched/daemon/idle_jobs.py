@@ -23,15 +23,14 @@ _MOVED_S: Final = 2.0
 """By how much the moment may differ before it counts as another one."""
 
 
-def who_is_idle(state: DaemonState, now: float) -> Idle:
-    """Return the jobs that are idle, and the processes of no job; `now` in Unix seconds."""
-    return Idle(
-        jobs={job.id: job.idle_since for job in state.jobs.live.values() if job.idle_since is not None},
-        processes=tuple(
-            IdleProcess(device_uuid=uuid, pid=pid, since=round(now - idle_s, 1))
-            for (uuid, pid), idle_s in state.idleness.others().items()
-        ),
+def who_is_idle(state: DaemonState, now: float) -> Idle | None:
+    """Return the jobs that are idle, and the processes of no job, None if there are none; `now` in Unix seconds."""
+    jobs = {job.id: job.idle_since for job in state.jobs.live.values() if job.idle_since is not None}
+    processes = tuple(
+        IdleProcess(device_uuid=uuid, pid=pid, since=round(now - idle_s, 1))
+        for (uuid, pid), idle_s in state.idleness.others().items()
     )
+    return Idle(jobs=jobs, processes=processes) if jobs or processes else None
 
 
 class IdleJobs:

@@ -1,6 +1,6 @@
 """Which jobs, and which processes of others, hold devices and do nothing with them, by each reading. No I/O, no clock.
 
-A job is idle if all its replicas that hold devices are. What a replica uses is what the driver reports of its
+A job is idle if nothing of it runs on any device, and it holds one. What it uses is what the driver reports of all its
 processes; else that of the device, if no other process is on it, or if nothing at all runs there. Memory shows nothing.
 """
 
@@ -11,7 +11,7 @@ from gpusched.daemon.device_meter import attempt_of
 from gpusched.daemon.quiet_time import Seen, idle_s, observed
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.idle import Quiet
-from gpusched.model.lease import Holder, Lease, holders
+from gpusched.model.lease import Lease, holders
 from gpusched.model.status import REPLICA_TERMINAL, JobState, JobStatus, ReplicaState, ReplicaStatus
 
 __all__ = ["Idleness"]
@@ -23,6 +23,7 @@ _LEAST_S: Final = 50.0
 """The supervisor samples all processes of a replica once a minute; its own is known at any time."""
 
 _Process = tuple[str, int]  # the device's uuid and the pid
+_Owner = tuple[str | None, str, str]  # a job, as its leases name it: the user, the directory, the id
 
 
 class _Cpu:
@@ -75,16 +76,21 @@ class Idleness:
         `now` is in seconds of a clock that goes on evenly, since the host was booted.
         """
         by_pid = holders(leases)
-        devices = {device.uuid: device for device in inventory.devices}
-        own: dict[tuple[Holder, str], list[DeviceProcess]] = {}
+        own: dict[_Owner, dict[str, list[DeviceProcess]]] = {}
         for device in inventory.devices:
             for process in device.processes:
                 if (lease := by_pid.get(process.pid)) is not None:
-                    own.setdefault((lease.holder, device.uuid), []).append(process)
+                    own.setdefault(lease.holder[:-1], {}).setdefault(device.uuid, []).append(process)
+        devices = {device.uuid: device for device in inventory.devices}
         for job in jobs:
             if job.simulated or job.state is JobState.STOPPING:
                 continue
-            used = _any(self._used(job, one, devices, own, by_pid) for one in job.replicas)
+            holding = [one for one in job.replicas if one.device_uuid and one.state not in REPLICA_TERMINAL]
+            if not holding:  # what it had was given back
+                self.forget(job.id)
+                continue
+            processes = own.get((None, job.run_dir, job.id), {})
+            used = self._used(holding, processes, devices, by_pid)
             loads = self._cpu.setdefault(job.id, _Cpu()).is_busy(job)
             starts = sum(attempt_of(job, one) for one in job.replicas)
             self._jobs[job.id] = observed(self._jobs.get(job.id), starts, Seen(used, loads), now, self._after_s)
@@ -111,23 +117,23 @@ class Idleness:
 
     def _used(
         self,
-        job: JobStatus,
-        one: ReplicaStatus,
+        holding: Sequence[ReplicaStatus],
+        processes: Mapping[str, Sequence[DeviceProcess]],
         devices: Mapping[str, Device],
-        own: Mapping[tuple[Holder, str], Sequence[DeviceProcess]],
         by_pid: Mapping[int, Lease],
     ) -> bool | None:
-        """Return whether a replica uses one of its devices; one without devices uses none, whatever it does."""
-        uuids = [uuid for uuid in (one.device_uuid, *(share.device_uuid for share in one.further)) if uuid]
-        if not uuids or one.state in REPLICA_TERMINAL:
-            return False
-        if one.state is not ReplicaState.RUNNING:
-            return None
-        holder: Holder = (None, job.run_dir, job.id, one.name)
-        return _any(self._is_used(devices.get(uuid), own.get((holder, uuid), ()), by_pid) for uuid in uuids)
+        """Return whether a job uses a device, one that it holds or another one. `processes`: all of its, by device."""
+        held = {uuid for one in holding for uuid in (one.device_uuid, *(share.device_uuid for share in one.further))}
+        uses = [
+            self._is_used(devices.get(uuid), processes.get(uuid, ()), by_pid)
+            for uuid in held | processes.keys()
+            if uuid is not None
+        ]
+        begins = any(one.state is not ReplicaState.RUNNING for one in holding)
+        return True if True in uses else None if None in uses or begins else False
 
     def _is_used(self, device: Device | None, own: Sequence[DeviceProcess], by_pid: Mapping[int, Lease]) -> bool | None:
-        """Return whether these processes use a device, where `own` are all of a replica's on it; None: not known."""
+        """Return whether these processes use a device, where `own` are all of a job's on it; None: not known."""
         if device is None:
             return None
         known = [process.sm_percent for process in own if process.sm_percent is not None]
@@ -156,9 +162,3 @@ class Idleness:
 def _is_anothers(process: DeviceProcess, by_pid: Mapping[int, Lease]) -> bool:
     """Return whether a process is known to be of a job, and it is known how much it uses the device."""
     return process.pid in by_pid and process.sm_percent is not None
-
-
-def _any(uses: Iterable[bool | None]) -> bool | None:
-    """Return whether one of them is a use; None if none is known to be, and of one that is not known."""
-    found = list(uses)
-    return True if True in found else None if None in found else False

@@ -91,7 +91,14 @@ class DaemonState:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
         status = self.meter.merged(status_of(job, self.why.get(job.id)))
         note = self.starts.importing(job.id)
-        return status if note is None else replace(status, note=note)
+        status = status if note is None else replace(status, note=note)
+        return replace(status, idle_since=self._members_idle_since(job)) if job.is_array else status
+
+    def _members_idle_since(self, array: Job) -> float | None:
+        """Return since when all members of an array that live do nothing with their devices; None if one does."""
+        since = [self.jobs.live[member].idle_since for member in self.jobs.arrays.live(array.id)]
+        known = [moment for moment in since if moment is not None]
+        return max(known) if known and len(known) == len(since) else None
 
     def leases(self, *, simulated: bool) -> LeaseDirectory:
         """Return the lease directory of this host, or that of described machines."""

@@ -103,10 +103,10 @@ def _reasons(job: JobStatus, now: float) -> list[str]:
         text = f"held: gpusched release {job.id}" if job.held else job.why or "it waits for its turn"
     elif job.state in JOB_TERMINAL and job.state is not JobState.SUCCEEDED:
         text = job.message
-    elif job.array and job.state not in JOB_TERMINAL:
-        text = job.note or job.message
     elif job.idle_since is not None:
         text = idle_text(max(0.0, now - job.idle_since), job.idle_end_s)
+    elif job.array and job.state not in JOB_TERMINAL:
+        text = job.note or job.message
     warned = [f"{one.name}: {one.warning}" for one in job.replicas if one.warning and job.state not in JOB_TERMINAL]
     return [printable(each) for each in (text, *warned) if each]
 

@@ -196,12 +196,13 @@ def test_the_time_can_be_changed_while_the_job_waits_and_in_no_time_at_all(busy_
 
 def test_members_of_an_array_are_marked_and_ended_each_by_itself(busy_host: Host) -> None:
     swept = busy_host.command.run(
-        "sweep", "-d", "--param", "x=1,2", "--fraction", "0.4", "--idle-end", "3s", "--json", "--", "sleep", "60{x}"
+        "sweep", "-d", "--param", "x=1,2", "--fraction", "0.4", "--idle-end", "8s", "--json", "--", "sleep", "60{x}"
     )
     assert swept.returncode == 0, swept.stderr
     until(lambda: busy_host.command.run("status").stdout.count("running") >= 2, "both run")
     busy_host.device.change(QUIET)
     until(lambda: ", idle " in busy_host.command.run("status").stdout, "one is marked")
+    until(lambda: ", idle " in busy_host.command.run("ps").stdout, "both do nothing, and so does the array")
     until(lambda: busy_host.command.run("ps", "--all").stdout.count("2 failed"), "both are ended")
 
 

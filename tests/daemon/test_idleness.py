@@ -154,3 +154,35 @@ def test_it_costs_next_to_nothing_with_64_devices_and_500_processes() -> None:
         spent.append(time.thread_time() - began)
     assert min(spent) < 0.05, "1 % of a core, at a poll each five seconds; the fastest shows what it takes"
     print(f"\n{1000 * min(spent):.2f} ms a poll")
+
+
+def holding(count: int, **fields: object) -> JobStatus:
+    """A job whose replicas hold shares of one device."""
+    (job,) = jobs(count)
+    return replace(job, replicas=tuple(replace(one, device_uuid="GPU-1", **fields) for one in job.replicas))
+
+
+def hours_of(job: JobStatus, own: tuple[Lease, ...], *devices: Device) -> float | None:
+    idleness = Idleness(300.0, 1.0)
+    for now in range(0, 7200, 5):
+        idleness.sample(host(*devices), own, (job,), float(now))
+    return idleness.idle_s(job.id)
+
+
+def test_a_process_of_the_job_counts_though_no_replica_is_known_for_it_and_wherever_it_runs() -> None:
+    escaped = replace(leases(1)[0], share_mib=0, pid=55, replica="")
+    works = DeviceProcess(pid=55, memory_mib=900, sm_percent=50)
+    rests = DeviceProcess(pid=100, memory_mib=900, sm_percent=0)
+    here = Device(index=0, uuid="GPU-1", name="V100", utilization_percent=50, processes=(rests, works))
+    quiet = replace(here, utilization_percent=0, processes=(rests,))
+    there = replace(here, uuid="GPU-2", processes=(works,))
+    assert hours_of(holding(2), (*leases(2), escaped), here) is None
+    assert hours_of(holding(2), (*leases(2), escaped), quiet, there) is None
+    assert hours_of(holding(2), (*leases(2), escaped), quiet) is not None
+
+
+def test_a_job_that_has_given_its_devices_back_is_not_idle_whatever_else_of_it_goes_on() -> None:
+    quiet = Device(index=0, uuid="GPU-1", name="V100", utilization_percent=0)
+    assert hours_of(holding(2, state=ReplicaState.EXITED), (), quiet) is None
+    assert hours_of(holding(2), leases(2), quiet) is not None
+    assert hours_of(holding(2, state=ReplicaState.BACKOFF), leases(2), quiet) is None
