@@ -27,6 +27,7 @@ EVENTS: Final = (
     "out-of-memory",
     "cancelled",
     "lost",
+    "idle",
     "device-drained",
 )
 DEFAULT_EVENTS: Final = EVENTS[1:]

@@ -13,6 +13,8 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     most_jobs = 64          # jobs that the daemon lets run at the same time
     strict = false          # true: a job passes another only where that is proved not to delay it
     most_delay = "2d"       # so long after a job was expected to start, others pass it only with that proof
+    idle_after = "30m"      # a job is idle whose devices have done nothing for so long
+    idle_below = 1          # nothing: its kernels ran in less than this part of the time, in percent
     log_cap = "256MiB"      # what a log may hold before its middle is cut out; "none": any amount
     keep_jobs = "90d"       # how long jobs are kept that ended, or 10000: how many; without it, until `rm` or `prune`
     keep_logs = "30d"       # how long the logs of jobs are kept that ended; without it, as long as the job
@@ -117,6 +119,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_logs_s: float | None = None
     strict: bool = False
     most_delay_s: float = 172_800.0
+    idle_after_s: float = 1800.0
+    idle_below: float = 1.0
     engine: str = LOCAL
     default_machine: str | None = None
     driver_patience_s: float = _DRIVER_PATIENCE_S
@@ -187,7 +191,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
                 f"{where}: not understood",
                 'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
                 'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "2d", log_cap = "256MiB", '
-                'keep_jobs = "90d" or 10000, keep_logs = "30d", '
+                'keep_jobs = "90d" or 10000, keep_logs = "30d", idle_after = "30m", idle_below = 1, '
                 f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"; and the table [notify]',
             )
     settings = msgspec.convert(values, Settings)
@@ -210,6 +214,12 @@ def _cap(value: object, where: str) -> int:
     return mib
 
 
+def _percent(value: object, where: str) -> float:
+    if not _is_number(value, 0, 100) or not value:
+        raise UsageError(f"{where}: {value!r} is no percentage", "write a number above 0 and at most 100")
+    return float(value)
+
+
 def _kept_jobs(value: object, where: str) -> KeptJobs:
     if _is_number(value, 0, _MOST_KEPT) and isinstance(value, int):
         return KeptJobs(most=value)
@@ -221,6 +231,8 @@ def _kept_jobs(value: object, where: str) -> KeptJobs:
 _PARSED: Final[dict[str, tuple[str, Callable[[object, str], object]]]] = {
     "context": ("context_mib", parse_mib),
     "most_delay": ("most_delay_s", _seconds),
+    "idle_after": ("idle_after_s", _seconds),
+    "idle_below": ("idle_below", _percent),
     "log_cap": ("log_cap_mib", _cap),
     "keep_jobs": ("keep_jobs", _kept_jobs),
     "keep_logs": ("keep_logs_s", _seconds),

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["GpuschedExecutor", "GpuschedInfoWatcher", "GpuschedJob", "GpuschedJobEnvironment", "main"]
 
 OWN: Final = frozenset(
-    {"num_gpus", "memory", "fraction", "processes", "gpus", "exclude_gpus", "machine", "grace", "env", "cwd", "group"}
-    | {"priority", "after", "after_any", "at", "time_limit", "hold", "requeue", "notify", "at_most"}
+    {"num_gpus", "memory", "fraction", "processes", "gpus", "exclude_gpus", "ignore_foreign", "machine", "grace", "env"}
+    | {"cwd", "group", "priority", "after", "after_any", "at", "time_limit", "idle_end", "hold", "requeue", "notify"}
+    | {"at_most"}
 )
 """What is given as `gpusched_fraction=0.25`: `at_most` of an array, and arguments of gpusched.run.
 

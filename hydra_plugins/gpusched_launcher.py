@@ -29,6 +29,7 @@ if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:  # else Hydra
         processes: Any = None
         gpus: Any = None
         exclude_gpus: Any = None
+        ignore_foreign: Any = None
         machine: Any = None
         grace: Any = None
         env: Any = None
@@ -39,6 +40,7 @@ if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:  # else Hydra
         after_any: Any = None
         at: Any = None
         time_limit: Any = None
+        idle_end: Any = None
         hold: Any = None
         requeue: Any = None
         notify: Any = None

@@ -74,6 +74,8 @@ class QueueArguments(TypedDict, total=False):
     """Not before this time: "14:30", "+2h", or a datetime."""
     time_limit: float | str | None
     """Stop it after so long."""
+    idle_end: float | str | None
+    """End it once its devices have done nothing for so long; it is warned before."""
     hold: bool
     """Keep it in the queue until Job.release."""
     requeue: bool
@@ -97,6 +99,8 @@ class CommandArguments(TypedDict, total=False):
     """Which devices, as of plan."""
     exclude_gpus: str | None
     """All devices but these."""
+    ignore_foreign: int | str | None
+    """Processes of no job to plan over, as of plan."""
     machine: str | None
     """A machine that is not here, whose devices are simulated."""
     grace: float | str | None
@@ -217,8 +221,8 @@ def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
             chosen[name] = require_ids(chosen[name], name)
     if isinstance(chosen.get("at"), dt.datetime):
         chosen["at"] = chosen["at"].isoformat()
-    if "time_limit" in chosen:
-        chosen["time_limit"] = span_text(chosen["time_limit"], "time_limit")
+    for name in filter(chosen.__contains__, _SPANS):
+        chosen[name] = span_text(chosen[name], name)
     kinds = get_type_hints(Submission, include_extras=True)  # with bounds
     for name, value in chosen.items():
         require_type(value, str if name in {"name", "group", "at", "notify"} else kinds.get(name, str), name)
@@ -227,8 +231,8 @@ def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:
         check_target(chosen["notify"], "--notify")
     if "at" in chosen:
         chosen["at"] = parse_moment(chosen["at"], dt.datetime.now().astimezone(), "--at")
-    if "time_limit" in chosen:
-        chosen["time_limit"] = parse_span(chosen["time_limit"], "--time-limit")
+    for name in filter(chosen.__contains__, _SPANS):
+        chosen[name] = parse_span(chosen[name], f"--{name.replace('_', '-')}")
     return {_FIELDS.get(name, name): value for name, value in chosen.items()}
 
 
@@ -279,8 +283,9 @@ def with_arguments(table: type) -> Callable[[Function], Function]:
 
 
 _LONGEST_NAME: Final = 200
-_FIELDS: Final = {"time_limit": "time_limit_s"}
-_REMOVABLE: Final = ("after", "after_any", "at", "group", "name", "notify", "time_limit")
+_SPANS: Final = ("time_limit", "idle_end")
+_FIELDS: Final = {name: f"{name}_s" for name in _SPANS}
+_REMOVABLE: Final = ("after", "after_any", "at", "group", "name", "notify", "time_limit", "idle_end")
 _UNUSED: Final = (0, (), False)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     **PlanOptions._field_defaults,

@@ -33,6 +33,8 @@ class PlanArguments(TypedDict, total=False):
     """Only these devices: indices ("0,2"), MIG instances ("0:2") or starts of uuids."""
     exclude_gpus: str | None
     """All devices but these."""
+    ignore_foreign: int | str | None
+    """Processes of no job to plan over: pids, users, or those that hold less, "<1GiB", with commas."""
     learner_memory: int | str | None
     """The least memory of the learner; "auto": what earlier runs needed."""
     actor_memory: int | str | None

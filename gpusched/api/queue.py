@@ -64,15 +64,16 @@ class Change(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A job that is in the queue now, and the variables that it does not get, as they are no UTF-8."""
+    """A job that is in the queue now, the variables that it does not get, as they are no UTF-8, and what it risks."""
 
     job: "JobStatus"
     left_out: tuple[str, ...]
+    risks: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a person should know of it."""
-        return tuple(f"the variable {name!a} is no UTF-8 and is left out" for name in self.left_out)
+        return (*self.risks, *(f"the variable {name!a} is no UTF-8 and is left out" for name in self.left_out))
 
 
 class Why(model.Why, frozen=True, kw_only=True):
@@ -144,12 +145,15 @@ def submit(submission: "Submission", *, settings: Settings | None = None) -> Sub
 
     gpusched.submit and gpusched.run make a submission of their arguments.
     """
+    from gpusched.execution.plan_options import ignored_lines
     from gpusched.execution.submission import unencodable
     from gpusched.model.job import Submission
 
     require_type(submission, Submission, "submission")
-    with Link(settings or load_settings(os.environ), starts=True) as link:
-        return Submitted(link.submit(submission), tuple(unencodable(os.environ)))
+    settings = settings or load_settings(os.environ)
+    risks = ignored_lines(submission, settings)
+    with Link(settings, starts=True) as link:
+        return Submitted(link.submit(submission), tuple(unencodable(os.environ)), risks)
 
 
 def hold(ids: SomeJobs, *, settings: Settings | None = None) -> Change:

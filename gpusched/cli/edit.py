@@ -7,7 +7,7 @@ from gpusched.cli.queue_options import QUEUE
 
 __all__ = ["edit"]
 
-_CHANGED: Final = ("name", "group", "priority", "after", "after_any", "at", "time_limit", "notify")
+_CHANGED: Final = ("name", "group", "priority", "after", "after_any", "at", "time_limit", "idle_end", "notify")
 _OPTIONS: Final[Options] = {
     "jobs": argument("Jobs by id or name, or globs: 'train*'.", "JOB...", QUEUE["after"].complete, list[str]),
     **{name: QUEUE[name] for name in _CHANGED},

@@ -18,7 +18,7 @@ _OPTIONS: Final[Options] = {
     "key": Option("The file of a key of that job, which only you may read (0600).", metavar="FILE"),
     "procs": Option("How many actors. [default: max, as many as fit; without a GPU as many as CPUs]", metavar="N|max"),
     "machine": Option("A machine that is not here, whose devices are simulated.", metavar="NAME|FILE"),
-    **{name: PLAN[name] for name in ("gpus", "exclude_gpus", "actor_memory", "policy", "grow")},
+    **{name: PLAN[name] for name in ("gpus", "exclude_gpus", "ignore_foreign", "actor_memory", "policy", "grow")},
     "workload": Option(
         "The workload's file on this host, if it is not found by its name.",
         metavar="NAME|PATH",

@@ -24,6 +24,11 @@ PLAN: Final[Options] = {
     ),
     "gpus": Option("Only these devices: indices (0,2), MIG instances (0:2) or starts of uuids.", metavar="LIST"),
     "exclude_gpus": Option("All devices but these.", metavar="LIST"),
+    "ignore_foreign": Option(
+        "Plan as if these processes, of no job, were not there: pids, users, or '<1GiB', all that hold less than that; "
+        "several with commas. The last to ask for memory may find none.",
+        metavar="PID|USER|<1GiB",
+    ),
     "learner_memory": Option(
         "The least memory of the learner, instead of the minimum and the share that the workload asks for. "
         "What is left over on its device is still its own.",

@@ -42,6 +42,9 @@ QUEUE: Final[Options] = {
     "time_limit": Option(
         "Stop it after so long: 90s, 15m, 2h, HH:MM:SS or 1-12:00:00. Short jobs may start earlier.", metavar="SPAN"
     ),
+    "idle_end": Option(
+        "End it once its devices have done nothing for so long, such as 2h; it is warned before.", metavar="SPAN"
+    ),
     "hold": flag("Keep it in the queue until gpusched release JOB."),
     "requeue": flag("Queue it again if it is lost, as by a reboot of the host."),
     "notify": Option("Run this, or POST to this URL, once it has ended: docs/notifications.md.", metavar="CMD|URL"),

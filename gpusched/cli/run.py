@@ -37,6 +37,7 @@ COMMAND: Final[Options] = {
         metavar="LIST",
     ),
     "exclude_gpus": PLAN["exclude_gpus"],
+    "ignore_foreign": PLAN["ignore_foreign"],
     "machine": Option(
         "A machine that is not here, whose devices are simulated; here: this host. [default: default_machine of the "
         "configuration, else here]",
@@ -91,7 +92,7 @@ def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> Non
         return
     from gpusched.api import attached
 
-    end = attached.run(command, _Notice().show, **given)
+    end = attached.run(command, _Notice().show, _warn, **given)
     if end.job is not None:
         _report_end(end.job)
     raise typer.Exit(end.code)
@@ -103,6 +104,10 @@ def variables(typed: Sequence[str]) -> dict[str, str]:
         if "=" not in one:
             raise UsageError(f"--env: {one!r} has no value", "give NAME=VALUE")
     return {name: value for name, _, value in (one.partition("=") for one in typed)}
+
+
+def _warn(text: str) -> None:
+    print(f"gpusched: warning: {printable(text)}", file=sys.stderr)
 
 
 def _waiting(job: JobStatus) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from gpusched.control.usage_messages import FindMeasured, JobId, JobIds, ListUsage, Measured, Usages
 from gpusched.model.array import MOST_MEMBERS
+from gpusched.model.idle import Idle
 from gpusched.model.job import ProcessAttributes, QueueChange, Submission
 from gpusched.model.queue_group import GroupChange, GroupName, GroupStatus
 from gpusched.model.selection import Selection
@@ -239,9 +240,10 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
-    """What was asked for; those that live first, oldest first, then those that ended, latest first."""
+    """What was asked for: those that live, oldest first, then those that ended, latest first. `idle`: with no ids."""
 
     jobs: tuple[JobStatus, ...]
+    idle: Idle | None = None
 
 
 class Selected(msgspec.Struct, frozen=True, kw_only=True, tag="selected"):

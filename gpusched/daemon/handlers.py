@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from functools import partial
 from typing import Final
 from weakref import WeakSet
@@ -45,6 +46,7 @@ from gpusched.daemon.arrays import extend, may_start, resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.groups import change_group, groups_of
+from gpusched.daemon.idle_jobs import who_is_idle
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.recovery import Adoption
@@ -197,11 +199,10 @@ class Handlers:
     def _list(self, request: ListJobs) -> Jobs:
         self._adoption.scan()
         if request.ids:
-            jobs = [self._state.jobs.job(job_id) for job_id in request.ids]
-        else:
-            live = () if request.skip else self._state.jobs.live.values()
-            jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
-        return Jobs(jobs=tuple(self._state.shown(job) for job in jobs))
+            return Jobs(jobs=tuple(self._state.shown(self._state.jobs.job(job_id)) for job_id in request.ids))
+        live = () if request.skip else self._state.jobs.live.values()
+        jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
+        return Jobs(jobs=tuple(self._state.shown(job) for job in jobs), idle=who_is_idle(self._state, time.time()))
 
     def _usage(self, request: ListUsage) -> tuple[RoleUsage, ...]:
         self._adoption.scan()

@@ -1,7 +1,11 @@
 """What the daemon knows of one job and keeps on disk: the submission, and how far it has come."""
 
-import msgspec
+from typing import Self
 
+import msgspec
+from msgspec.structs import replace
+
+from gpusched.model.idle import Quiet
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.status import ArrayStatus, JobState, JobStatus
@@ -21,6 +25,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     as it became the first that has no place. `array`: of which array it is a member. `members`: of an array, as of its
     last change; an array is queued until it has ended. `measured`: what its replicas were seen to use of devices.
     `memory_options`: of a job without a submission, as execution/footprint_key.py has them.
+    `quiet`: for how long these have done nothing, as was known then. `idle_since`: that is long enough for it to be
+    idle, which was reported; in Unix seconds.
     """
 
     id: str
@@ -44,8 +50,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     members: ArrayStatus | None = None
     measured: tuple[DeviceUse, ...] = ()
     memory_options: str = "{}"
+    quiet: Quiet | None = None
+    idle_since: float | None = None
 
     @property
     def is_array(self) -> bool:
         """Whether it stands for its members."""
         return self.submission is not None and self.submission.array is not None
+
+    def unwatched(self) -> Self:
+        """Return the job without what was known of it while it ran."""
+        return replace(self, leases=(), measured=(), quiet=None, idle_since=None)

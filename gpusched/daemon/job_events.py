@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gpusched.daemon.job import Job
 from gpusched.model.event import Event
+from gpusched.model.idle import idle_text
 from gpusched.model.status import (
     JOB_TERMINAL,
     ExitReason,
@@ -21,6 +22,7 @@ from gpusched.model.status import (
 __all__ = ["event_of", "happened", "new_id"]
 
 _LONGEST_MESSAGE: Final = 2000
+_OF_JOBS_THAT_RUN: Final = ("started", "idle")
 _SIGNALLED: Final = 128
 
 
@@ -41,6 +43,8 @@ def happened(before: Job | None, after: Job) -> Iterator[str]:
     if after.is_array and before.started is None and after.started is not None:
         yield "started"
     over = after.state in JOB_TERMINAL
+    if before.idle_since is None and after.idle_since is not None and not over:
+        yield "idle"
     has_run = after.state is JobState.RUNNING or (after.last is not None and after.last.supervisor_pid is not None)
     if before.state is JobState.STARTING and has_run and (over or after.state is JobState.RUNNING):
         yield "started"
@@ -50,7 +54,7 @@ def happened(before: Job | None, after: Job) -> Iterator[str]:
 
 def event_of(job: Job, kind: str, now: float, host: str, event_id: str) -> Event:
     """Return an event of a job as it is sent: nothing of its environment, and not its command line."""
-    asked, over = job.submission, kind != "started"
+    asked, over = job.submission, kind not in _OF_JOBS_THAT_RUN
     return Event(
         id=event_id,
         event=kind,
@@ -60,7 +64,7 @@ def event_of(job: Job, kind: str, now: float, host: str, event_id: str) -> Event
         name=asked.name if asked else None,
         workload=asked.workload.name if asked else None,
         state=str(job.state if over else JobState.RUNNING),
-        message=(job.message or "")[:_LONGEST_MESSAGE] or None if over else None,
+        message=_message(job, kind, now)[:_LONGEST_MESSAGE] or None,
         exit_code=_exit_code(job) if over else None,
         attempt=job.attempt,
         created=job.created,
@@ -69,6 +73,12 @@ def event_of(job: Job, kind: str, now: float, host: str, event_id: str) -> Event
         directory=asked.cwd if asked else None,
         run_dir=job.run_dir,
     )
+
+
+def _message(job: Job, kind: str, now: float) -> str:
+    if kind == "idle":
+        return idle_text(now - (job.idle_since or now), job.submission.idle_end_s if job.submission else None)
+    return "" if kind in _OF_JOBS_THAT_RUN else job.message or ""
 
 
 def _rounded(moment: float | None) -> float | None:

@@ -104,6 +104,7 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         started=started,
         why=why,
         user=user_name(os.geteuid()),
+        idle_since=job.idle_since,
     )
     asked = job.submission
     if asked is None:
@@ -123,4 +124,5 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         after_any=asked.after_any,
         at=asked.at,
         time_limit_s=asked.time_limit_s,
+        idle_end_s=asked.idle_end_s,
     )

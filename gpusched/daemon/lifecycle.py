@@ -314,7 +314,7 @@ def _finish(state: DaemonState, job: Job, status: JobStatus, now: float) -> None
     started = job.started or status.started  # of a job that was found before its supervisor wrote anything
     last = msgspec.structs.replace(status, created=job.created, attempt=job.attempt, started=started)
     over = msgspec.structs.replace(
-        job, state=status.state, started=started, ended=end, message=status.message, leases=(), measured=(), last=last
+        job.unwatched(), state=status.state, started=started, ended=end, message=status.message, last=last
     )
     state.jobs.change(over)
     state.expectations.note_end(over)
@@ -328,16 +328,15 @@ def _again(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     state.not_before[job.id] = now + (min(_FIRST_PAUSE_S * 2**row, _LONGEST_PAUSE_S) if row else 0.0)
     message = f"attempt {job.attempt} ended {status.state}: {status.message or 'for an unknown reason'}"
     waits = msgspec.structs.replace(
-        job,
+        job.unwatched(),
         state=JobState.QUEUED,
         attempt=job.attempt + 1,
         started=None,
         message=message,
-        leases=(),
-        measured=(),
         promised=None,
     )
     state.meter.forget(job.id)  # attempts of replicas are counted from that of the job on
+    state.idleness.forget(job.id)
     state.jobs.change(waits)
     state.changed()
 

@@ -99,6 +99,7 @@ class Loop:
         """Find out what happened while no daemon ran. On a full disk too: the job that fills it may need a stop."""
         for job in self._state.jobs.live.values():
             self._state.meter.load(job.id, job.measured)
+            self._state.idleness.load(job.id, job.quiet)
         reconcile(self._state, time.monotonic())
         self._adoption.scan()
         self._state.jobs.save(time.monotonic())

@@ -29,6 +29,7 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
+from gpusched.planner.foreign import without_ignored
 from gpusched.planner.holders import Began
 from gpusched.settings import Settings
 
@@ -82,13 +83,14 @@ class Machine:
         self._ends = ends
         self._settings = settings
         self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
-        self._holders: dict[frozenset[str] | None, str] = {}
+        self._passing: dict[str, tuple[DeviceCapacity, ...]] = {}
+        self._holders: dict[tuple[frozenset[str] | None, str | None], str] = {}
         self._needs: dict[Hashable, str] = {}
 
     def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
         only = chosen_devices(submission, self.inventory)
-        return tuple(budget for budget in self._grounds if only is None or budget.device.uuid in only)
+        return tuple(budget for budget in self._capacities(submission) if only is None or budget.device.uuid in only)
 
     def fit(self, submission: Submission) -> Fit | NeverFits:
         """Return whether the job fits now, or will when others end, or the error if neither. Raises HostFault."""
@@ -118,6 +120,7 @@ class Machine:
         """Lease what a job that starts gets."""
         self.leases += leases
         self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
+        self._passing.clear()
 
     def wait_at_head(self, job: str, submission: Submission, now: float, surety: float) -> None:
         """Let a job that fits later be the head. `surety`: how probably a job ends before its start that passes it."""
@@ -152,11 +155,22 @@ class Machine:
 
     def _held(self, submission: Submission, now: float) -> str:
         only = chosen_devices(submission, self.inventory)
-        if only not in self._holders:
+        key = only, submission.ignore_foreign
+        if key not in self._holders:
             holders = who_holds(self.devices(submission), self.leases, self._began, now)
             excluded = excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]
-            self._holders[only] = "; ".join(filter(None, (holders, *excluded)))
-        return self._holders[only]
+            self._holders[key] = "; ".join(filter(None, (holders, *excluded)))
+        return self._holders[key]
+
+    def _capacities(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
+        """Return the devices, without the processes of others that the job passes over."""
+        ignored = submission.ignore_foreign
+        if ignored is None:
+            return self._grounds
+        if ignored not in self._passing:
+            inventory, _ = without_ignored(self.inventory, self.leases, ignored)
+            self._passing[ignored] = budgets(inventory, self.leases, self._settings.headroom, None)
+        return self._passing[ignored]
 
     def what_it_needs(self, submission: Submission) -> str:
         """Return what the job needs, in numbers."""

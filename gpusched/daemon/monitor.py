@@ -1,4 +1,4 @@
-"""Polls the devices: hardware trouble drains them, and a replica that takes too much memory is reported."""
+"""Polls the devices: hardware trouble drains them; who takes too much memory, or does not use them, is reported."""
 
 import contextlib
 import logging
@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.daemon.drain import drain_the_ill
+from gpusched.daemon.idle_jobs import IdleJobs
 from gpusched.daemon.job_status import current_status
 from gpusched.daemon.overrun import Overruns
 from gpusched.daemon.state import DaemonState
@@ -37,6 +38,7 @@ class DeviceMonitor:
     def __init__(self, state: DaemonState, events: NvmlEvents) -> None:
         self._state, self._events = state, events
         self._overruns = Overruns(state.settings.overrun_grace_s, state.settings.overrun)
+        self._idle_jobs = IdleJobs(state)
         self._next = self._next_with_jobs = self._next_kept = 0.0
 
     def due(self) -> float | None:
@@ -56,7 +58,7 @@ class DeviceMonitor:
         using = self._using()
         self._next, self._next_with_jobs = now + (_BUSY_S if using else _IDLE_S), now + _BUSY_S
         drain_the_ill(self._state, inventory, self._events.events())
-        if using and inventory.devices:
+        if inventory.devices and (using or any(device.processes for device in inventory.devices)):
             self._check_use(inventory, using, now)
 
     def _has_started_jobs(self) -> bool:
@@ -89,6 +91,8 @@ class DeviceMonitor:
     def _measure(self, inventory: Inventory, leases: Sequence[Lease], using: list[JobStatus], now: float) -> None:
         """Take in what replicas use of devices, and have it saved once a minute."""
         self._state.meter.sample(inventory, leases, using, now)
+        self._state.idleness.sample(inventory, leases, using, now)
+        self._idle_jobs.check(using)
         if now >= self._next_kept:
             self._next_kept = now + _KEEP_EVERY_S
             self.keep()
@@ -96,5 +100,6 @@ class DeviceMonitor:
     def keep(self) -> None:
         """Have what was measured saved."""
         for job in tuple(self._state.jobs.live.values()):
-            if (seen := self._state.meter.seen(job.id)) and seen != job.measured:
-                self._state.jobs.change(replace(job, measured=seen))
+            seen, quiet = self._state.meter.seen(job.id), self._state.idleness.quiet(job.id)
+            if (seen, quiet) != (job.measured, job.quiet):
+                self._state.jobs.change(replace(job, measured=seen, quiet=quiet))

@@ -24,7 +24,7 @@ from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.lease_usage import current_leases, with_known
 from gpusched.execution.plans import needs_devices
 from gpusched.leases.directory import LeaseDirectory, leases_of_plan
-from gpusched.linux.processes import start_time
+from gpusched.linux.processes import began
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
@@ -44,7 +44,6 @@ _OFFERED: Final = 64  # members of arrays in one pass: few more can be starting 
 _FLOOD_S: Final = 0.25
 _LONGEST_FLOOD_S: Final = 5.0
 _BLOCKED, _DECISION, _PREPARATION = "the conditions", "the plan", "the start"
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Queue:
@@ -231,7 +230,7 @@ class Queue:
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
                 leases = current_leases(directories[False], host, lambda _: known)
-                grounds[None] = MachineSnapshot(inventory=host, leases=leases, began=_began)
+                grounds[None] = MachineSnapshot(inventory=host, leases=leases, began=began)
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason
@@ -290,11 +289,3 @@ def _with_arrays(waiting: list[Job], why: Mapping[str, str]) -> dict[str, str]:
 
 def _on_this_host(job: Job) -> bool:
     return job.submission is not None and job.submission.machine is None
-
-
-def _began(pid: int) -> float | None:
-    """Return when a process began, in Unix seconds; None if it is gone."""
-    ticks = start_time(pid)
-    if ticks is None:
-        return None
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / _TICKS

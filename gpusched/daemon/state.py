@@ -15,6 +15,7 @@ from gpusched.daemon.device_meter import DeviceMeter
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
 from gpusched.daemon.expectations import Expectations
+from gpusched.daemon.idleness import Idleness
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
 from gpusched.daemon.job_table import JobTable
@@ -59,6 +60,7 @@ class DaemonState:
     watch: ExitWatcher = field(default_factory=ExitWatcher)
     meter: DeviceMeter = field(default_factory=DeviceMeter)
     expectations: Expectations = field(init=False)
+    idleness: Idleness = field(init=False)
     started: float = field(default_factory=time.time)
     prepared: list[str] = field(default_factory=list)
     orders: list[tuple[str, bool]] = field(default_factory=list)
@@ -83,12 +85,20 @@ class DaemonState:
     def __post_init__(self) -> None:
         """Make what needs another part."""
         self.expectations = Expectations(self.jobs)
+        self.idleness = Idleness(self.settings.idle_after_s, self.settings.idle_below)
 
     def shown(self, job: Job) -> JobStatus:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
         status = self.meter.merged(status_of(job, self.why.get(job.id)))
         note = self.starts.importing(job.id)
-        return status if note is None else replace(status, note=note)
+        status = status if note is None else replace(status, note=note)
+        return replace(status, idle_since=self._members_idle_since(job)) if job.is_array else status
+
+    def _members_idle_since(self, array: Job) -> float | None:
+        """Return since when all members of an array that live do nothing with their devices; None if one does."""
+        since = [self.jobs.live[member].idle_since for member in self.jobs.arrays.live(array.id)]
+        known = [moment for moment in since if moment is not None]
+        return max(known) if known and len(known) == len(since) else None
 
     def leases(self, *, simulated: bool) -> LeaseDirectory:
         """Return the lease directory of this host, or that of described machines."""
@@ -132,6 +142,7 @@ class DaemonState:
         self.waiting.forget(job_id)
         self.expectations.forget(job_id)
         self.meter.forget(job_id)
+        self.idleness.forget(job_id)
         self.starts.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):

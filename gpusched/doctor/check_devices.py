@@ -5,11 +5,11 @@ from typing import Final
 
 from gpusched.doctor.facts import DeviceFacts, Finding, error, ok, warning
 from gpusched.errors import UsageError
-from gpusched.model.device import HARDWARE_SLOWDOWN, HEAT, POWER_BRAKE, Device
+from gpusched.model.device import HARDWARE_SLOWDOWN, HEAT, POWER_BRAKE, Device, DeviceProcess
 from gpusched.model.job import VisibleDevices
 from gpusched.model.lease import holders
 from gpusched.planner import restriction
-from gpusched.units import format_mib, number
+from gpusched.units import format_mib, format_seconds, number
 
 __all__ = [
     "check_compute_mode",
@@ -183,11 +183,18 @@ def check_foreign(facts: DeviceFacts) -> Finding:
     foreign.sort(key=lambda each: each[0] or 0, reverse=True)
     named = [
         f"process {process.pid} of {process.user or 'somebody'} holds "
-        f"{'an unknown amount' if mib is None else format_mib(mib)} of GPU {device.label}"
+        f"{'an unknown amount' if mib is None else format_mib(mib)} of GPU {device.label}{_idle(process, facts.now)}"
         for mib, device, process in foreign
     ]
     more = [f"and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
     return warning("foreign-memory", "; ".join(named[:_MOST_NAMED] + more), "gpusched status")
+
+
+def _idle(process: DeviceProcess, now: float) -> str:
+    """Return ` and has done nothing for 3h12m`, empty for a process of which that is not known."""
+    if process.idle_since is None:
+        return ""
+    return f" and has done nothing for {format_seconds(max(1.0, round(now - process.idle_since)))}"
 
 
 def _physical(facts: DeviceFacts) -> list[Device]:

@@ -73,6 +73,7 @@ def collect(environ: Mapping[str, str]) -> Facts:
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
     from gpusched.execution.lease_usage import with_processes
+    from gpusched.execution.queue_answer import ask_queue, with_idle
     from gpusched.execution.read_jobs import read_job
     from gpusched.leases.directory import lease_directory
     from gpusched.linux.processes import boot_id
@@ -81,6 +82,7 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
     from gpusched.probe.nvml import NvmlProbe
 
     inventory = NvmlProbe(max(_NVML_S, settings.driver_patience_s)).read()
+    inventory = with_idle(inventory, ask_queue(settings).idle)
     leases: tuple[Lease, ...] = ()
     drained: dict[str, Drained] = {}
     drained_problem = None
@@ -93,6 +95,7 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> DeviceFacts:
     own = [read_job(Path(run_dir)) for run_dir in {one.run_dir for one in leases if one.user is None}]
     return DeviceFacts(
         inventory=mark(inventory, drained),
+        now=time.time(),
         drained_problem=drained_problem,
         leases=with_processes(leases, inventory, own),
         module_version=_first_line("/sys/module/nvidia/version"),

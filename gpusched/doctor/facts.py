@@ -58,10 +58,11 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     `module_version` and `library_version` are the driver's two halves, None if unknown. `on_bus` counts the devices of
     NVIDIA on the PCI bus. `variables` are CUDA's own in this shell. `uvm_missing`: /dev has the driver, but not the
     node that CUDA needs beside it. `drained_problem`: why it is not known what is drained. `mps` are the pids of the
-    control daemons of CUDA MPS.
+    control daemons of CUDA MPS. `now`: when they were read, in Unix seconds.
     """
 
     inventory: Inventory
+    now: float = 0.0
     drained_problem: str | None = None
     leases: tuple[Lease, ...] = ()
     module_version: str | None = None

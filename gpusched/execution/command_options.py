@@ -49,6 +49,9 @@ def _amount(given: Mapping[str, str]) -> CommandRequest:
     if number == 0 and ("gpus" in given or "exclude_gpus" in given):
         option = "--gpus" if "gpus" in given else "--exclude-gpus"
         raise UsageError(f"--num-gpus 0 is no device, and {option} names some", "leave one of them out")
+    if number == 0 and "ignore_foreign" in given:
+        message = "--num-gpus 0 is no device, and --ignore-foreign is of processes on devices"
+        raise UsageError(message, "leave one of them out")
     return CommandRequest(devices=number)
 
 

@@ -3,6 +3,7 @@
     {"order":"stop","message":"stopped by anna","kill":false}
     {"order":"overrun","replica":"actor.3","pid":123,"message":"uses 2100 of its 1500 MiB","restart":true}
     {"order":"passed-on"}
+    {"order":"idle","message":"its devices have done nothing for 30m00s","end":false}
 
 Lines are only ever appended, and a line that is no order harms no other.
 """
@@ -24,7 +25,7 @@ from gpusched.linux.processes import wake
 from gpusched.linux.regular_files import open_regular, read_from
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
-__all__ = ["Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
+__all__ = ["IdleOrder", "Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
 
 _CHUNK: Final = 1 << 16  # bytes read at once, and more than any order has
 _MOST_UNREAD: Final = 1 << 20  # bytes; what stands before the last of them is passed over
@@ -55,7 +56,14 @@ class PassedOnOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"
     """The launcher of an attached command passes a signal on to the command itself, and to nothing that it started."""
 
 
-Order = StopOrder | OverrunOrder | PassedOnOrder
+class IdleOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="order", tag="idle"):
+    """The devices of the job do nothing: warn of it, or `end` the job within its grace."""
+
+    message: Text
+    end: bool = False
+
+
+Order = StopOrder | OverrunOrder | PassedOnOrder | IdleOrder
 
 _decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 

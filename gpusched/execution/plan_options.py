@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from msgspec.structs import replace
 
 from gpusched.environment import users_visible_devices
-from gpusched.errors import UsageError
+from gpusched.errors import HostFault, UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission, VisibleDevices
 from gpusched.model.lease import Lease
@@ -40,6 +41,7 @@ class PlanOptions(NamedTuple):
     machine: str | None = None
     gpus: str | None = None
     exclude_gpus: str | None = None
+    ignore_foreign: str | None = None
     learner_memory: str | None = None
     actor_memory: str | None = None
     policy: str | None = None
@@ -86,6 +88,7 @@ class PlanOptions(NamedTuple):
             grow=self.grow,
             gpus=self.gpus,
             exclude_gpus=self.exclude_gpus,
+            ignore_foreign=self.ignore_foreign,
             visible=self.visible,
             machine=self.machine,
             cwd=os.sep,
@@ -122,6 +125,26 @@ def plan_beside(
 
         leases += current_leases(directory, inventory, partial(running_leases, settings.state_dir))
     return plan_for(submission, inventory, leases, settings)
+
+
+def ignored_lines(submission: Submission, settings: Settings) -> tuple[str, ...]:
+    """Return what a queued job passes over as things are now, and what that risks; nothing where that is not known.
+
+    Raises UsageError for what `ignore_foreign` cannot mean.
+    """
+    from gpusched.execution.lease_usage import current_leases, running_leases
+    from gpusched.leases.directory import lease_directory
+    from gpusched.planner.foreign import without_ignored
+
+    if submission.ignore_foreign is None:
+        return ()
+    with suppress(HostFault):
+        inventory, leases = read_machine(submission.machine, settings)
+        if submission.machine is None:
+            directory = lease_directory(settings, simulated=False)
+            leases += current_leases(directory, inventory, partial(running_leases, settings.state_dir))
+        return without_ignored(inventory, leases, submission.ignore_foreign)[1]
+    return ()
 
 
 def machine_meant(machine: str | None, settings: Settings) -> str | None:

@@ -17,6 +17,7 @@ from gpusched.planner import Rules, plan, restriction, select_devices
 from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.command import command_fits, could_use, lacking_mib, plan_command
 from gpusched.planner.feasibility import request_fits, with_count
+from gpusched.planner.foreign import without_ignored
 from gpusched.planner.policies import policy_and_growth
 from gpusched.probe.base import require_usable
 from gpusched.settings import Settings
@@ -54,6 +55,9 @@ def plan_for(
     only = chosen_devices(submission, inventory)
     if only is not None and not only and submission.command is None:  # the variable of the user names no device
         inventory = replace(inventory, devices=())
+    if submission.ignore_foreign is not None and inventory.devices:
+        inventory, ignored = without_ignored(inventory, leases, submission.ignore_foreign, only)
+        notes += ignored
     if avoid:
         every = frozenset(device.uuid for device in inventory.devices) if only is None else only
         only = every - avoid
@@ -176,6 +180,7 @@ def need_of(submission: Submission) -> Hashable:
         submission.exclude_gpus,
         submission.visible,
         submission.only,
+        submission.ignore_foreign,
     )
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpusched.errors import GpuschedError, UsageError
-from gpusched.execution.listing import waiting_on_disk
+from gpusched.errors import UsageError
+from gpusched.execution.queue_answer import QUEUE_PATIENCE_S, QueueAnswer, ask_queue, with_idle
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "is_of", "reader_of"]
 
 _RECENT_S: Final = 3600.0
-_QUEUE_PATIENCE_S: Final = 1.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +69,18 @@ def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
     from gpusched.execution.plan_options import without_drained
     from gpusched.leases.directory import lease_directory
 
-    asked = Reading(lambda: _queue(settings), "queue")  # NVML and the daemon take their time at once
+    asked = Reading(lambda: ask_queue(settings), "queue")  # NVML and the daemon take their time at once
     inventory = probe.read()
-    while not asked.wait(_QUEUE_PATIENCE_S):
+    while not asked.wait(QUEUE_PATIENCE_S):
         pass  # the question itself has an end
     now = time.time()
     held = lease_directory(settings, simulated=False).read()
-    jobs, problem = _jobs(settings, now, asked.result())
+    queue = asked.result()
+    jobs, problem = _jobs(settings, now, queue)
     leases = with_processes(held, inventory, jobs)
     by_pid = holders(leases)
     return Snapshot(
-        inventory=without_drained(inventory, settings),
+        inventory=without_drained(with_idle(inventory, queue.idle), settings),
         jobs=tuple(_with_use(job, inventory, by_pid) for job in _recent(jobs, now)),
         leases=leases,
         holders=by_pid,
@@ -99,7 +99,7 @@ def _of_another(machine: str, settings: Settings) -> Snapshot:
     if inventory.source == "file":
         jobs = _saved_jobs(machine, saved)
     else:
-        every, problem = _jobs(settings, now, _queue(settings))
+        every, problem = _jobs(settings, now, ask_queue(settings))
         here = {device.uuid for device in inventory.devices}
         jobs = tuple(
             job
@@ -111,40 +111,23 @@ def _of_another(machine: str, settings: Settings) -> Snapshot:
     )
 
 
-def _jobs(
-    settings: Settings, now: float, queue: tuple[tuple[JobStatus, ...], str | None]
-) -> tuple[list[JobStatus], str | None]:
+def _jobs(settings: Settings, now: float, queue: QueueAnswer) -> tuple[list[JobStatus], str | None]:
     """Return all jobs, oldest first, as their directories have them; and those of the daemon's `queue`, which wait.
 
     The daemon was asked before: a job that starts meanwhile is found in its directory.
     """
     from gpusched.execution.read_jobs import list_jobs
 
-    live, problem = queue
     jobs = {job.id: job for job in list_jobs(settings.state_dir, now - _RECENT_S)}
-    for job in live:
+    for job in queue.jobs:
         found = jobs.get(job.id)
         unread = found is not None and found.state in JOB_TERMINAL and not found.replicas
         if found is None or unread or (found.state in JOB_TERMINAL and found.attempt < job.attempt):
             jobs[job.id] = job
-    return sorted(jobs.values(), key=lambda job: (job.created, job.id)), problem
-
-
-def _queue(settings: Settings) -> tuple[tuple[JobStatus, ...], str | None]:
-    """Return the jobs that live as the daemon lists them, else those that seem to wait; and what is wrong with it."""
-    from gpusched.control.place import control_socket, listener
-
-    try:
-        if listener(control_socket(settings)) is None:
-            return waiting_on_disk(settings), None
-        from gpusched.control.client import Client
-        from gpusched.control.messages import Jobs, ListJobs
-
-        with Client(settings) as client:
-            answer = client.ask(ListJobs(ended=0), _QUEUE_PATIENCE_S)
-    except GpuschedError as error:
-        return waiting_on_disk(settings), error.message
-    return (answer.jobs if isinstance(answer, Jobs) else ()), None
+    for job_id, since in queue.idle.jobs.items():
+        if job_id in jobs and jobs[job_id].state not in JOB_TERMINAL:
+            jobs[job_id] = msgspec.structs.replace(jobs[job_id], idle_since=since)
+    return sorted(jobs.values(), key=lambda job: (job.created, job.id)), queue.problem
 
 
 def _saved_jobs(machine: str, saved: tuple[object, ...]) -> tuple[JobStatus, ...]:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gpusched.environment import outside_environment
-from gpusched.errors import HostFault
+from gpusched.errors import HostFault, UsageError
 from gpusched.execution.command_options import command_request
 from gpusched.execution.plan_options import PlanOptions, visible_here, xla_variable
 from gpusched.linux.attributes import current_attributes
-from gpusched.model.job import Network, ProcessIdentity, Submission
+from gpusched.model.job import ClusterJobRef, Network, ProcessIdentity, Submission
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import places
 
@@ -73,6 +73,7 @@ def command_submission(
         command=need,
         gpus=given.get("gpus"),
         exclude_gpus=given.get("exclude_gpus"),
+        ignore_foreign=given.get("ignore_foreign"),
         visible=None if need.devices == 0 else visible_here(os.environ, machine),
         machine=machine,
         cwd=working_directory(),
@@ -88,8 +89,9 @@ def queued(submission: Submission, queue: Mapping[str, Any]) -> Submission:
     """Return what the daemon's queue gets of it, with the fields of `queue`.
 
     A launcher starts it in its own environment; without one it has that of this process. No job waits for what it could
-    have beyond its need while others wait for that: it grows only where that was asked for.
+    have beyond its need while others wait for that: it grows only where that was asked for. Raises UsageError.
     """
+    _require_watched(submission, queue)
     outlives = submission.launcher is None
     return replace(
         submission,
@@ -100,6 +102,17 @@ def queued(submission: Submission, queue: Mapping[str, Any]) -> Submission:
         attributes=current_attributes() if outlives else None,
         **{"requeue": submission.workload.requeue, **queue},
     )
+
+
+def _require_watched(submission: Submission, queue: Mapping[str, Any]) -> None:
+    """Raise UsageError for a job that is to end when its devices do nothing, and has none that are watched."""
+    if queue.get("idle_end_s") is None:
+        return
+    if submission.command is not None and submission.command.devices == 0:
+        raise UsageError("--idle-end watches devices, and --num-gpus 0 is none", "leave one of them out")
+    if submission.machine is not None or isinstance(submission.network, ClusterJobRef):
+        where = "those of a cluster" if submission.machine is None else f"those of {submission.machine}"
+        raise UsageError(f"--idle-end watches devices of this host, and not {where}", "take --time-limit instead")
 
 
 def working_directory() -> str:

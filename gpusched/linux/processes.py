@@ -15,6 +15,7 @@ __all__ = [
     "STOP_PASSED_ON",
     "Process",
     "become_subreaper",
+    "began",
     "below",
     "boot_id",
     "boot_ticks",
@@ -78,6 +79,14 @@ def start_time(pid: int) -> int | None:
     """
     fields = _stat(pid)
     return None if fields is None or _is_dead(fields) else int(fields[19])
+
+
+def began(pid: int) -> float | None:
+    """Return when a process began, in Unix seconds; None if it is gone."""
+    ticks = start_time(pid)
+    if ticks is None:
+        return None
+    return time.time() - seconds_since_boot() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def parent(pid: int) -> int | None:

@@ -32,7 +32,8 @@ class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     `sm_percent` is the share of the time since the reading before in which its kernels ran, from 0 to 100, and above 0
     if any did. None: the driver does not report it, there was no reading before, or it is not known whether the process
-    did nothing (gpusched/probe/nvml_usage.py).
+    did nothing (gpusched/probe/nvml_usage.py). `idle_since`: since when it has done nothing though it holds memory, as
+    the daemon knows it of a process of no job, and `began`, when it was started, of such a one; both in Unix seconds.
     """
 
     pid: int
@@ -41,6 +42,8 @@ class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int | None = None
     kind: str = "C"
     sm_percent: int | None = None
+    idle_since: float | None = None
+    began: float | None = None
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

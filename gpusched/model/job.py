@@ -180,6 +180,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     with those `parameters`. `owner`: the process of which an open array gets its members; it is stopped with that.
     `group`: the group of the queue that it counts in, None: in no group.
     `notify`: the command or URL that gets its events, beside those of the configuration.
+    `idle_end_s`: it is ended once its devices have done nothing for so long; None: never for that.
+    `ignore_foreign`: processes of no job that it is planned over, see planner/foreign.py.
     """
 
     workload: Workload
@@ -216,6 +218,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, str] = {}
     owner: ProcessIdentity | None = None
     notify: Text | None = None
+    idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    ignore_foreign: Text | None = None
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +235,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool | msgspec.UnsetType = msgspec.UNSET
     requeue: bool | msgspec.UnsetType = msgspec.UNSET
     notify: Text | msgspec.UnsetType | None = msgspec.UNSET
+    idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
 
     def of(self, submission: Submission) -> Submission:
         """Return the submission with these changes."""

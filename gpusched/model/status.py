@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
+from gpusched.model.idle import IDLE_END
 from gpusched.model.plan import DeviceShare
 from gpusched.model.usage import Usage
 
@@ -30,6 +31,7 @@ __all__ = [
     "as_lost",
     "exit_text",
     "fault_of",
+    "is_idle_end",
     "is_out_of_time",
     "ran_s",
     "signal_name",
@@ -180,7 +182,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     `group`, `after`, `at` and `time_limit_s` as submitted, `cwd` its directory, `command` the argv of one that is no
     workload's, `why` a queued job waits, in numbers. `array`: how many members an array has, None for another
     job; `parameters`: the values of a member's, or the names of an array's, each without a value. `user`: whose
-    job it is, None where that is not known.
+    job it is, None where that is not known. `idle_since`: since when its devices do nothing, in Unix seconds; None
+    where they do, or that is not known. `idle_end_s` as submitted.
     """
 
     id: str
@@ -219,6 +222,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     array: ArrayStatus | None = None
     parameters: dict[str, str] = {}
     user: str | None = None
+    idle_since: float | None = None
+    idle_end_s: float | None = None
 
 
 def ran_s(job: JobStatus, now: float) -> float | None:
@@ -287,9 +292,14 @@ def fault_of(job: JobStatus) -> ExitReason | None:
 
 def is_out_of_time(job: JobStatus) -> bool:
     """Return whether a job that failed for no fault of a replica ran into its time limit."""
-    if job.time_limit_s is None or job.started is None or job.ended is None:
+    if job.time_limit_s is None or job.started is None or job.ended is None or is_idle_end(job):
         return False
     return job.ended - job.started >= job.time_limit_s
+
+
+def is_idle_end(job: JobStatus) -> bool:
+    """Return whether a job that failed was ended because its devices did nothing."""
+    return job.state is JobState.FAILED and (job.message or "").startswith(IDLE_END)
 
 
 def signal_name(number: int | None) -> str:

@@ -19,6 +19,7 @@ _HAPPENED: Final = {
     "out-of-memory": "has failed: out of memory",
     "cancelled": "was cancelled",
     "lost": "is lost",
+    "idle": "is idle",
     "device-drained": "takes nothing new",
     TEST: "can reach you: this is a test",
 }

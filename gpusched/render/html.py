@@ -1,5 +1,6 @@
 """Plans, jobs and hosts as HTML for a notebook: tables and bars, no scripts; all text of others is escaped."""
 
+import time
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -7,7 +8,7 @@ from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.model.plan import DevicePlan, Plan
 from gpusched.model.status import JobStatus
-from gpusched.render.job_format import state_text, what
+from gpusched.render.job_format import idle_mark, state_text, what
 from gpusched.render.slowdown import slowdown
 
 __all__ = ["jobs_html", "plan_html", "status_html"]
@@ -26,9 +27,11 @@ def plan_html(plan: Plan) -> str:
 
 def jobs_html(jobs: Sequence[JobStatus]) -> str:
     """Return a table of jobs."""
+    now = time.time()
+    states = [state_text(one) + idle_mark(one, now) for one in jobs]
     rows = [
-        (escape(one.id), escape(what(one)), escape(state_text(one)), str(len(one.replicas)), escape(one.why or ""))
-        for one in jobs
+        (escape(one.id), escape(what(one)), escape(state), str(len(one.replicas)), escape(one.why or ""))
+        for one, state in zip(jobs, states, strict=True)
     ]
     return _table(("job", "what", "state", "processes", "why it waits"), rows)
 

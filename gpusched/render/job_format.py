@@ -18,6 +18,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
     fault_of,
+    is_idle_end,
     is_out_of_time,
     signal_name,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "decimal",
     "end_line",
     "host_text",
+    "idle_mark",
     "network_lines",
     "network_text",
     "number",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 _MINUTE: Final = 60
+_HOUR: Final = 3600
 _MOST_NAMED: Final = 3
 _BAR: Final = 10
 
@@ -63,10 +66,20 @@ def state_text(job: JobStatus) -> str:
         fault = fault_of(job)
         if fault is not None:
             return f"failed: {_short(fault)}"
+        if is_idle_end(job):
+            return "failed: idle"
         return "failed: time limit" if is_out_of_time(job) else "failed"
     if job.state is JobState.RUNNING and 0 < (ready := ready_count(job)) < len(job.replicas):
         return f"running, {ready} ready"
     return str(job.state)
+
+
+def idle_mark(job: JobStatus, now: float) -> str:
+    """Return `, idle 42m` for a job whose devices do nothing, to stand behind its state; empty for another one."""
+    if job.idle_since is None or job.state in JOB_TERMINAL:
+        return ""
+    seconds = max(0.0, now - job.idle_since)
+    return f", idle {int(seconds) // _MINUTE}m" if _MINUTE <= seconds < _HOUR else f", idle {span(seconds)}"
 
 
 def array_text(array: ArrayStatus) -> str:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
+from gpusched.model.idle import idle_text
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text, colours_of, painted, width_of
-from gpusched.render.job_format import array_text, span, state_text, what
+from gpusched.render.job_format import array_text, idle_mark, span, state_text, what
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import cut, index_runs, printable
 
@@ -65,7 +66,7 @@ def _lines(jobs: Sequence[JobStatus], now: float, width: int | None, *, why: boo
     yield Text(head.plain, style="dim")
     for job, line in zip(jobs, lines, strict=True):
         yield line
-        for text in _reasons(job) if why else ():
+        for text in _reasons(job, now) if why else ():
             yield from wrapped(text, width, style="dim", indent="    ")
 
 
@@ -75,7 +76,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
         "ID": [Text(job.id, "bold") for job in jobs],
         "NAME": [Text(cut(printable(job.name or "-"), _LONGEST_NAME)) for job in jobs],
         "GROUP": [Text(cut(printable(job.group or "-"), _LONGEST_NAME)) for job in jobs],
-        "STATE": [Text(state_text(job), _COLOURS[job.state]) for job in jobs],
+        "STATE": [_state(job, now) for job in jobs],
         "MEMBERS": [Text(array_text(job.array) if job.array else "-") for job in jobs],
         ">PROCS": [Text(_processes(job)) for job in jobs],
         "GPUS": [Text(_devices(job)) for job in jobs],
@@ -90,13 +91,20 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
-def _reasons(job: JobStatus) -> list[str]:
-    """Return what a job waits for, or why it ended as it did, and what its replicas are warned of."""
+def _state(job: JobStatus, now: float) -> Text:
+    mark = idle_mark(job, now)
+    return Text(state_text(job) + mark, "yellow" if mark else _COLOURS[job.state])
+
+
+def _reasons(job: JobStatus, now: float) -> list[str]:
+    """Return what a job waits for, that it is idle, or why it ended as it did; and what replicas are warned of."""
     text = None
     if job.state is JobState.QUEUED:
         text = f"held: gpusched release {job.id}" if job.held else job.why or "it waits for its turn"
     elif job.state in JOB_TERMINAL and job.state is not JobState.SUCCEEDED:
         text = job.message
+    elif job.idle_since is not None:
+        text = idle_text(max(0.0, now - job.idle_since), job.idle_end_s)
     elif job.array and job.state not in JOB_TERMINAL:
         text = job.note or job.message
     warned = [f"{one.name}: {one.warning}" for one in job.replicas if one.warning and job.state not in JOB_TERMINAL]

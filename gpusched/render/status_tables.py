@@ -10,7 +10,7 @@ from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text
-from gpusched.render.job_format import network_lines, plain_progress, ready_text, span
+from gpusched.render.job_format import idle_mark, network_lines, plain_progress, ready_text, span
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import printable
 
@@ -36,6 +36,7 @@ _STATE_COLOURS: Final = {
 }
 _LONGEST_NAME: Final = 12
 _MOST_WAITING: Final = 10
+_MOST_IDLE: Final = 8
 _JOB_TITLES: Final = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">TIME", "PROGRESS")
 _MAY_GO: Final = ("COUNTS", ">RUNNING")
 _LEAST_NAME: Final = 8
@@ -56,6 +57,25 @@ def process_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
     if all(row[at].plain == "-" for row in rows):
         titles, rows = [*titles[:at], *titles[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in rows]
     yield from lines_of(titles, rows, width)
+    idle = [
+        _idle(device, process, snapshot.time)
+        for device in snapshot.inventory.devices
+        for process in device.processes
+        if process.idle_since is not None
+    ]
+    for line in idle[:_MOST_IDLE]:
+        yield from wrapped(line, width, style="yellow")
+    if len(idle) > _MOST_IDLE:
+        yield Text(f"idle: {len(idle) - _MOST_IDLE} more; gpusched status --json has all", style="yellow")
+
+
+def _idle(device: Device, process: DeviceProcess, now: float) -> str:
+    """Return `idle: pid 4711 of bob holds 9318 MiB of GPU 1 and has done nothing for 3h12m; it began 2d04h ago`."""
+    memory = "memory" if process.memory_mib is None else f"{process.memory_mib} MiB"
+    nothing = f"has done nothing for {span(now - (process.idle_since or now))}"
+    age = "" if process.began is None else f"; it began {span(now - process.began)} ago"
+    who = f"pid {process.pid} of {process.user or 'an unknown user'}"
+    return printable(f"idle: {who} holds {memory} of GPU {device.label} and {nothing}{age}")
 
 
 def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
@@ -186,13 +206,19 @@ def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
     restarts = sum(one.restarts for one in job.replicas)
     return [
         name,
-        Text("held" if job.held else str(job.state), style=_STATE_COLOURS.get(job.state, "yellow")),
+        _state(job, snapshot.time),
         Text(f"[{', '.join(map(str, job.counts))}]" if job.counts else "-"),
         Text(f"{running}/{len(job.replicas)}" if job.replicas else "-"),
         Text(str(restarts), style="yellow" if restarts else ""),
         Text(_time(job, snapshot.time)),
         Text(_progress(job)),
     ]
+
+
+def _state(job: JobStatus, now: float) -> Text:
+    mark = idle_mark(job, now)
+    style = "yellow" if mark else _STATE_COLOURS.get(job.state, "yellow")
+    return Text(f"{'held' if job.held else job.state}{mark}", style=style)
 
 
 def _cut(text: Text, width: int) -> Text:

@@ -5,7 +5,7 @@ Times are seconds of one clock that never goes back; the machine does not know w
 
 import msgspec
 
-from gpusched.execution.orders import OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder, StopOrder
 from gpusched.model.status import ExitReason, JobState
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Event",
     "FinishJob",
     "GuardGone",
+    "Idle",
     "Instruction",
     "Killed",
     "Overrun",
@@ -24,6 +25,7 @@ __all__ = [
     "Strays",
     "Tick",
     "Transition",
+    "event_of",
 ]
 
 
@@ -78,6 +80,13 @@ class Overrun(msgspec.Struct, frozen=True, kw_only=True):
     """The process that the order names uses more than its share. It is not for any other process of the replica."""
 
     order: OverrunOrder
+    now: float
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of the job do nothing; it is to be ended for that, or only warned."""
+
+    order: IdleOrder
     now: float
 
 
@@ -151,5 +160,18 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
 
 
-Event = Spawned | SpawnFailed | Ended | Strays | Killed | Overrun | Tick | StopRequested | GuardGone | LearnerOver
+Event = (
+    Spawned | SpawnFailed | Ended | Strays | Killed | Overrun | Idle | Tick | StopRequested | GuardGone | LearnerOver
+)
 Instruction = Spawn | Signal | Transition | FinishJob
+
+
+def event_of(order: StopOrder | OverrunOrder | IdleOrder, now: float) -> StopRequested | Overrun | Idle:
+    """Return the event that an order is, received at `now`."""
+    match order:
+        case StopOrder():
+            return StopRequested(now=now, message=order.message, kill=order.kill)
+        case OverrunOrder():
+            return Overrun(order=order, now=now)
+        case IdleOrder():
+            return Idle(order=order, now=now)

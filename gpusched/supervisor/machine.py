@@ -6,7 +6,7 @@ Which moves are legal stands in transitions.py.
 from collections import deque
 from typing import Final
 
-from gpusched.execution.orders import OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
@@ -15,6 +15,7 @@ from gpusched.supervisor.events import (
     Event,
     FinishJob,
     GuardGone,
+    Idle,
     Instruction,
     Killed,
     LearnerOver,
@@ -96,8 +97,8 @@ class Machine:
             case Killed():
                 run = self.replicas[event.replica]
                 self._note_killed(run.name, run.state, event.processes, event.now, run.pid)
-            case Overrun():
-                self._overrun(event.order, event.now)
+            case Overrun() | Idle():
+                self._obey(event)
             case StopRequested() | GuardGone():
                 self._stop_all(event)
             case LearnerOver():
@@ -105,6 +106,12 @@ class Machine:
         self._judge(event.now)
         instructions, self._instructions = self._instructions, []
         return instructions
+
+    def _obey(self, event: Overrun | Idle) -> None:
+        if isinstance(event, Overrun):
+            self._overrun(event.order, event.now)
+        else:
+            self._idle(event.order, event.now)
 
     # One replica.
 
@@ -251,6 +258,15 @@ class Machine:
             self._end(JobState.FAILED, _LOST, event.now, kill=False)
         elif event.unheard:
             self._end(JobState.SUCCEEDED, None, event.now, kill=False)
+
+    def _idle(self, order: IdleOrder, now: float) -> None:
+        if self.state not in (JobState.STARTING, JobState.RUNNING):
+            return
+        if order.end:
+            self._end(JobState.FAILED, order.message, now, kill=False)
+        else:
+            here = self.state
+            self._record(Transition(now=now, subject=JOB, before=here, after=here, message=order.message))
 
     def _stop_all(self, event: StopRequested | GuardGone) -> None:
         if isinstance(event, GuardGone):

@@ -17,7 +17,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import remove_keys_of_start
 from gpusched.execution.learner_socket import remove_own_socket
 from gpusched.execution.missing_module import missing_module
-from gpusched.execution.orders import OverrunOrder, PassedOnOrder, StopOrder, end_of, read_new
+from gpusched.execution.orders import PassedOnOrder, end_of, read_new
 from gpusched.execution.relatives import outliving
 from gpusched.execution.spec import JobSpec, Start, Streams
 from gpusched.frameworks.recorder import MEMORY_DIRECTORY
@@ -34,7 +34,6 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Killed,
-    Overrun,
     Signal,
     Spawn,
     Spawned,
@@ -43,6 +42,7 @@ from gpusched.supervisor.events import (
     Strays,
     Tick,
     Transition,
+    event_of,
 )
 from gpusched.supervisor.learner_notices import LearnerNotices
 from gpusched.supervisor.limit_watch import LimitWatch
@@ -189,13 +189,10 @@ class Runner:
         """Read the orders at every turn, so that a signal that was lost loses none."""
         orders, self._orders_read = read_new(self._directory.orders, self._orders_read, self._complain)
         for order in orders:
-            match order:
-                case StopOrder():
-                    self._apply(StopRequested(now=self._now(), message=order.message, kill=order.kill))
-                case PassedOnOrder():
-                    self._passed_on = True
-                case OverrunOrder():
-                    self._apply(Overrun(order=order, now=self._now()))
+            if isinstance(order, PassedOnOrder):
+                self._passed_on = True
+            else:
+                self._apply(event_of(order, self._now()))
 
     def _complain(self, problem: str) -> None:
         if not self._complained:
@@ -333,10 +330,10 @@ class Runner:
         self._ended_for_good.clear()
 
     def _log_message(self, move: Transition, message: str) -> None:
-        """Put a message into the log of its replica: why the job ends, into those of all that still run."""
+        """Put a message into the log of its replica: a warning of the job, and why it ends, into all that still run."""
         if move.subject != JOB:
             self._output.write_line(move.subject, message)
-        elif move.after == JobState.STOPPING:
+        elif move.after in (JobState.STOPPING, move.before):
             for run in self._machine.replicas.values():
                 if run.pid is not None:
                     self._output.write_line(run.name, message)

@@ -89,7 +89,8 @@ def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Dae
 def test_an_error_whose_text_changes_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     nothing, empty = cast("Any", None), cast("Any", SimpleNamespace(ended=lambda _, **_more: []))
     starts = cast("Any", SimpleNamespace(forget=lambda _: None))
-    state = DaemonState(settings=nothing, jobs=empty, devices=nothing, starts=starts, spawn_delivery=nothing)
+    settings = cast("Any", SimpleNamespace(idle_after_s=1800.0, idle_below=1.0))
+    state = DaemonState(settings=settings, jobs=empty, devices=nothing, starts=starts, spawn_delivery=nothing)
 
     def fail(number: int) -> None:
         raise ValueError(number)

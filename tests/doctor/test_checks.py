@@ -336,3 +336,9 @@ def test_a_check_that_fails_is_a_finding_and_the_end_of_no_other() -> None:
     assert findings["open-files"].state == "warning"
     assert "the check failed: TypeError" in findings["open-files"].found
     assert findings["processes"].state == "ok"
+
+
+def test_a_foreign_process_that_does_nothing_is_named_with_how_long() -> None:
+    idle = DeviceProcess(pid=4711, user="bob", memory_mib=9318, idle_since=1000.0)
+    (finding,) = told(of_devices.check_foreign, devices(gpu(processes=(idle,)), now=1000.0 + 3 * 3600 + 720))
+    assert finding.found == "process 4711 of bob holds 9318 MiB of GPU 0 and has done nothing for 3h12m"

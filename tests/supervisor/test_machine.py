@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpusched.execution.orders import OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.model.job import Joining
 from gpusched.model.status import ExitReason, JobState, ReplicaState
@@ -12,6 +12,7 @@ from gpusched.supervisor.events import (
     Ended,
     FinishJob,
     GuardGone,
+    Idle,
     Instruction,
     Killed,
     LearnerOver,
@@ -25,7 +26,7 @@ from gpusched.supervisor.events import (
     Tick,
     Transition,
 )
-from gpusched.supervisor.machine import IllegalMove, Machine
+from gpusched.supervisor.machine import JOB, IllegalMove, Machine
 from tests.supervisor.specs import job, replica
 
 
@@ -488,6 +489,19 @@ def test_the_time_limit_counts_from_the_first_tick_and_holds_during_a_backoff() 
     assert machine.deadline == 60.0
     assert asked(machine.handle(Tick(now=60.0))) == [FinishJob(state=JobState.FAILED)]
     assert machine.deadline is None
+
+
+def test_a_job_that_is_idle_is_warned_and_then_ended_as_by_a_time_limit() -> None:
+    machine = running(ARRAY)
+    (warned,) = machine.handle(Idle(order=IdleOrder(message="ends in 1h30m"), now=10.0))
+    assert warned == Transition(now=10.0, subject=JOB, before="running", after="running", message="ends in 1h30m")
+    assert machine.message is None
+    told = asked(machine.handle(Idle(order=IdleOrder(message="it did nothing", end=True), now=20.0)))
+    assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=False) for rank in (0, 1)]
+    assert machine.handle(Idle(order=IdleOrder(message="ends in 1h30m"), now=20.1)) == []
+    machine.handle(Ended(replica="part.0", signal=15, now=20.2))
+    assert asked(machine.handle(Ended(replica="part.1", signal=15, now=20.2))) == [FinishJob(state=JobState.FAILED)]
+    assert machine.message == "it did nothing"
 
 
 def test_an_attached_command_is_never_started_again() -> None:

@@ -5,7 +5,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpusched.execution.orders import OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -13,6 +13,7 @@ from gpusched.supervisor.events import (
     Event,
     FinishJob,
     GuardGone,
+    Idle,
     Overrun,
     Signal,
     Spawn,
@@ -154,6 +155,11 @@ class AnyJob(RuleBasedStateMachine):
     def a_stop_is_requested(self, kill: bool) -> None:
         self.stopped = True
         self.tell(StopRequested(now=self.now, message="enough", kill=kill))
+
+    @rule(end=st.booleans())
+    def the_devices_do_nothing(self, end: bool) -> None:
+        self.stopped = self.stopped or (end and self.machine.state in {JobState.STARTING, JobState.RUNNING})
+        self.tell(Idle(order=IdleOrder(message="nothing", end=end), now=self.now))
 
     @rule()
     def the_guard_dies(self) -> None:

@@ -120,6 +120,8 @@ def _require_possible(engine: str, wish: PlanOptions, cluster: ClusterOptions) -
     for option, value in (("--machine", wish.machine), ("--gpus", wish.gpus), ("--exclude-gpus", wish.exclude_gpus)):
         if value is not None:
             raise UsageError(f"{option} chooses devices of this host, and {engine} its own", f"leave {option} out")
+    if wish.ignore_foreign is not None:
+        raise UsageError(f"--ignore-foreign is of processes of this host, and {engine} has its own", "leave it out")
     if wish.procs == "max":
         raise UsageError(f"--procs max: how many fit, only the nodes of {engine} know", "give a number")
     known = engine_options()

@@ -1,0 +1,63 @@
+"""What the daemon knows of this moment and nothing else does: the jobs that wait, and who is idle."""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpusched.errors import GpuschedError
+from gpusched.execution.listing import waiting_on_disk
+from gpusched.linux.processes import began
+from gpusched.model.device import DeviceProcess, Inventory
+from gpusched.model.idle import Idle
+from gpusched.model.status import JobStatus
+from gpusched.settings import Settings
+
+__all__ = ["QUEUE_PATIENCE_S", "QueueAnswer", "ask_queue", "with_idle"]
+
+QUEUE_PATIENCE_S: Final = 1.0
+"""How long the daemon may take for its answer."""
+
+
+class QueueAnswer(NamedTuple):
+    """The jobs that live, and who is idle; `problem`: why the daemon did not answer."""
+
+    jobs: tuple[JobStatus, ...]
+    problem: str | None = None
+    idle: Idle = Idle()
+
+
+def with_idle(inventory: Inventory, idle: Idle) -> Inventory:
+    """Return the inventory with the processes marked that hold memory and do nothing."""
+    since = {(one.device_uuid, one.pid): one.since for one in idle.processes}
+    if not since:
+        return inventory
+    devices = tuple(
+        msgspec.structs.replace(
+            device, processes=tuple(_marked(each, since.get((device.uuid, each.pid))) for each in device.processes)
+        )
+        for device in inventory.devices
+    )
+    return msgspec.structs.replace(inventory, devices=devices)
+
+
+def _marked(process: DeviceProcess, since: float | None) -> DeviceProcess:
+    if since is None:
+        return process
+    return msgspec.structs.replace(process, idle_since=since, began=began(process.pid))
+
+
+def ask_queue(settings: Settings) -> QueueAnswer:
+    """Return the jobs that live as the daemon lists them, else those that seem to wait; and what is wrong with it."""
+    from gpusched.control.place import control_socket, listener
+
+    try:
+        if listener(control_socket(settings)) is None:
+            return QueueAnswer(waiting_on_disk(settings))
+        from gpusched.control.client import Client
+        from gpusched.control.messages import Jobs, ListJobs
+
+        with Client(settings) as client:
+            answer = client.ask(ListJobs(ended=0), QUEUE_PATIENCE_S)
+    except GpuschedError as error:
+        return QueueAnswer(waiting_on_disk(settings), error.message)
+    return QueueAnswer(answer.jobs, idle=answer.idle or Idle()) if isinstance(answer, Jobs) else QueueAnswer(())
