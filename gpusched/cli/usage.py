@@ -22,7 +22,8 @@ def usage(
 
     Without a JOB, in one line for all runs of the same command, those first that left the most memory unused. GIVEN and
     USED are those of the run that used most of its share, OF IT is that part. NEEDED is what the program itself had
-    allocated, by its framework; BUSY the part of the time in which its kernels ran; CPUS how many it kept busy.
+    allocated, by its framework; BUSY the part of the time in which its kernels ran; ENERGY that of its GPUs (~: its
+    part of a GPU that others used as well, by the time in which kernels ran); CPUS how many it kept busy.
 
     Example: gpusched usage; gpusched usage train-7
     """

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gpusched.daemon.energy import Energy, EnergyMeter
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.lease import Holder, Lease, holders
 from gpusched.model.status import JobStatus, ReplicaStatus
@@ -28,11 +29,12 @@ _LONGEST_S: Final = 60.0
 
 
 class _Shown(NamedTuple):
-    """What the driver shows of a replica just now: memory, and the part of the time in which its kernels ran."""
+    """What the driver shows of a replica just now: memory, the part of the time in which its kernels ran, energy."""
 
     mib: int | None
     sm_percent: float | None
     processes: int
+    energy: Energy | None
 
 
 class DeviceMeter:
@@ -42,6 +44,7 @@ class DeviceMeter:
         self._jobs: dict[str, dict[_Run, DeviceUse]] = {}
         self._sampled: dict[tuple[str, _Run], float] = {}
         self._models: dict[str, str] = {}
+        self._energy = EnergyMeter()
 
     def load(self, job_id: str, known: Iterable[DeviceUse]) -> None:
         """Take in what an earlier daemon has seen of a job."""
@@ -53,7 +56,7 @@ class DeviceMeter:
         `now` is in seconds of a clock that goes on evenly.
         """
         before_s, self._sampled = self._sampled, {}
-        shown = _shown(inventory, holders(leases))
+        shown = _shown(inventory, holders(leases), self._energy.since_last(inventory))
         self._models = {device.uuid: device.name for device in inventory.devices}
         for job in jobs:
             if job.simulated:
@@ -113,6 +116,8 @@ def _with_device(usage: Usage, use: DeviceUse | None, model: str | None) -> Usag
         device=use.device,
         driver=use.driver,
         sm_percent=busy,
+        energy_j=None if use.energy_j is None else round(use.energy_j, 1),
+        energy_attributed=use.energy_attributed,
         context_mib=_context_mib(usage, use),
     )
 
@@ -140,27 +145,36 @@ def _with(before: DeviceUse, found: _Shown, passed_s: float) -> DeviceUse:
     if found.sm_percent is not None and passed_s:
         busy_s = before.busy_s + found.sm_percent / 100 * passed_s
         after = replace(after, busy_s=busy_s, watched_s=before.watched_s + passed_s)
+    if found.energy is not None and passed_s:
+        joules, attributed = found.energy
+        after = replace(
+            after,
+            energy_j=(before.energy_j or 0.0) + joules,
+            energy_attributed=before.energy_attributed or attributed,
+        )
     return after
 
 
-def _shown(inventory: Inventory, by_pid: Mapping[int, Lease]) -> dict[Holder, _Shown]:
+def _shown(inventory: Inventory, by_pid: Mapping[int, Lease], energies: Mapping[int, Energy]) -> dict[Holder, _Shown]:
     """Return what is shown of each holder of a share, of all its processes on all its devices together."""
     parts: dict[Holder, list[tuple[str, DeviceProcess]]] = {}
     for device in inventory.devices:
         for process in device.processes:
             if (lease := by_pid.get(process.pid)) is not None:
                 parts.setdefault(lease.holder, []).append((device.uuid, process))
-    return {holder: _sum(found) for holder, found in parts.items()}
+    return {holder: _sum(found, energies) for holder, found in parts.items()}
 
 
-def _sum(found: Sequence[tuple[str, DeviceProcess]]) -> _Shown:
+def _sum(found: Sequence[tuple[str, DeviceProcess]], energies: Mapping[int, Energy]) -> _Shown:
     memory = [process.memory_mib for _, process in found]
     busy: dict[str, int] = {}
     for uuid, process in found:
         busy[uuid] = min(100, busy.get(uuid, 0) + (process.sm_percent or 0))
     unknown = any(process.sm_percent is None for _, process in found)
+    known = [energies[pid] for pid in {process.pid for _, process in found} if pid in energies]
     return _Shown(
         mib=None if None in memory else sum(mib or 0 for mib in memory),
         sm_percent=None if unknown else sum(busy.values()) / len(busy),
         processes=len(found),
+        energy=Energy(sum(one.joules for one in known), any(one.attributed for one in known)) if known else None,
     )

@@ -49,6 +49,8 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         host_mib=_most(usage, lambda each: each.host_mib),
         cpu_s=_sum(each.cpu_s for each in usage),
         sm_percent=_mean(usage),
+        energy_j=_sum(each.energy_j for each in usage),
+        energy_attributed=any(each.energy_attributed for each in usage),
         seconds=max(sum(each.seconds for each in one.usage) for one in replicas),
         run_s=round(sum(each.seconds for each in usage), 3),
         given_mib_s=round(sum(share * each.seconds for share, each in known), 3),

@@ -21,7 +21,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     device, and `driver` the driver's version. `peak_mib` is the most that its program had allocated by what the
     `framework` itself counts, and `pool_mib` the most that this had taken for that, over all its `processes` that have
     started a framework. `context_mib`: what its one process on one device had taken beside the pool, where both are
-    known and the driver's figure was the same for two polls at least.
+    known and the driver's figure was the same for two polls at least. `energy_j`: what its devices used, from the
+    first poll that has met it on, where the driver counts it; `energy_attributed`: others were on them meanwhile, and
+    this is its part by the time in which its kernels ran.
     """
 
     attempt: int
@@ -38,6 +40,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     processes: int | None = None
     context_mib: int | None = None
     driver: str | None = None
+    energy_j: float | None = None
+    energy_attributed: bool = False
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,7 @@ class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
 
     Its kernels ran for `busy_s` of the `watched_s` seconds of which that is known. `device`: the model of its first;
     `driver`: its version. `polls`: how often the memory was seen to be the most, or nearly; `processes`: the most that
-    were seen at once, one on two devices counting twice.
+    were seen at once, one on two devices counting twice. Energy as in Usage.
     """
 
     replica: str
@@ -57,15 +61,18 @@ class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
     polls: int = 0
     processes: int = 0
+    energy_j: float | None = None
+    energy_attributed: bool = False
 
 
 class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the replicas of one role of a job used. MiB, seconds, Unix times. What is not known is None.
 
     Memory is that of one replica: the most that any of them used, and for `limit_mib` and `share_mib` the least that
-    any was given. `cpu_s` is of all together, `sm_percent` their average. `ended`: None while it runs. `seconds` is the
-    time of the replica that ran longest, `run_s` that of all. `given_mib_s`: shares by time, of the attempts of which
-    the use is known; `used_mib_s`: the peak of each by its time, and at most its share; None where none is known.
+    any was given. `cpu_s` and `energy_j` are of all together, `sm_percent` is their average. `ended`: None while it
+    runs. `seconds` is the time of the replica that ran longest, `run_s` that of all. `given_mib_s`: shares by time, of
+    the attempts of which the use is known; `used_mib_s`: the peak of each by its time, and at most its share; None
+    where none is known.
     """
 
     job: str
@@ -88,6 +95,8 @@ class RoleUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_mib: int | None = None
     cpu_s: float | None = None
     sm_percent: float | None = None
+    energy_j: float | None = None
+    energy_attributed: bool = False
     seconds: float = 0.0
     run_s: float = 0.0
     given_mib_s: float = 0.0

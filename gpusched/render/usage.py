@@ -18,15 +18,20 @@ _LITTLE: Final = 0.5
 
 _HOUR_S: Final = 3600
 _GIB: Final = 1024
+_KILO: Final = 1000
+_TEN: Final = 10
 _LEAST_OF_LAST: Final = 16
 _PLAIN: Final = {
-    **{title: {"-", ""} for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">NEEDED", ">BUSY", ">HOST", "STATE")},
+    **{
+        title: {"-", ""}
+        for title in ("GPU", ">GIVEN", ">USED", ">OF IT", ">NEEDED", ">BUSY", ">ENERGY", ">HOST", "STATE")
+    },
     "ROLE": {"command"},
     ">PROCS": {"1"},
 }
 """A column with nothing but these is left out."""
 
-_MAY_GO: Final = ("STATE", ">CPUS", ">HOST", "GPU", "ROLE")
+_MAY_GO: Final = ("STATE", ">ENERGY", ">CPUS", ">HOST", "GPU", "ROLE")
 
 
 class _Line(NamedTuple):
@@ -94,6 +99,7 @@ def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Seque
         ">OF IT": [_part(line) for line in lines],
         ">NEEDED": [Text(_memory(_most([row.peak_mib for row in line.rows]))) for line in lines],
         ">BUSY": [Text(_busy(line)) for line in lines],
+        ">ENERGY": [Text(_energy(line)) for line in lines],
         ">HOST": [Text(_memory(_most([row.host_mib for row in line.rows]))) for line in lines],
         ">CPUS": [Text(_cpus(line)) for line in lines],
         ">TIME": [Text(span(sum(row.seconds for row in line.rows))) for line in lines],
@@ -149,6 +155,16 @@ def _busy(line: _Line) -> str:
     known = [(row.sm_percent, row.seconds) for row in line.rows if row.sm_percent is not None]
     seconds = sum(each for _, each in known)
     return f"{sum(percent * each for percent, each in known) / seconds:.0f} %" if seconds else "-"
+
+
+def _energy(line: _Line) -> str:
+    """Return the energy of all runs; `~`: a part of it is attributed, as others were on the same devices."""
+    known = [row.energy_j for row in line.rows if row.energy_j is not None]
+    if not known:
+        return "-"
+    hours = sum(known) / _HOUR_S
+    amount = f"{hours / _KILO:.1f} kWh" if hours >= _KILO else f"{hours:.0f} Wh" if hours >= _TEN else f"{hours:.1f} Wh"
+    return "~" * any(row.energy_attributed for row in line.rows) + amount
 
 
 def _wasted(row: RoleUsage) -> float:

@@ -45,9 +45,13 @@ def test_what_was_given_and_what_was_used_while_it_runs_and_after_its_end(here: 
     here.run("run", "-d", "--memory", "6GiB", "--name", "big", "--", "sleep", "600")
     here.run("sweep", "-d", "--array", "1-2", "--num-gpus", "0", "--", "true")
     here.run("wait", "run-2")
-    host.change(f"{HOST}process 0 C {pid_of(here, 'big')} 1900\n")
+    process = f"process 0 C {pid_of(here, 'big')} 1900\n"
+    host.change(f"{HOST}{process}set 0 energy 1000000\n")
     until(lambda: rows(here, "big")[0]["device_mib"] == 1900, "it was polled")
+    host.change(f"{HOST}{process}set 0 energy 8200000\n")
+    until(lambda: rows(here, "big")[0]["energy_j"], "it was polled again")
     (running,) = rows(here, "big")
+    assert (running["energy_j"], running["energy_attributed"]) == (7200.0, False)
     assert (running["state"], running["ended"], running["share_mib"]) == ("running", None, 6594)
     assert running["used_part"] == pytest.approx(1900 / 6594)
     assert "run-1" in here.run("usage").stdout.splitlines()[1], "what leaves the most unused comes first"
@@ -59,7 +63,7 @@ def test_what_was_given_and_what_was_used_while_it_runs_and_after_its_end(here: 
 
     head, big, sweep, _, total = here.run("usage").stdout.splitlines()
     assert "GIVEN     USED  OF IT" in head
-    assert "6.4 GiB  1.9 GiB   29 %" in big
+    assert "6.4 GiB  1.9 GiB   29 %   0 %  2.0 Wh" in big
     assert sweep.split()[:2] == ["run-2", "2"]
     assert total.startswith("given ")
     assert total.endswith("(29 %)")
