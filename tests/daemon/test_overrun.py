@@ -77,6 +77,48 @@ def test_the_warning_ends_when_it_is_within_its_share_again_and_the_grace_begins
     assert told(overruns, [100, 2100], 21)[0][2] is True
 
 
+def with_contexts(overruns: Overruns, use: int, now: float, **fields: Any) -> list[tuple[str, bool]]:
+    """Check a replica whose share of 1500 MiB is a limit of 1050 and a context of 450, beside one that does little."""
+    replicas = tuple(
+        ReplicaStatus(
+            name=f"actor.{n}",
+            role="actor",
+            pid=100 + n,
+            state=ReplicaState.RUNNING,
+            device_uuid="GPU-1",
+            limit_mib=1050,
+            share_mib=SHARE,
+        )
+        for n in range(2)
+    )
+    orders = overruns.check(host(device([100, use], **fields)), leases(2), jobs(2, replicas=replicas), now)
+    return [(order.message, order.restart) for _, order in orders]
+
+
+def test_a_context_that_is_larger_than_planned_is_told_once_and_starts_nobody_anew() -> None:
+    overruns = Overruns(GRACE_S, "stop")
+    told = "uses 1660 of its 1500 MiB on GPU 1: its context takes more than the 450 MiB that were planned for it"
+    assert with_contexts(overruns, 1660, 0) == [(told, False)]
+    for moment in (5, 10, 1000):
+        assert with_contexts(overruns, 1950, moment) == []
+    assert with_contexts(overruns, 1500, 1001) == [("", False)]
+    assert with_contexts(overruns, 1500, 1002) == []
+    assert len(with_contexts(overruns, 1660, 1003)) == 1
+
+
+def test_more_than_contexts_explain_has_its_whole_grace_and_is_started_anew() -> None:
+    overruns = Overruns(GRACE_S, "stop")
+    assert with_contexts(overruns, 1660, 0)[0][1] is False
+    assert with_contexts(overruns, 1951, 100) == [("uses 1951 of its 1500 MiB on GPU 1; it may for 10 s", False)]
+    assert with_contexts(overruns, 1951, 109) == []
+    assert with_contexts(overruns, 1951, 110) == [("used 1951 of its 1500 MiB on GPU 1 for 10 s", True)]
+
+
+def test_a_larger_context_by_which_neighbours_would_run_out_cuts_the_grace_short_too() -> None:
+    overruns = Overruns(GRACE_S, "stop")
+    assert with_contexts(overruns, 1660, 0, used=TOTAL - 400)[0][1] is True
+
+
 def test_the_policy_warn_starts_nobody_anew_not_even_in_danger() -> None:
     overruns = Overruns(GRACE_S, "warn")
     assert told(overruns, [100, 2100], 0) == [("actor.1", "uses 2100 of its 1500 MiB on GPU 1", False)]

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from gpusched.environment import child_environment, resource_environment
-from gpusched.frameworks.jax import fraction_variable
+from gpusched.execution.plan_options import xla_variable
 from gpusched.model.plan import Replica
 from gpusched.units import fraction_of, portion
 from tests.gpu.conftest import RealDevice, used_mib
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
 LIMIT_MIB = 2048
-FRAMEWORKS = ["torch", "jax", "tensorflow"]
+FRAMEWORKS = ["torch", "jax", "cupy", "tensorflow"]
 
 
 class Filling:
@@ -38,7 +38,7 @@ class Filling:
             limit_mib=LIMIT_MIB,
             fraction=fraction_of(LIMIT_MIB, device.total_mib),
         )
-        layer = resource_environment(replica, fraction_variable(None))
+        layer = resource_environment(replica, xla_variable())
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "scripts" / f"fill_{framework}.py")],
             env=child_environment(os.environ, layer),

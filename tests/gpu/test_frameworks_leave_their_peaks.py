@@ -10,14 +10,14 @@ import pytest
 
 from gpusched.environment import child_environment, resource_environment
 from gpusched.execution.framework_peaks import ReplicaPeaks, read_peaks
-from gpusched.frameworks.jax import fraction_variable
+from gpusched.execution.plan_options import xla_variable
 from gpusched.model.plan import Replica
 from gpusched.units import fraction_of
 from tests.gpu.conftest import RealDevice
 from tests.patience import PATIENCE_S
 from tests.supervisor.host import wait_until
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
 LIMIT_MIB = 2048
 TAKEN_MIB = 256
@@ -44,7 +44,7 @@ def start(framework: str, device: RealDevice, run_dir: Path, *options: str) -> "
     script = str(Path(__file__).parent / "scripts" / f"take_{framework}.py")
     return subprocess.Popen(
         [sys.executable, *options, script],
-        env=child_environment(os.environ, resource_environment(replica, fraction_variable(None)), identity),
+        env=child_environment(os.environ, resource_environment(replica, xla_variable()), identity),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -55,16 +55,17 @@ def check(found: ReplicaPeaks | None, framework: str) -> None:
     print(f"\n{found}")
     assert found is not None
     assert (found.processes, [one.framework for one in found.frameworks]) == (1, [framework])
-    assert found.peak_mib is not None
-    assert TAKEN_MIB <= found.peak_mib <= LIMIT_MIB
+    if framework != "cupy":  # it counts no peak
+        assert found.peak_mib is not None
+        assert TAKEN_MIB <= found.peak_mib <= LIMIT_MIB
     if framework == "tensorflow":
         assert found.pool_mib is None
     else:
         assert found.pool_mib is not None
-        assert found.peak_mib <= found.pool_mib <= LIMIT_MIB
+        assert (found.peak_mib or TAKEN_MIB) <= found.pool_mib <= LIMIT_MIB
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("framework", ["torch", "jax", "cupy", "tensorflow"])
 def test_a_program_that_ends_has_left_its_peaks(real_device: RealDevice, tmp_path: Path, framework: str) -> None:
     process = start(framework, real_device, tmp_path)
     process.communicate(timeout=PATIENCE_S)
@@ -72,7 +73,7 @@ def test_a_program_that_ends_has_left_its_peaks(real_device: RealDevice, tmp_pat
     check(read_peaks(tmp_path, "taker.0", 0), framework)
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("framework", ["torch", "jax", "cupy", "tensorflow"])
 def test_a_program_that_is_killed_has_left_its_last_sample(
     real_device: RealDevice, tmp_path: Path, framework: str
 ) -> None:
@@ -80,7 +81,7 @@ def test_a_program_that_is_killed_has_left_its_last_sample(
 
     def sampled() -> bool:
         found = read_peaks(tmp_path, "taker.0", 0)
-        return found is not None and (found.peak_mib or 0) >= TAKEN_MIB
+        return found is not None and (found.peak_mib or found.pool_mib or 0) >= TAKEN_MIB
 
     try:
         wait_until(sampled, "a sample has all that was taken")

@@ -174,7 +174,7 @@ def _bits(marked: Any) -> Bits:
     marked = ops.cast(marked, "int32")
     size = _ROWS * SIDE
     parts = [marked[:, word * size : (word + 1) * size] for word in range(_WORDS)]
-    return [ops.sum(part * (1 << np.arange(part.shape[1], dtype=np.int32)), axis=1) for part in parts]
+    return [ops.sum(ops.multiply(part, 1 << np.arange(part.shape[1], dtype=np.int32)), axis=1) for part in parts]
 
 
 def _filled(start: Bits, free: Bits) -> Bits:

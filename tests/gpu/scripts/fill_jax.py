@@ -15,5 +15,5 @@ while not told:
     except jax.errors.JaxRuntimeError as error:
         told = str(error)
 pool = jax.devices()[0].memory_stats()["bytes_limit"] >> 20
-print(json.dumps({"mib": 16 * len(held), "pool_mib": pool, "error": told}), flush=True)
+print(json.dumps({"framework": "jax", "mib": 16 * len(held), "pool_mib": pool, "error": told}), flush=True)
 sys.stdin.read()

@@ -17,5 +17,5 @@ with tf.device("/GPU:0"):
             told = str(error)
 assert held[0].device.endswith("GPU:0"), held[0].device
 pool = tf.config.experimental.get_memory_info("GPU:0")["peak"] >> 20
-print(json.dumps({"mib": 16 * len(held), "pool_mib": pool, "error": told}), flush=True)
+print(json.dumps({"framework": "tensorflow", "mib": 16 * len(held), "pool_mib": pool, "error": told}), flush=True)
 sys.stdin.read()

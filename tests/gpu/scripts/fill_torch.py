@@ -11,5 +11,6 @@ try:
         held.append(torch.zeros(4 << 20, dtype=torch.float32, device="cuda"))
 except torch.cuda.OutOfMemoryError as error:
     told = str(error)
-print(json.dumps({"mib": 16 * len(held), "pool_mib": torch.cuda.memory_reserved() >> 20, "error": told}), flush=True)
+pool = torch.cuda.memory_reserved() >> 20
+print(json.dumps({"framework": "torch", "mib": 16 * len(held), "pool_mib": pool, "error": told}), flush=True)
 sys.stdin.read()

@@ -1,0 +1,75 @@
+"""Do all parts on this machine's first GPU, one after the other, and write what they saw: `python -m bench.gpu [FILE]`.
+
+The page is written after each part, so that what was seen stays if a later one does not end. A part that saw something
+wrong, or broke, says so in the page, the others go on, and the exit code is 1.
+"""
+
+import datetime as dt
+import platform
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Final
+
+from bench.fresh import ROOT
+from bench.gpu.ground import Ground, ground, versions
+from bench.gpu.parts import PARTS, Part, Wrong
+from gpusched.probe.nvml import NvmlProbe
+
+_PAGE: Final = ROOT / "docs" / "gpu-verification.md"
+_ABOUT: Final = """\
+# Seen on a real GPU
+
+<!-- Made by `scripts/verify-gpu` on a machine with a GPU: what is changed here by hand goes with the next run. -->
+
+`scripts/verify-gpu` does all of this. It needs no network, only a Python that has PyTorch, JAX, CuPy or TensorFlow,
+and changes no setting of the GPU.
+"""
+
+
+def main() -> int:
+    """Do all parts; return 1 if one was wrong."""
+    page = Path(sys.argv[1]) if len(sys.argv) > 1 else _PAGE
+    wrong = 0
+    with ground() as here:
+        written = [_ABOUT, _place(here)]
+        for title, part in PARTS:
+            began = time.monotonic()
+            print(f"{title} ...", flush=True)
+            text, ok = _tried(part, here)
+            wrong += not ok
+            print(f"{title}: {'well' if ok else 'WRONG'}, {time.monotonic() - began:.0f} s", flush=True)
+            written.append(f"## {title}\n\n{text}")
+            page.write_text("\n".join(written))
+    print(f"{page}: {len(PARTS) - wrong} of {len(PARTS)} parts are well")
+    return min(wrong, 1)
+
+
+def _tried(part: Part, here: Ground) -> tuple[str, bool]:
+    try:
+        return part(here), True
+    except Wrong as wrong:
+        print(wrong, flush=True)
+        return f"**Wrong:** {wrong}\n", False
+    except (Exception, SystemExit):  # noqa: BLE001 (the other parts go on)
+        told = traceback.format_exc()
+        print(told, flush=True)
+        return f"**Broken:**\n\n```\n{told}```\n", False
+
+
+def _place(here: Ground) -> str:
+    probe = NvmlProbe()
+    found = probe.read()
+    probe.close()
+    device = found.devices[0]
+    today = dt.datetime.now(dt.UTC).date()
+    return (
+        f"{today}: {device.name}, {device.memory_total_mib:,} MiB, driver {found.driver_version}, "
+        f"CUDA {found.cuda_version}; {len(found.cpus)} CPUs, Linux {platform.release()}, "
+        f"Python {platform.python_version()}; {versions(here.frameworks)}.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
