@@ -3,12 +3,14 @@
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpusched.daemon.idleness import Idleness
+from gpusched.daemon.job import Job
 from gpusched.daemon.quiet_time import Seen, idle_s, observed
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.idle import Quiet
@@ -16,6 +18,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.model.usage import Usage
 from tests.daemon.idle_traces import AFTER_S, TRACES, Trace, called_idle, table
+from tests.daemon.records import ended
 from tests.daemon.test_overrun import device, host, jobs, leases
 
 PAGE = Path(__file__).parents[2] / "docs" / "idle.md"
@@ -186,3 +189,13 @@ def test_a_job_that_has_given_its_devices_back_is_not_idle_whatever_else_of_it_g
     assert hours_of(holding(2, state=ReplicaState.EXITED), (), quiet) is None
     assert hours_of(holding(2), leases(2), quiet) is not None
     assert hours_of(holding(2, state=ReplicaState.BACKOFF), leases(2), quiet) is None
+
+
+def test_a_job_that_was_saved_before_there_was_any_of_this_is_read() -> None:
+    saved = msgspec.to_builtins(ended(1))
+    new = {"quiet", "idle_since"}
+    assert new <= saved.keys()
+    of_submission = {"idle_end_s", "ignore_foreign"}
+    older = {name: value for name, value in saved.items() if name not in new}
+    older["submission"] = {name: one for name, one in older["submission"].items() if name not in of_submission}
+    assert msgspec.convert(older, Job) == ended(1)
