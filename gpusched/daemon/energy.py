@@ -29,8 +29,8 @@ class EnergyMeter:
     def since_last(self, inventory: Inventory) -> dict[int, Energy]:
         """Return what each process, by its pid, has used since the reading before, as far as that is known.
 
-        Nothing is known of a device at its first reading, after its counter was set back, of MIG instances, and where the
-        driver does not report how long the kernels of one of several processes ran.
+        Nothing is known of a device at its first reading, after its counter was set back, of MIG instances, and where
+        the driver does not report how long the kernels of one of several processes ran.
         """
         before = self._before
         self._before = {one.uuid: one.energy_j for one in inventory.devices if one.energy_j is not None}

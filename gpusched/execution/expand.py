@@ -12,7 +12,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.footprint_key import memory_options
 from gpusched.execution.hosts import addresses, learner_role
 from gpusched.execution.learner_socket import socket_name
-from gpusched.execution.spec import JobSpec
+from gpusched.execution.spec import DeviceRoom, JobSpec
 from gpusched.model.job import JobShard, Listening, Submission
 from gpusched.model.plan import Plan, Replica
 from gpusched.model.workload import Workload
@@ -70,6 +70,12 @@ def job_spec(
         attributes=submission.attributes,
         log_cap_mib=settings.log_cap_mib,
         memory_options=memory_options(submission),
+        rooms={
+            one.uuid: DeviceRoom(total_mib=one.total_mib, most_mib=one.plannable_mib + one.leased_mib)
+            for one in plan.devices
+            if one.replicas
+        },
+        xla_variable=submission.xla_variable,
     )
 
 

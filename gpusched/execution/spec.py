@@ -9,7 +9,7 @@ from gpusched.model.plan import ReplicaSpec
 from gpusched.model.workload import Restart
 from gpusched.settings import LOG_CAP_MIB
 
-__all__ = ["Backoff", "JobSpec", "Start", "Streams"]
+__all__ = ["Backoff", "DeviceRoom", "JobSpec", "Start", "Streams"]
 
 Streams = tuple[int, int, int]
 """Open descriptors: what a process gets as stdin, stdout and stderr."""
@@ -26,6 +26,13 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     stable_s: float = 60.0
 
 
+class DeviceRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as it was planned on: its memory, and how much of that all leases together may hold. MiB."""
+
+    total_mib: int
+    most_mib: int
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job, expanded. `restart` has a rule per role; a role without one gets the default.
 
@@ -38,7 +45,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `network`: how it reaches other hosts, None for a job that stays on its own. `attributes` are those of its
     processes; None: what they inherit. `prepared_s` is when the attempt was written down, in seconds since boot: unlike
     the times of files, a stepped wall clock does not move it. `log_cap_mib`: how much a log may hold, in MiB; 0: any.
-    `memory_options`: see execution/footprint_key.py.
+    `memory_options`: see execution/footprint_key.py. `rooms`: the devices that its replicas share with others, by uuid.
+    `xla_variable`: see environment.resource_environment.
     """
 
     id: str
@@ -62,6 +70,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepared_s: float = 0.0
     log_cap_mib: int = LOG_CAP_MIB
     memory_options: str = "{}"
+    rooms: dict[str, DeviceRoom] = {}
+    xla_variable: str = ""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ the user that they name. What is not understood is left out, and what one of the
 there can make a reader wait.
 """
 
+import errno
 import os
 import stat
 import time
@@ -31,7 +32,15 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Replica
 from gpusched.settings import Settings
 
-__all__ = ["LeaseDirectory", "LeaseHandle", "give_back", "lease_directory", "leases_of_plan", "leases_of_replicas"]
+__all__ = [
+    "LeaseDirectory",
+    "LeaseHandle",
+    "give_back",
+    "lease_directory",
+    "leases_of_plan",
+    "leases_of_replicas",
+    "replace_share",
+]
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_LINES: Final = 10_000
@@ -223,6 +232,35 @@ def give_back(path: Path, replica: str) -> None:
             if line.startswith(b"+") and _shares.decode(line[1:]).replica == replica:
                 os.pwrite(descriptor, b"-", position)
             position += len(line)
+    finally:
+        os.close(descriptor)
+
+
+def replace_share(path: Path, replica: str, device_uuid: str, share_mib: int) -> None:
+    """Have a replica hold `share_mib` of a device instead of what it holds there; `path` is that of its lease's file.
+
+    Only under the directory's lock. Until it is done the file has both shares: who reads it then counts too much, never
+    too little. Raises FileNotFoundError where the replica holds nothing there, and OSError.
+    """
+    descriptor = open_regular(path, os.O_RDWR)
+    try:
+        content, position = os.read(descriptor, _MOST_BYTES + 1), 0
+        lines = content.splitlines(keepends=True)
+        old = []
+        for line in lines:
+            if line.startswith(b"+") and (share := _shares.decode(line[1:])).replica == replica:
+                old += [(position, share)] if share.device_uuid == device_uuid else []
+            position += len(line)
+        if not old:
+            raise FileNotFoundError(errno.ENOENT, "it holds no share there", str(path))
+        new = b"+ " + msgspec.json.encode(msgspec.structs.replace(old[0][1], share_mib=share_mib)) + b"\n"
+        if len(content) + len(new) > _MOST_BYTES or len(lines) >= _MOST_LINES or not content.endswith(b"\n"):
+            raise OSError(errno.EFBIG, "the file has no room", str(path))
+        if os.pwrite(descriptor, new, len(content)) < len(new):
+            os.ftruncate(descriptor, len(content))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        for position, _ in old:
+            os.pwrite(descriptor, b"-", position)
     finally:
         os.close(descriptor)
 

@@ -7,13 +7,17 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
-from gpusched.execution.spec import Start
+from gpusched.errors import HostFault
+from gpusched.execution.directory import JobDirectory
+from gpusched.execution.relatives import outliving
+from gpusched.execution.spec import JobSpec, Start
 from gpusched.linux.processes import Process, inherited
 from gpusched.supervisor.process import Children, ProcessExit, Spared, SpawnError
 
-__all__ = ["AttachedChild"]
+__all__ = ["AttachedChild", "attached_child"]
 
 _TO_GROUPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """What a terminal or a person sends to whole groups; a shell ends with 128 + the number after its command did."""
@@ -73,6 +77,13 @@ class AttachedChild(Children):
         for one in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(one.pid, number)
+
+
+def attached_child(directory: JobDirectory, spec: JobSpec) -> AttachedChild:
+    """Return the command of an attached job. Raises HostFault for one that names no launcher."""
+    if spec.launcher is None:
+        raise HostFault(f"{spec.id} is attached to no process: its spec names no launcher", "start the command again")
+    return AttachedChild(spec.launcher.pid, partial(outliving, str(directory.path)))
 
 
 def _by_group_signal(death: ProcessExit) -> bool:

@@ -16,6 +16,7 @@ from gpusched.execution.directory import JobDirectory, initial_status
 from gpusched.execution.spec import JobSpec
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
 from gpusched.linux.regular_files import NotRegularError
+from gpusched.model.plan import Replica
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus
 from gpusched.model.usage import Usage
 from gpusched.supervisor.events import Transition
@@ -94,6 +95,19 @@ class Recorder:
         if note != self._note:
             self._note = note
             self.due = self._next_save
+
+    def enlarged(self, one: Replica) -> None:
+        """Have the status show another limit and share of a replica."""
+        self._base = msgspec.structs.replace(
+            self._base,
+            replicas=tuple(
+                msgspec.structs.replace(each, limit_mib=one.limit_mib, share_mib=one.share_mib)
+                if each.name == one.name
+                else each
+                for each in self._base.replicas
+            ),
+        )
+        self.due = self._next_save
 
     def changed(self) -> None:
         """Have the status written soon: something in it is new."""

@@ -12,14 +12,13 @@ from typing import Final
 import msgspec
 
 from gpusched.environment import attempt_environment, child_environment
-from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import remove_keys_of_start
 from gpusched.execution.learner_socket import remove_own_socket
 from gpusched.execution.missing_module import missing_module
 from gpusched.execution.orders import PassedOnOrder, end_of, read_new
 from gpusched.execution.relatives import outliving
-from gpusched.execution.spec import JobSpec, Start, Streams
+from gpusched.execution.spec import Start, Streams
 from gpusched.frameworks.recorder import MEMORY_DIRECTORY
 from gpusched.leases.directory import give_back
 from gpusched.linux.files import remove_tree
@@ -27,7 +26,8 @@ from gpusched.linux.oom import OomKills, find_counter, read_counter
 from gpusched.linux.processes import become_subreaper, kill_descendants
 from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
-from gpusched.supervisor.attached_child import AttachedChild
+from gpusched.supervisor.attached_child import attached_child
+from gpusched.supervisor.enlargement import Enlargement
 from gpusched.supervisor.events import (
     Ended,
     Event,
@@ -76,7 +76,7 @@ class Runner:
         self._directory, self._guard, self._attached = directory, guard, spec.attached
         self._clock = BootClock()
         self._oom = OomKills(partial(read_counter, find_counter()))
-        command = _attached_child(directory, spec) if spec.attached else None  # reads what signals do until now
+        command = attached_child(directory, spec) if spec.attached else None  # reads what signals do until now
         self._wakeup = Wakeup(spec.launcher)
         self._preload = start_zygote(directory, spec)
         self._children = command or Children(self._preload, partial(outliving, str(directory.path)))
@@ -85,6 +85,7 @@ class Runner:
         self._notices = LearnerNotices(directory, spec) if isinstance(spec.network, RemoteLearner) else None
         self._specs = {one.replica.name: one for one in spec.replicas}
         self._machine = Machine(spec)
+        self._enlargement = Enlargement(directory, spec)
         remove_tree(directory.path / MEMORY_DIRECTORY)  # of an earlier run: attempts may have the same numbers again
         self._usage = UsageMeter(directory.path)
         self._recorder = Recorder(directory, spec, self._clock, self._usage)
@@ -161,6 +162,8 @@ class Runner:
     def _judged(self, replica: str, death: ProcessExit) -> Ended:
         tail = self._output.tail(replica) if death.code else b""
         lacked = memory_that_ran_out(tail)
+        if lacked == "device":
+            self._enlargement.lacked(replica)
         why = missing_module(tail, self._specs[replica].argv[0]) or last_line(tail)
         killed = death.signal == signal.SIGKILL and not death.ours and self._oom.claim()
         return Ended(
@@ -247,9 +250,14 @@ class Runner:
                 self._limits.started(one.replica, self._now())
                 self._usage.started(one.replica, result, self._first_attempt + one.attempt, self._now())
                 self._apply(Spawned(replica=one.replica, pid=result, now=self._now()))
+                for event in self._enlargement.news(one.replica, result, self._now()):
+                    self._apply(event)
 
     def _start_of(self, one: Spawn) -> Start:
-        spec, attempt = self._specs[one.replica], self._first_attempt + one.attempt
+        spec, attempt = self._enlargement.next(self._specs[one.replica]), self._first_attempt + one.attempt
+        if spec is not self._specs[one.replica]:
+            self._specs[one.replica] = spec
+            self._recorder.enlarged(spec.replica)
         env = child_environment(
             os.environ,
             spec.env,
@@ -337,9 +345,3 @@ class Runner:
             for run in self._machine.replicas.values():
                 if run.pid is not None:
                     self._output.write_line(run.name, message)
-
-
-def _attached_child(directory: JobDirectory, spec: JobSpec) -> AttachedChild:
-    if spec.launcher is None:
-        raise HostFault(f"{spec.id} is attached to no process: its spec names no launcher", "start the command again")
-    return AttachedChild(spec.launcher.pid, partial(outliving, str(directory.path)))

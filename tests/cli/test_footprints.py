@@ -4,6 +4,7 @@ On a stand-in p3.8xlarge whose driver shows what processes take; the programs le
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,12 @@ class Lab:
         assert started.returncode == 0, started.stdout + started.stderr
         return str(max((self.command.state / "jobs").iterdir(), key=lambda path: int(path.name.split("-")[1])).name)
 
+    def limits(self, role: str) -> list[int]:
+        """The limits of the starts of a role's replicas, in their order."""
+        path = self.home / "limits.txt"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [int(limit) for name, _, limit in lines if name.startswith(f"{role}.")]
+
     def plan(self, *words: str) -> Any:
         told = self.command.run("plan", "--workload", str(self.workload), "--json", *words)
         return json.loads(told.stdout)
@@ -112,3 +119,41 @@ def test_three_runs_are_planned_with_and_a_fourth_that_needs_more_gets_it_after_
     assert most["counts"] == [30, 33, 33, 33]
     size = sum(one["share_mib"] for one in most["replicas"] if one["device_index"] == 1)
     assert size == 33 * (256 + CONTEXT)
+
+    lab.needs(learner=900, actor=388)  # with its context 600
+    (lab.home / "limits.txt").unlink()
+    job = lab.launch("--procs", "3", "--actor-memory", "auto")
+    until(lambda: len(lab.limits("actor")) == 6, "the actors run again")
+    assert sorted(lab.limits("actor")) == [256] * 3 + [512] * 3
+    until(lambda: all(one["state"] == "running" for one in lab.job(job)["replicas"]), "they run")
+    actors = [one for one in lab.job(job)["replicas"] if one["role"] == "actor"]
+    assert {one["warning"] for one in actors} == {"out of memory at 256 MiB: again with 512"}
+    assert {(one["limit_mib"], one["share_mib"], one["restarts"]) for one in actors} == {(512, 512 + CONTEXT, 1)}
+    lab.shows(job, {"learner": 900, "actor": 388})
+    lab.ends(job)
+    after = lab.plan("--no-grow", "--actor-memory", "auto")
+    assert {one["limit_mib"] for one in after["replicas"] if one["role"] == "actor"} == {448}
+
+
+def test_auto_is_refused_until_enough_is_known_or_asks_for_what_is_named_and_retry_gets_more(lab: Lab) -> None:
+    lab.needs(command=388)
+    program = [sys.executable, str(TOYS / "measured.py"), str(lab.home)]
+    refused = lab.command.run("run", "-d", "--memory", "auto", "--", *program)
+    assert refused.returncode == 2
+    assert "--memory auto: 0 runs of it on these devices are measured, and 3 are needed" in refused.stderr
+    assert "auto:4GiB" in refused.stderr
+    assert lab.command.run("plan", "--workload", str(lab.workload), "--actor-memory", "auto").returncode == 2
+    lab.command.run("run", "-d", "--memory", "auto:300MiB", "--retry", "2", "--name", "it", "--", *program)
+    until(lambda: lab.limits("command") == [300, 556], "it runs again with more")
+    until(lambda: lab.job("it")["replicas"][0]["state"] == "running", "it runs")
+    assert lab.job("it")["replicas"][0]["warning"] == "out of memory at 300 MiB: again with 556"
+    assert "out of memory at 300 MiB: again with 556" in lab.command.run("logs", "it").stdout
+    lab.ends("it")
+    assert lab.job("it")["state"] == "succeeded"
+
+
+def test_a_mistaken_auto_is_refused(lab: Lab) -> None:
+    for wrong in ("automatic", "auto:", "auto:soon", "auto:0MiB"):
+        refused = lab.command.run("run", "-d", "--memory", wrong, "--", "true")
+        assert refused.returncode == 2, wrong
+        assert "--memory" in refused.stderr, wrong
