@@ -1,6 +1,7 @@
 """What a job that has ended has shown of its roles' needs: a footprint of each, and what a context takes. No I/O."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from gpusched.daemon.footprint_store import RoleFootprint
 from gpusched.daemon.job import Job
@@ -10,6 +11,9 @@ from gpusched.model.status import JobState, JobStatus, ReplicaStatus
 from gpusched.model.usage import Usage
 
 __all__ = ["footprints_of"]
+
+_MOST_MIB: Final = 1 << 31
+"""A context above this is what a job has written into its status, and no measure; the database could not hold it."""
 
 
 def footprints_of(job: Job, end: JobStatus) -> Iterator[RoleFootprint]:
@@ -58,7 +62,7 @@ def _ran_out(one: ReplicaStatus) -> bool:
 
 
 def _context(ended: float, usages: Sequence[Usage]) -> Context | None:
-    known = [one for one in usages if one.context_mib is not None and one.framework and one.driver]
+    known = [one for one in usages if 0 < (one.context_mib or 0) < _MOST_MIB and one.framework and one.driver]
     if not known:
         return None
     one = max(known, key=lambda each: each.context_mib or 0)

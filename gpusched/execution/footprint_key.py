@@ -29,8 +29,7 @@ def footprint_keys(submission: Submission) -> dict[str, str]:
     """Return the key of each role that is asked for, by its name."""
     options = memory_options(submission)
     if submission.command is not None:
-        (role,) = submission.workload.roles
-        what = normalised(role.command, submission.cwd)
+        what = normalised(submission.workload.roles[0].command, submission.cwd)
         if submission.command.processes > 1:
             options = json.dumps({"processes": submission.command.processes})
         return {ROLE: footprint_key(what, ROLE, options)}
@@ -40,7 +39,7 @@ def footprint_keys(submission: Submission) -> dict[str, str]:
 
 def footprint_key(what: str, role: str, options: str) -> str:
     """Return the key of a role of a workload, or of a command, under the options that change its memory."""
-    return json.dumps([what, role, options], ensure_ascii=False)
+    return json.dumps([what, role, options])
 
 
 def memory_options(submission: Submission) -> str:

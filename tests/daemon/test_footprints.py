@@ -66,6 +66,12 @@ def test_a_lack_of_the_devices_memory_is_kept_with_its_limit_and_of_the_hosts_is
     assert not list(footprints_of(JOB, over(usage(), state=JobState.FAILED, end=other)))
 
 
+@pytest.mark.parametrize("mib", [-5, 0, 1 << 63, 1 << 64])
+def test_a_context_that_a_job_has_invented_is_none(mib: int) -> None:
+    (row,) = footprints_of(JOB, over(usage(context_mib=mib)))
+    assert row.context is None
+
+
 def test_what_ran_elsewhere_or_on_no_known_device_leaves_nothing() -> None:
     there = over(usage(context_mib=212))
     for other in (replace(there, simulated=True), replace(there, engine="slurm"), over(usage(device=None))):

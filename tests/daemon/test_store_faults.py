@@ -152,7 +152,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     assert content(tmp_path) == before
 
 
-@pytest.mark.parametrize("version", [2, 7])
+@pytest.mark.parametrize("version", [2, 8])
 def test_another_version_is_refused_and_left_as_it_is(path: Path, version: int) -> None:
     altered(path, f"PRAGMA user_version = {version}")
     before = content(path.parent)
