@@ -19,6 +19,7 @@ from gpusched.model.footprint import (
     MeasuredContext,
     MeasuredUse,
     Measurements,
+    context_elsewhere,
     context_of,
     use_of,
 )
@@ -38,14 +39,14 @@ Measured = Callable[[Sequence[str], Sequence[str], str | None], Measurements]
 
 
 def measured_here(submission: Submission, inventory: Inventory, settings: Settings) -> Submission:
-    """Return the submission with what this user's daemon has measured; as it is where none answers.
+    """Return the submission with what this user's daemon has measured; where none answers, with what is known anyway.
 
     Raises UsageError as with_measured does, and NoDaemon where something is `auto` and no daemon answers.
     """
     from gpusched.control.place import control_socket, listener
 
     if not is_automatic(submission) and listener(control_socket(settings)) is None:
-        return submission
+        return with_measured(submission, inventory, settings, lambda *_: Measurements())
 
     def asked(keys: Sequence[str], devices: Sequence[str], driver: str | None) -> Measurements:
         from gpusched.control.client import Client
@@ -62,7 +63,7 @@ def measured_here(submission: Submission, inventory: Inventory, settings: Settin
     except (NoDaemon, HostFault):  # such as an older one: what it knows is no need
         if is_automatic(submission):
             raise
-        return submission
+        return with_measured(submission, inventory, settings, lambda *_: Measurements())
 
 
 def is_automatic(submission: Submission) -> bool:
@@ -115,7 +116,9 @@ class _About:
     def _context(self, contexts: Sequence[tuple[str, Sequence[Context]]], settings: Settings) -> MeasuredContext | None:
         latest, usual_mib = self._latest, settings.context_mib
         kind = (None, None) if latest is None else (latest.framework, latest.version)
-        known = [context_of(model, some, *kind, usual_mib) for model, some in contexts]
+        known = [
+            context_of(model, some, *kind, usual_mib) or context_elsewhere(model, usual_mib) for model, some in contexts
+        ]
         largest = max((one for one in known if one is not None), key=lambda one: one.mib, default=None)
         return None if largest is None or (None in known and largest.mib < usual_mib) else largest
 

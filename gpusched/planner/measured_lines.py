@@ -28,7 +28,7 @@ def measured_lines(decision: Decision, most_of: MostOf) -> Iterator[str]:
         if role.count and role.measured is not None and role.measured.context is not None:
             contexts.setdefault(role.measured.context, []).append(role.name)
     for context, names in contexts.items():
-        yield f"{listed(names)}: context {context.mib} MiB, measured: {context}"
+        yield f"{listed(names)}: context {context.mib} MiB, {context}"
 
 
 def _of_role(decision: Decision, role: RoleRequest, use: MeasuredUse, one: Replica, most_of: MostOf) -> Iterator[str]:

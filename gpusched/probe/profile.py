@@ -53,7 +53,7 @@ _L40S: Final = _Model("NVIDIA L40S", 46068, 603, 350)
 _A100: Final = _Model("NVIDIA A100-SXM4-40GB", 40960, 424, 400)
 _A100_80: Final = _Model("NVIDIA A100-SXM4-80GB", 81920, 669, 400)
 _H100: Final = _Model("NVIDIA H100 80GB HBM3", 81559, 479, 700)
-_H200: Final = _Model("NVIDIA H200", 143771, 600, 700)
+_H200: Final = _Model("NVIDIA H200", 143771, 615, 700)
 
 _DGX_A100: Final = tuple(
     near for near in ("48-63,176-191", "16-31,144-159", "112-127,240-255", "80-95,208-223") for _ in range(2)

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.model.footprint import ENOUGH_RUNS, LATEST_RUNS, Context, Footprint, context_of, enlarged, use_of
+from gpusched.model.footprint import (
+    ENOUGH_RUNS,
+    LATEST_RUNS,
+    Context,
+    Footprint,
+    context_elsewhere,
+    context_of,
+    enlarged,
+    use_of,
+)
 
 V100, DRIVER = "Tesla V100-SXM2-16GB", "535.129.03"
 
@@ -111,4 +120,23 @@ def test_the_latest_five_runs_count_for_a_context() -> None:
     found = context_of(V100, contexts("torch", "2.11", 400, 410, 420, 415, 405, 800), "torch", "2.11", 450)
     assert found is not None
     assert (found.mib, found.runs) == (420, 5)
-    assert str(found) == f"5 runs with torch 2.11 on {V100}, driver {DRIVER}"
+    assert str(found) == f"measured: 5 runs with torch 2.11 on {V100}, driver {DRIVER}"
+
+
+@pytest.mark.parametrize(
+    ("device", "usual_mib", "mib"),
+    [
+        ("NVIDIA H200", 450, 640),
+        ("NVIDIA H100 80GB HBM3", 450, 640),
+        ("NVIDIA GH200 480GB", 450, 640),
+        ("NVIDIA H100 PCIe", 700, None),
+        ("NVIDIA A100-SXM4-80GB", 450, None),
+        (V100, 450, None),
+    ],
+)
+def test_where_none_was_measured_a_context_is_as_it_was_elsewhere_and_never_below_the_usual(
+    device: str, usual_mib: int, mib: int | None
+) -> None:
+    found = context_elsewhere(device, usual_mib)
+    assert (found and found.mib) == mib
+    assert found is None or str(found) == "as PyTorch, JAX and CuPy took on an H200, driver 580.159"
