@@ -44,9 +44,13 @@ _SHORT: Final = len("/tmp/pytest-of-gpusched")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Hide this host's GPUs, and have short paths."""
-    if config.option.markexpr != "gpu" and not any("gpu" in Path(arg).parts for arg in config.args):
+    if config.option.markexpr != "gpu" and not all(_is_for_gpus(arg) for arg in config.args):
         _hide_gpus()
     _have_short_paths(config)
+
+
+def _is_for_gpus(arg: str) -> bool:
+    return Path(__file__).parent / "gpu" in (path := Path(arg).absolute(), *path.parents)
 
 
 def _hide_gpus() -> None:
@@ -55,13 +59,15 @@ def _hide_gpus() -> None:
     The loader looks in this directory first, and what it finds there is no library (ld.so(8)). A test that brings the
     stand-in puts its own directory in that place.
     """
-    hidden = Path(tempfile.gettempdir()) / f"gpusched-tests-{os.getuid()}-no-gpu"
-    hidden.mkdir(exist_ok=True)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    hidden = Path(tempfile.mkdtemp(prefix="gps-no-gpu-"))
+    atexit.register(shutil.rmtree, hidden, ignore_errors=True)
+    hidden.chmod(0o755)  # for processes of another user, too
     for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
         (hidden / name).touch()
-    before = os.environ.get("LD_LIBRARY_PATH", "")
-    if str(hidden) not in before.split(os.pathsep):
-        os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(hidden), before)))
+    before = os.environ.get("LD_LIBRARY_PATH")
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(hidden), before)))
 
 
 def _have_short_paths(config: pytest.Config) -> None:

@@ -108,7 +108,7 @@ def _begun(seen: dict[_Run, DeviceUse], run: _Run, model: str | None, driver: st
 def _with_device(usage: Usage, use: DeviceUse | None, model: str | None) -> Usage:
     """Return the usage with what was seen of devices; of an attempt that no poll has met, the model of its first."""
     if use is None:
-        return replace(usage, device=model)
+        return replace(usage, device=usage.device or model)
     busy = round(100 * use.busy_s / use.watched_s, 1) if use.watched_s else None
     return replace(
         usage,
