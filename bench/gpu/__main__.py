@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.fresh import ROOT
-from bench.gpu.ground import Ground, ground, versions
+from bench.gpu.ground import FRAMEWORKS, Ground, ground, versions
 from bench.gpu.parts import PARTS, Part, Wrong
 from gpusched.probe.nvml import NvmlProbe
 
@@ -33,6 +33,9 @@ def main() -> int:
     page = Path(sys.argv[1]) if len(sys.argv) > 1 else _PAGE
     wrong = 0
     with ground() as here:
+        if not here.frameworks:
+            print(f"None of {', '.join(FRAMEWORKS)} can be imported by {sys.executable}", file=sys.stderr)
+            return 1
         written = [_ABOUT, _place(here)]
         for title, part in PARTS:
             began = time.monotonic()

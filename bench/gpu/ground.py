@@ -130,7 +130,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 def versions(frameworks: Sequence[str]) -> str:
     """Return the versions of frameworks, as one line."""
     brought_by = metadata.packages_distributions()
-    return ", ".join(f"{name} {metadata.version(brought_by[name][0])}" for name in frameworks)
+    known = {name: brought_by[name][0] for name in frameworks if name in brought_by}
+    return ", ".join(f"{name} {metadata.version(known[name]) if name in known else '?'}" for name in frameworks)
 
 
 @contextlib.contextmanager

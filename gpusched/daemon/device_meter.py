@@ -56,7 +56,8 @@ class DeviceMeter:
         `now` is in seconds of a clock that goes on evenly.
         """
         before_s, self._sampled = self._sampled, {}
-        shown = _shown(inventory, holders(leases), self._energy.since_last(inventory))
+        by_pid = holders(leases)
+        shown = _shown(inventory, by_pid, self._energy.since_last(inventory, by_pid))
         self._models = {device.uuid: device.name for device in inventory.devices}
         for job in jobs:
             if job.simulated:
@@ -155,26 +156,27 @@ def _with(before: DeviceUse, found: _Shown, passed_s: float) -> DeviceUse:
     return after
 
 
-def _shown(inventory: Inventory, by_pid: Mapping[int, Lease], energies: Mapping[int, Energy]) -> dict[Holder, _Shown]:
+def _shown(
+    inventory: Inventory, by_pid: Mapping[int, Lease], energies: Mapping[Holder | int, Energy]
+) -> dict[Holder, _Shown]:
     """Return what is shown of each holder of a share, of all its processes on all its devices together."""
     parts: dict[Holder, list[tuple[str, DeviceProcess]]] = {}
     for device in inventory.devices:
         for process in device.processes:
             if (lease := by_pid.get(process.pid)) is not None:
                 parts.setdefault(lease.holder, []).append((device.uuid, process))
-    return {holder: _sum(found, energies) for holder, found in parts.items()}
+    return {holder: _sum(found, energies.get(holder)) for holder, found in parts.items()}
 
 
-def _sum(found: Sequence[tuple[str, DeviceProcess]], energies: Mapping[int, Energy]) -> _Shown:
+def _sum(found: Sequence[tuple[str, DeviceProcess]], energy: Energy | None) -> _Shown:
     memory = [process.memory_mib for _, process in found]
     busy: dict[str, int] = {}
     for uuid, process in found:
         busy[uuid] = min(100, busy.get(uuid, 0) + (process.sm_percent or 0))
     unknown = any(process.sm_percent is None for _, process in found)
-    known = [energies[pid] for pid in {process.pid for _, process in found} if pid in energies]
     return _Shown(
         mib=None if None in memory else sum(mib or 0 for mib in memory),
         sm_percent=None if unknown else sum(busy.values()) / len(busy),
         processes=len(found),
-        energy=Energy(sum(one.joules for one in known), any(one.attributed for one in known)) if known else None,
+        energy=energy,
     )

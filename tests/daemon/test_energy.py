@@ -1,6 +1,7 @@
 """Energy of devices is dealt out to the processes on them, all of it and no more."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,11 +21,11 @@ def device(energy_j: int | None, busy: Sequence[int | None], uuid: str = "GPU-1"
     return Device(index=0, uuid=uuid, name="V100", memory_total_mib=16000, energy_j=energy_j, processes=processes)
 
 
-def used(*readings: Device) -> dict[int, Energy]:
+def used(*readings: Device) -> dict[Any, Energy]:
     meter = EnergyMeter()
-    found: dict[int, Energy] = {}
+    found: dict[Any, Energy] = {}
     for reading in readings:
-        found = meter.since_last(host(reading))
+        found = meter.since_last(host(reading), {})
     return found
 
 
@@ -59,10 +60,10 @@ def test_what_is_not_known_is_no_amount(readings: Sequence[Device]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.lists(st.integers(0, 100), min_size=1, max_size=5)), min_size=1))
 def test_all_that_a_device_used_is_dealt_out(steps: Sequence[tuple[int, Sequence[int]]]) -> None:
     meter, total, dealt = EnergyMeter(), 0, 0.0
-    meter.since_last(host(device(0, [0])))
+    meter.since_last(host(device(0, [0])), {})
     for joules, busy in steps:
         total += joules
-        dealt += sum(one.joules for one in meter.since_last(host(device(total, busy))).values())
+        dealt += sum(one.joules for one in meter.since_last(host(device(total, busy)), {}).values())
     assert dealt == pytest.approx(total)
 
 
@@ -77,6 +78,18 @@ def test_a_replicas_energy_is_that_of_its_processes_on_all_devices_from_its_seco
     first, second = meter.seen(job.id)
     assert (first.energy_j, first.energy_attributed) == (200.0, True)
     assert (second.energy_j, second.energy_attributed) == (600.0 + 800.0, True)
+
+
+@pytest.mark.parametrize("busy", [[10, 30], [0, 0], [10, None]])
+def test_several_processes_of_one_replica_that_is_alone_have_it_all_and_it_is_not_attributed(
+    busy: Sequence[int | None],
+) -> None:
+    own = (*leases(1), replace(leases(1)[0], share_mib=0, pid=101))
+    meter, (job,) = DeviceMeter(), jobs(1)
+    for now, at in enumerate((1000, 1100)):
+        meter.sample(host(device(at, busy)), own, (job,), float(now))
+    (use,) = meter.seen(job.id)
+    assert (use.energy_j, use.energy_attributed) == (100.0, False)
 
 
 def test_energy_of_an_earlier_daemon_goes_on() -> None:
