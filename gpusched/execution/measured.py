@@ -4,13 +4,14 @@ A submission comes in as a person asked for it, or as it was planned with once, 
 Who has the daemon's store, or a link to it, gives them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.errors import HostFault, NoDaemon, UsageError
+from gpusched.errors import HostFault, NeverFits, NoDaemon, UsageError
 from gpusched.execution.footprint_key import footprint_keys
+from gpusched.execution.plans import chosen_devices
 from gpusched.model.device import Inventory
 from gpusched.model.footprint import (
     ENOUGH_RUNS,
@@ -26,6 +27,7 @@ from gpusched.model.footprint import (
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.plan import RoleRequest
 from gpusched.model.workload import Memory
+from gpusched.planner.capacity import budgets
 from gpusched.planner.command import ROLE
 from gpusched.settings import Settings
 from gpusched.units import number
@@ -76,16 +78,16 @@ def is_automatic(submission: Submission) -> bool:
 def with_measured(
     submission: Submission, inventory: Inventory, settings: Settings, measured: Measured, *, shown: bool = True
 ) -> Submission:
-    """Return the submission with what is known of its roles on the models of devices of `inventory`.
+    """Return the submission with what is known of its roles on the models of those devices that it may use.
 
     Each role has its context, where one was measured, and what `auto` asks for. `shown`: it has, too, what people are
     shown of it. Raises UsageError for `auto` of which too little is known, and what `measured` raises.
     """
-    models = sorted({device.name for device in inventory.devices if device.name})
+    models = {} if submission.only == () else _models(submission, inventory, settings)
     keys = footprint_keys(submission)
-    if not models or submission.only == ():
+    if not models:
         return submission
-    found = measured(tuple(keys.values()), models, inventory.driver_version)
+    found = measured(tuple(keys.values()), tuple(models), inventory.driver_version)
     if submission.command is not None:
         about = _About(models, found, keys[ROLE], settings, submission.command.processes)
         return replace(submission, command=_command(submission.command, about, shown=shown))
@@ -98,11 +100,30 @@ def with_measured(
     return replace(submission, request=replace(submission.request, roles=roles))
 
 
+def _models(submission: Submission, inventory: Inventory, settings: Settings) -> dict[str, int]:
+    """Return the models of the devices that may be used, each with what can be planned of its largest, in MiB.
+
+    None where the planner will refuse the devices that are named, and name the reason.
+    """
+    try:
+        only = chosen_devices(submission, inventory)
+    except (NeverFits, UsageError, HostFault):
+        return {}
+    models: dict[str, int] = {}
+    for budget in budgets(inventory, (), settings.headroom, only):
+        if name := budget.device.name:
+            models[name] = max(budget.idle_mib, models.get(name, 0))
+    return dict(sorted(models.items()))
+
+
 class _About:
-    """What is known of one key on each of some models of devices. Where they differ, the largest counts."""
+    """What is known of one key on each of some models of devices. Where they differ, the largest counts.
+
+    `models`: with what can be planned of the largest idle device of each, in MiB.
+    """
 
     def __init__(
-        self, models: Sequence[str], found: Measurements, key: str, settings: Settings, processes: int = 1
+        self, models: Mapping[str, int], found: Measurements, key: str, settings: Settings, processes: int = 1
     ) -> None:
         rows = found.footprints.get(key, {})
         every = sorted((row for some in rows.values() for row in some), key=lambda row: -row.ended)
@@ -111,7 +132,7 @@ class _About:
         if not settings.context_given:
             self.context = self._context([(model, found.contexts.get(model, ())) for model in models], settings)
         contexts_mib = processes * (settings.context_mib if self.context is None else self.context.mib)
-        self.use = _largest(rows, contexts_mib)
+        self.use = _largest(rows, contexts_mib, models)
 
     def _context(self, contexts: Sequence[tuple[str, Sequence[Context]]], settings: Settings) -> MeasuredContext | None:
         latest, usual_mib = self._latest, settings.context_mib
@@ -143,8 +164,11 @@ class _About:
         )
 
 
-def _largest(rows: dict[str, tuple[Footprint, ...]], contexts_mib: int) -> MeasuredUse | None:
-    uses = [use for model, some in rows.items() if (use := use_of(model, some, contexts_mib)) is not None]
+def _largest(
+    rows: Mapping[str, tuple[Footprint, ...]], contexts_mib: int, models: Mapping[str, int]
+) -> MeasuredUse | None:
+    known = (use_of(model, some, contexts_mib, models.get(model, 0) - contexts_mib) for model, some in rows.items())
+    uses = [use for use in known if use is not None]
     return max(uses, key=lambda use: (use.ask_mib or 0, use.peak_mib), default=None)
 
 

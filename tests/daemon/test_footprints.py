@@ -14,9 +14,10 @@ from gpusched.daemon.store import Store
 from gpusched.daemon.tables import VERSION
 from gpusched.execution.footprint_key import footprint_key
 from gpusched.model.footprint import LATEST_RUNS, Context, Footprint
+from gpusched.model.job import CommandRequest
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaStatus
 from gpusched.model.usage import Usage
-from tests.daemon.records import ended
+from tests.daemon.records import ended, submission
 
 V100, DRIVER = "Tesla V100-SXM2-16GB", "535.129.03"
 KEY = footprint_key("snake", "actor", "{}")
@@ -164,3 +165,15 @@ def test_a_question_for_one_key_reads_an_index_and_no_other_rows(tmp_path: Path)
         query = "SELECT row FROM footprints WHERE key=? AND device=? ORDER BY ended DESC"
         (plan, *_) = database.execute(f"EXPLAIN QUERY PLAN {query}", ("key 77", V100)).fetchall()
         assert "SEARCH footprints USING PRIMARY KEY (key=? AND device=?)" in plan[-1]
+
+
+def test_a_lack_of_memory_of_a_replica_with_a_whole_device_is_not_kept() -> None:
+    lack = ExitReason(kind="oom", code=1)
+    end = over(usage(), state=JobState.FAILED, end=lack)
+    assert list(footprints_of(JOB, end))
+    assert not list(footprints_of(replace(JOB, whole_roles=("actor",)), end))
+    parts = tuple(replace(one, role="command", name="command.0") for one in end.replicas)
+    command = replace(end, workload="run", replicas=parts)
+    for need, kept in ((CommandRequest(devices=1), False), (CommandRequest(memory_mib=512), True)):
+        job = replace(JOB, submission=replace(submission(), command=need))
+        assert bool(list(footprints_of(job, command))) is kept

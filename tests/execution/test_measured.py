@@ -1,0 +1,130 @@
+"""What a submission is planned with of what was measured: on devices that it may use, and no more than they have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.execution.footprint_key import footprint_keys
+from gpusched.execution.measured import with_measured
+from gpusched.execution.plans import plan_for
+from gpusched.execution.submission import command_submission
+from gpusched.model.device import Device, Inventory
+from gpusched.model.footprint import Context, Footprint, Measurements
+from gpusched.model.job import Submission
+from gpusched.settings import Settings
+
+SMALL, LARGE = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
+SMALLEST_MIB, LARGEST_MIB = 16_000, 80_000
+
+
+def device(index: int, name: str = SMALL, **changes: Any) -> Device:
+    mib = SMALLEST_MIB if name == SMALL else LARGEST_MIB
+    made = Device(index=index, uuid=f"GPU-{index}", name=name, memory_total_mib=mib, memory_reserved_mib=0)
+    return replace(made, **changes)
+
+
+def host(*devices: Device) -> Inventory:
+    return Inventory(host="here", source="nvml", devices=devices, cpus=tuple(range(8)), driver_version="1.2")
+
+
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state_dir=tmp_path, runtime_dir=tmp_path, lease_dir=tmp_path)
+
+
+def asked(memory: str = "auto", **given: str) -> Submission:
+    return command_submission(["python", "train.py"], {"memory": memory, **given}, {})
+
+
+def rows(*peaks: int, lacked: int | None = None) -> tuple[Footprint, ...]:
+    """Return runs with these peaks, the latest first; the latest of all ran out of memory at `lacked`."""
+    known = [
+        Footprint(job=f"run-{number}", ended=100.0 - number, peak_mib=peak, framework="torch", version="2.11")
+        for number, peak in enumerate(peaks)
+    ]
+    if lacked is not None:
+        known.insert(0, Footprint(job="run-x", ended=200.0, lacked_mib=lacked, framework="torch", version="2.11"))
+    return tuple(known)
+
+
+class Known:
+    """What a daemon knows, and of which models it was asked."""
+
+    def __init__(self, **of: tuple[Footprint, ...]) -> None:
+        self.rows = {{"small": SMALL, "large": LARGE}[name]: some for name, some in of.items()}
+        self.contexts: dict[str, tuple[Context, ...]] = {}
+        self.models: list[str] = []
+
+    def __call__(self, keys: Any, devices: Any, _: str | None) -> Measurements:
+        self.models = list(devices)
+        rows = {model: some for model, some in self.rows.items() if model in devices}
+        contexts = {model: some for model, some in self.contexts.items() if model in devices}
+        return Measurements(footprints=dict.fromkeys(keys, rows), contexts=contexts)
+
+
+def planned_mib(submission: Submission, inventory: Inventory, tmp_path: Path, known: Known) -> int:
+    """Return the limit that the plan gives the command: it fits."""
+    found = with_measured(submission, inventory, settings(tmp_path), known)
+    return plan_for(found, inventory, (), settings(tmp_path)).replicas[0].limit_mib
+
+
+@pytest.mark.parametrize("lacked", [14_000, 15_230])
+def test_after_a_lack_auto_asks_for_no_more_than_a_device_can_give(tmp_path: Path, lacked: int) -> None:
+    known = Known(small=rows(9000, 9000, 9000, lacked=lacked))
+    most = SMALLEST_MIB - SMALLEST_MIB * 2 // 100 - 450
+    assert planned_mib(asked(), host(device(0)), tmp_path, known) == most
+
+
+def test_what_is_added_to_the_largest_peak_asks_for_no_more_than_a_device_can_give(tmp_path: Path) -> None:
+    known = Known(small=rows(15_000, 15_000, 15_000))
+    assert planned_mib(asked(), host(device(0)), tmp_path, known) == SMALLEST_MIB - SMALLEST_MIB * 2 // 100 - 450
+
+
+def test_each_process_of_a_command_has_its_context_beside_what_auto_asks_for(tmp_path: Path) -> None:
+    known = Known(small=rows(9000, 9000, 9000, lacked=14_900))
+    found = planned_mib(asked(processes="2"), host(device(0)), tmp_path, known)
+    assert found == SMALLEST_MIB - SMALLEST_MIB * 2 // 100 - 2 * 450
+
+
+@pytest.mark.parametrize(
+    ("given", "devices", "models"),
+    [
+        ({}, (device(0), device(1, LARGE)), [LARGE, SMALL]),
+        ({"gpus": "0"}, (device(0), device(1, LARGE)), [SMALL]),
+        ({"exclude_gpus": "0"}, (device(0), device(1, LARGE)), [LARGE]),
+        ({}, (device(0), device(1, LARGE, health="error", problem="drained")), [SMALL]),
+        ({}, (device(0), device(1, LARGE, compute_mode="prohibited")), [SMALL]),
+        (
+            {},
+            (device(0, LARGE, mig_mode=True), device(0, SMALL, uuid="MIG-0", mig_index=0)),
+            [SMALL],
+        ),
+    ],
+    ids=["all", "named", "excluded", "drained", "prohibited", "a parent of MIG instances"],
+)
+def test_only_models_of_devices_that_may_be_used_count(
+    tmp_path: Path, given: dict[str, str], devices: tuple[Device, ...], models: list[str]
+) -> None:
+    known = Known(small=rows(1000, 1000, 1000), large=rows(2000, 2000, 2000))
+    found = with_measured(asked(**given), host(*devices), settings(tmp_path), known)
+    assert known.models == models
+    assert found.command is not None
+    assert found.command.memory_mib == (2112 if LARGE in models else 1088)
+
+
+def test_a_visible_device_hides_the_models_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0")
+    known = Known(small=rows(1000, 1000, 1000), large=rows(2000, 2000, 2000))
+    with_measured(asked(), host(device(0), device(1, LARGE)), settings(tmp_path), known)
+    assert known.models == [SMALL]
+
+
+def test_a_name_of_no_device_is_refused_as_without_auto(tmp_path: Path) -> None:
+    known = Known(small=rows(1000, 1000, 1000))
+    wrong = asked(gpus="7")
+    found = with_measured(wrong, host(device(0)), settings(tmp_path), known)
+    with pytest.raises(UsageError, match="there is no device '7'"):
+        plan_for(found, host(device(0)), (), settings(tmp_path))
+    assert footprint_keys(wrong)
