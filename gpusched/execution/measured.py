@@ -22,6 +22,7 @@ from gpusched.model.footprint import (
     Measurements,
     context_elsewhere,
     context_of,
+    kind_of,
     use_of,
 )
 from gpusched.model.job import CommandRequest, Submission
@@ -127,7 +128,7 @@ class _About:
     ) -> None:
         rows = found.footprints.get(key, {})
         every = sorted((row for some in rows.values() for row in some), key=lambda row: -row.ended)
-        self._latest = every[0] if every else None
+        self._kind = kind_of(every)
         self.context = None
         if not settings.context_given:
             self.context = self._context([(model, found.contexts.get(model, ())) for model in models], settings)
@@ -135,10 +136,10 @@ class _About:
         self.use = _largest(rows, contexts_mib, models)
 
     def _context(self, contexts: Sequence[tuple[str, Sequence[Context]]], settings: Settings) -> MeasuredContext | None:
-        latest, usual_mib = self._latest, settings.context_mib
-        kind = (None, None) if latest is None else (latest.framework, latest.version)
+        usual_mib = settings.context_mib
         known = [
-            context_of(model, some, *kind, usual_mib) or context_elsewhere(model, usual_mib) for model, some in contexts
+            context_of(model, some, *self._kind, usual_mib) or context_elsewhere(model, usual_mib)
+            for model, some in contexts
         ]
         largest = max((one for one in known if one is not None), key=lambda one: one.mib, default=None)
         return None if largest is None or (None in known and largest.mib < usual_mib) else largest

@@ -128,3 +128,15 @@ def test_a_name_of_no_device_is_refused_as_without_auto(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no device '7'"):
         plan_for(found, host(device(0)), (), settings(tmp_path))
     assert footprint_keys(wrong)
+
+
+def test_a_lack_before_a_framework_was_seen_leaves_its_context(tmp_path: Path) -> None:
+    lack = Footprint(job="run-x", ended=200.0, lacked_mib=1000)
+    known = Known(small=(lack, *rows(1000, 1000, 1000)))
+    contexts = [
+        Context(driver="1.2", framework="torch", version="2.11", mib=300, ended=float(number)) for number in range(3)
+    ]
+    known.contexts = {SMALL: tuple(contexts)}
+    found = with_measured(asked(), host(device(0)), settings(tmp_path), known)
+    assert found.command is not None
+    assert (found.command.context_mib, found.command.memory_mib) == (300, 1256)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpusched.model.footprint import (
     ENOUGH_RUNS,
@@ -81,6 +82,23 @@ def test_runs_with_another_version_of_the_framework_do_not_count() -> None:
     use = use_of(V100, [latest, *older], 450, MOST)
     assert use is not None
     assert (use.runs, use.ask_mib, use.framework) == (1, None, "torch 2.11")
+
+
+def test_a_lack_before_a_framework_was_seen_counts_and_leaves_what_is_known() -> None:
+    lack = Footprint(job="lack", ended=2000.0, lacked_mib=800)
+    for rows in ([lack, *runs(*[500] * 4)], [*runs(500), replace(lack, ended=999.5), *runs(*[500] * 4)[1:]]):
+        use = use_of(V100, rows, 450, MOST)
+        assert use is not None
+        assert (use.runs, use.lacked_mib, use.ask_mib, use.framework) == (4, 800, enlarged(800), "torch 2.11")
+
+
+def test_runs_without_a_framework_count_only_where_no_run_has_one() -> None:
+    silent = [Footprint(job=f"silent-{number}", ended=2000.0 - number, device_mib=5450) for number in range(3)]
+    use, other = use_of(V100, [*silent, *runs(500)], 450, MOST), use_of(V100, silent, 450, MOST)
+    assert use is not None
+    assert other is not None
+    assert (use.runs, use.peak_mib) == (1, 500)
+    assert (other.runs, other.peak_mib) == (3, 5000)
 
 
 def contexts(framework: str, version: str, *mib: int, driver: str = DRIVER) -> list[Context]:
