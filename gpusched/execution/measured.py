@@ -22,6 +22,7 @@ from gpusched.model.footprint import (
     Measurements,
     context_elsewhere,
     context_of,
+    enlarged,
     kind_of,
     use_of,
 )
@@ -133,7 +134,8 @@ class _About:
         if not settings.context_given:
             self.context = self._context([(model, found.contexts.get(model, ())) for model in models], settings)
         contexts_mib = processes * (settings.context_mib if self.context is None else self.context.mib)
-        self.use = _largest(rows, contexts_mib, models)
+        self._most = {model: mib - contexts_mib for model, mib in models.items()}
+        self.use = _largest(rows, contexts_mib, self._most)
 
     def _context(self, contexts: Sequence[tuple[str, Sequence[Context]]], settings: Settings) -> MeasuredContext | None:
         usual_mib = settings.context_mib
@@ -151,11 +153,14 @@ class _About:
         return replace(self.use or MeasuredUse(), context=self.context)
 
     def asked_mib(self, first_mib: int, option: str) -> int:
-        """Return what `auto` asks for, `first_mib` while too few runs are known. Raises UsageError if that is 0."""
+        """Return what `auto` asks for. While too few runs are known it is `first_mib`, or more after a lack of memory.
+
+        Raises UsageError if that is 0.
+        """
         if self.use is not None and self.use.ask_mib is not None:
             return self.use.ask_mib
         if first_mib:
-            return first_mib
+            return max(first_mib, self._after_a_lack_mib())
         runs = 0 if self.use is None else self.use.runs
         known = f": the most was {self.use.peak_mib} MiB" if self.use is not None and runs else ""
         raise UsageError(
@@ -164,13 +169,19 @@ class _About:
             f"name what to ask for until then, as in auto:4GiB; {ENOUGH_RUNS} that succeed are enough",
         )
 
+    def _after_a_lack_mib(self) -> int:
+        use = self.use
+        if use is None or use.lacked_mib is None:
+            return 0
+        return min(enlarged(use.lacked_mib), self._most.get(use.device, 0))
+
 
 def _largest(
-    rows: Mapping[str, tuple[Footprint, ...]], contexts_mib: int, models: Mapping[str, int]
+    rows: Mapping[str, tuple[Footprint, ...]], contexts_mib: int, most: Mapping[str, int]
 ) -> MeasuredUse | None:
-    known = (use_of(model, some, contexts_mib, models.get(model, 0) - contexts_mib) for model, some in rows.items())
+    known = (use_of(model, some, contexts_mib, most.get(model, 0)) for model, some in rows.items())
     uses = [use for use in known if use is not None]
-    return max(uses, key=lambda use: (use.ask_mib or 0, use.peak_mib), default=None)
+    return max(uses, key=lambda use: (use.ask_mib or 0, max(use.peak_mib, use.lacked_mib or 0)), default=None)
 
 
 def _command(command: CommandRequest, about: _About, *, shown: bool) -> CommandRequest:

@@ -14,6 +14,8 @@ from gpusched.execution.submission import command_submission
 from gpusched.model.device import Device, Inventory
 from gpusched.model.footprint import Context, Footprint, Measurements
 from gpusched.model.job import Submission
+from gpusched.model.plan import Request, RoleRequest
+from gpusched.model.workload import Memory, Role, Workload
 from gpusched.settings import Settings
 
 SMALL, LARGE = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
@@ -140,3 +142,23 @@ def test_a_lack_before_a_framework_was_seen_leaves_its_context(tmp_path: Path) -
     found = with_measured(asked(), host(device(0)), settings(tmp_path), known)
     assert found.command is not None
     assert (found.command.context_mib, found.command.memory_mib) == (300, 1256)
+
+
+@pytest.mark.parametrize(("lacked", "mib"), [(300, 556), (100, 400), (15_300, 15_230), (None, 400)])
+def test_while_too_few_runs_are_known_auto_asks_for_more_after_a_lack(
+    tmp_path: Path, lacked: int | None, mib: int
+) -> None:
+    known = Known(small=rows(50, lacked=lacked))
+    assert planned_mib(asked("auto:400MiB"), host(device(0)), tmp_path, known) == mib
+
+
+def test_the_plan_has_the_lack_for_which_it_asks_for_more(tmp_path: Path) -> None:
+    memory = Memory(min_mib=400, first_mib=400)
+    request = Request(workload="lab", roles=(RoleRequest(name="actor", count=1, memory=memory),))
+    workload = Workload(name="lab", roles=(Role(name="actor", command=("a",), memory=memory),))
+    lab = replace(asked(), command=None, workload=workload, request=request, grow=False)
+    found = with_measured(lab, host(device(0)), settings(tmp_path), Known(small=rows(50, lacked=300)))
+    plan = plan_for(found, host(device(0)), (), settings(tmp_path))
+    line = "actor: auto needs 3 runs, and there is 1: 556 MiB until then, and one ran out of memory at 300"
+    assert line in plan.why
+    assert plan.replicas[0].limit_mib == 556
