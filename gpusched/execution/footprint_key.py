@@ -5,6 +5,7 @@ its program and its script, without options, and how many processes it has. The 
 the framework is known only after a run.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from gpusched.planner.command import ROLE
 
 __all__ = ["footprint_key", "footprint_keys", "memory_options", "normalised"]
 
-_LONGEST: Final = 1000
+_LONGEST: Final = 256
 _PYTHON: Final = re.compile(r"python[\d.]*|pypy[\d.]*")
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 _SCRIPT: Final = re.compile(r"[^-=][^=]*\.[A-Za-z]\w{0,7}")
@@ -39,7 +40,13 @@ def footprint_keys(submission: Submission) -> dict[str, str]:
 
 def footprint_key(what: str, role: str, options: str) -> str:
     """Return the key of a role of a workload, or of a command, under the options that change its memory."""
-    return json.dumps([what, role, options])
+    return json.dumps([_short(part) for part in (what, role, options)])
+
+
+def _short(text: str) -> str:
+    """Return a text, or its digest where it is long: a key goes into a message, and into each row of a table."""
+    content = json.dumps(text).encode()
+    return text if len(content) <= _LONGEST else f"sha256 {hashlib.sha256(content).hexdigest()}"
 
 
 def memory_options(submission: Submission) -> str:
@@ -65,7 +72,7 @@ def normalised(argv: Sequence[str], cwd: str) -> str:
         program = "python"
     elif "/" in argv[0]:
         program = str(Path(cwd) / argv[0])
-    return " ".join([program, *what])[:_LONGEST]
+    return " ".join([program, *what])
 
 
 def _of_python(arguments: Sequence[str], cwd: str) -> Iterator[str]:

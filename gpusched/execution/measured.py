@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.errors import HostFault, NeverFits, NoDaemon, UsageError
+from gpusched.errors import HostFault, NeverFits, NoDaemon, ProtocolError, UsageError
 from gpusched.execution.footprint_key import footprint_keys
 from gpusched.execution.plans import chosen_devices
 from gpusched.model.device import Inventory
@@ -36,7 +36,8 @@ from gpusched.units import number
 
 __all__ = ["Measured", "is_automatic", "measured_here", "with_measured"]
 
-_PATIENCE_S: Final = 2.0
+_PATIENCE_S: Final = 0.5
+"""So long a plan waits for what it can do without. What is `auto` is waited for as long as any answer."""
 
 Measured = Callable[[Sequence[str], Sequence[str], str | None], Measurements]
 """From keys, models of devices and the driver's version (None: any) to what was measured."""
@@ -45,7 +46,8 @@ Measured = Callable[[Sequence[str], Sequence[str], str | None], Measurements]
 def measured_here(submission: Submission, inventory: Inventory, settings: Settings) -> Submission:
     """Return the submission with what this user's daemon has measured; where none answers, with what is known anyway.
 
-    Raises UsageError as with_measured does, and NoDaemon where something is `auto` and no daemon answers.
+    Raises UsageError as with_measured does; where something is `auto`, NoDaemon if no daemon answers, and what
+    asking one raises.
     """
     from gpusched.control.place import control_socket, listener
 
@@ -59,12 +61,12 @@ def measured_here(submission: Submission, inventory: Inventory, settings: Settin
 
         question = FindMeasured(keys=tuple(keys), devices=tuple(devices), driver=driver)
         with Client(settings) as client:
-            answer = client.ask(question, _PATIENCE_S)
+            answer = client.ask(question) if is_automatic(submission) else client.ask(question, _PATIENCE_S)
         return answer.found if isinstance(answer, Answered) else Measurements()
 
     try:
         return with_measured(submission, inventory, settings, asked)
-    except (NoDaemon, HostFault):  # such as an older one: what it knows is no need
+    except (NoDaemon, HostFault, ProtocolError):  # such as an older one: what it knows is no need
         if is_automatic(submission):
             raise
         return with_measured(submission, inventory, settings, lambda *_: Measurements())

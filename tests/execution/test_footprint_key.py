@@ -1,9 +1,11 @@
 """Which runs are runs of the same: values of options make no other program, its script and directory do."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
-from gpusched.execution.footprint_key import footprint_keys, memory_options, normalised
+from gpusched.execution.footprint_key import footprint_key, footprint_keys, memory_options, normalised
 from gpusched.execution.submission import command_submission
 from gpusched.model.job import Submission
 from gpusched.model.plan import Request, RoleRequest
@@ -40,6 +42,19 @@ def test_processes_make_another_key_of_a_command() -> None:
     two = command_submission(["python", "a.py", "--x"], {"memory": "2GiB", "processes": "2"}, {})
     assert footprint_keys(one) != footprint_keys(two)
     assert footprint_keys(one) == footprint_keys(command_submission(["python", "a.py", "-y"], {"fraction": "0.5"}, {}))
+
+
+@pytest.mark.parametrize("letter", ["x", "\U0001f40d", "\udcff"])
+def test_a_long_key_is_short_and_another_one_for_another_text(letter: str) -> None:
+    def key(end: str) -> str:
+        command = command_submission(["sh", "-c", letter * 9000 + end], {"memory": "1GiB"}, {})
+        return footprint_keys(command)["command"]
+
+    assert key("a") == key("a") != key("b")
+    assert len(key("a")) < 1000
+    of = [footprint_key("lab", "actor", json.dumps({"tokens": letter * 9000 + end})) for end in "ab"]
+    assert of[0] != of[1]
+    assert max(map(len, of)) < 1000
 
 
 def of_workload(options: bytes) -> Submission:

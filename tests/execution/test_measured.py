@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpusched.errors import UsageError
+from gpusched.control import place
+from gpusched.control.client import Client
+from gpusched.control.usage_messages import FindMeasured
+from gpusched.errors import GpuschedError, NoDaemon, ProtocolError, UsageError
 from gpusched.execution.footprint_key import footprint_keys
-from gpusched.execution.measured import with_measured
+from gpusched.execution.measured import measured_here, with_measured
 from gpusched.execution.plans import plan_for
 from gpusched.execution.submission import command_submission
 from gpusched.model.device import Device, Inventory
@@ -162,3 +165,29 @@ def test_the_plan_has_the_lack_for_which_it_asks_for_more(tmp_path: Path) -> Non
     line = "actor: auto needs 3 runs, and there is 1: 556 MiB until then, and one ran out of memory at 300"
     assert line in plan.why
     assert plan.replicas[0].limit_mib == 556
+
+
+class Asked:
+    """A daemon's socket that is there, and the questions that a client asked at it, each with its patience."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        self.patience: list[float | None] = []
+        monkeypatch.setattr(place, "listener", lambda _: 1)
+
+        def ask(_: Client, question: FindMeasured, patience_s: float | None = None) -> None:
+            assert question.devices == (SMALL,)
+            self.patience.append(patience_s)
+            raise error
+
+        monkeypatch.setattr(Client, "ask", ask)
+
+
+@pytest.mark.parametrize("error", [NoDaemon("it hangs", "-"), ProtocolError("a key is too long", "-")])
+def test_a_plan_does_without_what_a_daemon_does_not_answer_and_waits_longer_for_what_is_auto(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: GpuschedError
+) -> None:
+    daemon, plain = Asked(monkeypatch, error), asked("1GiB")
+    assert measured_here(plain, host(device(0)), settings(tmp_path)) == plain
+    with pytest.raises(type(error), match=error.message):
+        measured_here(asked(), host(device(0)), settings(tmp_path))
+    assert daemon.patience == [0.5, None], "None: as long as any question waits"
