@@ -29,15 +29,17 @@ def footprints_of(job: Job, end: JobStatus) -> Iterator[RoleFootprint]:
         for usage in one.usage:
             if usage.device is not None:
                 groups.setdefault((one.role, usage.device), []).append((one, usage))
-    keys = {} if job.submission is None else footprint_keys(job.submission)
+    keys = None if job.submission is None else footprint_keys(job.submission)
     for (role, device), runs in groups.items():
-        key = keys.get(role) or footprint_key(end.workload, role, job.memory_options)
+        key = footprint_key(end.workload, role, job.memory_options) if keys is None else keys.get(role)
         moment = end.ended or job.created
         whole = role in _with_whole_devices(job)
         footprint = _footprint(job.id, moment, runs, succeeded=end.state is JobState.SUCCEEDED, whole=whole)
         context = _context(moment, [usage for _, usage in runs])
+        if key is None:
+            footprint = None
         if footprint is not None or context is not None:
-            yield RoleFootprint(key, device, footprint, context)
+            yield RoleFootprint(key or "", device, footprint, context)
 
 
 def _footprint(

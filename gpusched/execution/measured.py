@@ -93,7 +93,7 @@ def with_measured(
         return submission
     found = measured(tuple(keys.values()), tuple(models), inventory.driver_version)
     if submission.command is not None:
-        about = _About(models, found, keys[ROLE], settings, submission.command.processes)
+        about = _About(models, found, keys.get(ROLE), settings, submission.command.processes)
         return replace(submission, command=_command(submission.command, about, shown=shown))
     if submission.request is None:
         return submission
@@ -127,9 +127,9 @@ class _About:
     """
 
     def __init__(
-        self, models: Mapping[str, int], found: Measurements, key: str, settings: Settings, processes: int = 1
+        self, models: Mapping[str, int], found: Measurements, key: str | None, settings: Settings, processes: int = 1
     ) -> None:
-        rows = found.footprints.get(key, {})
+        rows = {} if key is None else found.footprints.get(key, {})
         every = sorted((row for some in rows.values() for row in some), key=lambda row: -row.ended)
         self._kind = kind_of(every)
         self.context = None

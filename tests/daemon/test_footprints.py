@@ -14,6 +14,7 @@ from gpusched.daemon.role_footprints import footprints_of
 from gpusched.daemon.store import Store
 from gpusched.daemon.tables import VERSION
 from gpusched.execution.footprint_key import footprint_key
+from gpusched.execution.submission import command_submission
 from gpusched.model.footprint import LATEST_RUNS, Context, Footprint
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaStatus
@@ -78,6 +79,15 @@ def test_what_ran_elsewhere_or_on_no_known_device_leaves_nothing() -> None:
     there = over(usage(context_mib=212))
     for other in (replace(there, simulated=True), replace(there, engine="slurm"), over(usage(device=None))):
         assert not list(footprints_of(JOB, other))
+
+
+def test_of_a_job_that_runs_functions_of_a_program_only_the_context_is_kept() -> None:
+    end = over(usage(context_mib=212))
+    parts = tuple(replace(one, role="command", name="command.0") for one in end.replicas)
+    asked = command_submission(["python", "-m", "gpusched.calls"], {"memory": "1GiB"}, {})
+    (row,) = footprints_of(replace(JOB, submission=asked), replace(end, workload="run", replicas=parts))
+    assert row.footprint is None
+    assert row.context is not None
 
 
 def put(

@@ -191,3 +191,14 @@ def test_a_plan_does_without_what_a_daemon_does_not_answer_and_waits_longer_for_
     with pytest.raises(type(error), match=error.message):
         measured_here(asked(), host(device(0)), settings(tmp_path))
     assert daemon.patience == [0.5, None], "None: as long as any question waits"
+
+
+def test_a_job_that_runs_functions_is_planned_with_the_context_alone(tmp_path: Path) -> None:
+    known = Known(small=rows(1000, 1000, 1000))
+    known.contexts = {
+        SMALL: tuple(Context(driver="1.2", framework="torch", version="2", mib=500, ended=1.0 + n) for n in range(3))
+    }
+    calls = command_submission(["python", "-m", "gpusched.calls"], {"memory": "1GiB"}, {})
+    found = with_measured(calls, host(device(0)), settings(tmp_path), known)
+    assert found.command is not None
+    assert (found.command.context_mib, found.command.memory_mib) == (500, 1024)
