@@ -24,7 +24,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status be removed. `promised`: when it was expected to start,
     as it became the first that has no place. `array`: of which array it is a member. `members`: of an array, as of its
     last change; an array is queued until it has ended. `measured`: what its replicas were seen to use of devices.
-    `memory_options`: of a job without a submission, as execution/footprint_key.py has them.
+    `memory_options`: of a job without a submission, as execution/footprint_key.py has them; `whole_roles`: those of its
+    roles whose replicas have whole devices.
     `quiet`: for how long these have done nothing, as was known then. `idle_since`: that is long enough for it to be
     idle, which was reported; in Unix seconds.
     """
@@ -50,6 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     members: ArrayStatus | None = None
     measured: tuple[DeviceUse, ...] = ()
     memory_options: str = "{}"
+    whole_roles: tuple[str, ...] = ()
     quiet: Quiet | None = None
     idle_since: float | None = None
 

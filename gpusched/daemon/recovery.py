@@ -104,6 +104,7 @@ class Adoption:
         unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
         if unseen and not directory.is_guarded() and not has_begun(directory):
             return
+        memory_options, whole_roles = _of_spec(directory)
         job = Job(
             id=path.name,
             run_dir=str(path),
@@ -111,7 +112,8 @@ class Adoption:
             state=JobState.RUNNING,
             attempt=status.attempt,
             started=status.started,
-            memory_options=_memory_options(directory),
+            memory_options=memory_options,
+            whole_roles=whole_roles,
         )
         if status.state in JOB_TERMINAL:
             over = msgspec.structs.replace(
@@ -126,7 +128,10 @@ class Adoption:
         adopt_running(self._state, job, status, now)
 
 
-def _memory_options(directory: JobDirectory) -> str:
+def _of_spec(directory: JobDirectory) -> tuple[str, tuple[str, ...]]:
+    """Return a job's memory options, and its roles with whole devices; none if its spec cannot be read."""
     with suppress(HostFault):
-        return directory.read_spec().memory_options
-    return "{}"
+        spec = directory.read_spec()
+        whole = {one.replica.role for one in spec.replicas if one.replica.whole}
+        return spec.memory_options, tuple(sorted(whole))
+    return "{}", ()

@@ -9,6 +9,7 @@ from gpusched.execution.footprint_key import footprint_key, footprint_keys
 from gpusched.model.footprint import Context, Footprint
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus
 from gpusched.model.usage import Usage
+from gpusched.planner.command import ROLE
 
 __all__ = ["footprints_of"]
 
@@ -28,24 +29,32 @@ def footprints_of(job: Job, end: JobStatus) -> Iterator[RoleFootprint]:
         for usage in one.usage:
             if usage.device is not None:
                 groups.setdefault((one.role, usage.device), []).append((one, usage))
-    keys = {} if job.submission is None else footprint_keys(job.submission)
+    keys = None if job.submission is None else footprint_keys(job.submission)
     for (role, device), runs in groups.items():
-        key = keys.get(role) or footprint_key(end.workload, role, job.memory_options)
+        key = footprint_key(end.workload, role, job.memory_options) if keys is None else keys.get(role)
         moment = end.ended or job.created
-        footprint = _footprint(job.id, moment, runs, succeeded=end.state is JobState.SUCCEEDED)
+        whole = role in _with_whole_devices(job)
+        footprint = _footprint(job.id, moment, runs, succeeded=end.state is JobState.SUCCEEDED, whole=whole)
         context = _context(moment, [usage for _, usage in runs])
+        if key is None:
+            footprint = None
         if footprint is not None or context is not None:
-            yield RoleFootprint(key, device, footprint, context)
+            yield RoleFootprint(key or "", device, footprint, context)
 
 
 def _footprint(
-    job: str, ended: float, runs: Sequence[tuple[ReplicaStatus, Usage]], *, succeeded: bool
+    job: str, ended: float, runs: Sequence[tuple[ReplicaStatus, Usage]], *, succeeded: bool, whole: bool
 ) -> Footprint | None:
-    """Return what was needed; None where it is not known, or is no proof because the job did not succeed."""
+    """Return what was needed; None where it is not known, or is no proof because the job did not succeed.
+
+    `whole`: its replicas had whole devices. After a lack of memory there is no more to ask for, so nothing is kept.
+    """
     usages = [usage for _, usage in runs]
     latest = max((one for one in usages if one.framework), key=lambda one: one.attempt, default=None)
     framework, version = (None, None) if latest is None else (latest.framework, latest.framework_version)
     lacked = max((one.limit_mib for one, _ in runs if _ran_out(one)), default=None)
+    if lacked and whole:
+        return None
     if lacked:
         return Footprint(job=job, ended=ended, lacked_mib=lacked, framework=framework, version=version)
     peak = max((one.peak_mib for one in usages if one.peak_mib is not None), default=None)
@@ -53,6 +62,17 @@ def _footprint(
     if not succeeded or (peak is None and shown is None):
         return None
     return Footprint(job=job, ended=ended, peak_mib=peak, device_mib=shown, framework=framework, version=version)
+
+
+def _with_whole_devices(job: Job) -> Sequence[str]:
+    """Return the names of the roles whose replicas had whole devices."""
+    if job.submission is None:
+        return job.whole_roles
+    command = job.submission.command
+    if command is not None:
+        return (ROLE,) if command.memory_mib is None and command.fraction is None else ()
+    roles = job.submission.request.roles if job.submission.request else ()
+    return [role.name for role in roles if role.devices is not None]
 
 
 def _ran_out(one: ReplicaStatus) -> bool:

@@ -251,7 +251,7 @@ class Store:
                 end = status_of(job)
                 if rows := roles_used(end):
                     self.usage.put(job.id, rows)
-                    self.footprints.put(job.id, footprints_of(job, end))
+                    self.footprints.put(job.id, footprints_of(job, end), time.time())
 
     def _keep_environment(self, job: Job) -> bytes | None:
         if job.submission is None or not job.submission.environ:

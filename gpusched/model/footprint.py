@@ -22,6 +22,7 @@ __all__ = [
     "context_elsewhere",
     "context_of",
     "enlarged",
+    "kind_of",
     "named",
     "use_of",
 ]
@@ -123,14 +124,21 @@ def enlarged(limit_mib: int) -> int:
     return limit_mib + max(_LEAST_MORE_MIB, -(-limit_mib * _MORE_PERCENT // 100))
 
 
-def use_of(device: str, rows: Sequence[Footprint], contexts_mib: int) -> MeasuredUse | None:
+def use_of(device: str, rows: Sequence[Footprint], contexts_mib: int, most_mib: int) -> MeasuredUse | None:
     """Return what follows from the footprints of one key on a model of device, the latest first; None from none.
 
-    They count as far as they have the framework and version of the latest. `contexts_mib`: see Footprint.needed_mib.
+    They count as far as they have the framework and version of the latest of which these are known. So does a lack of
+    memory of which they are not: it came before the framework was seen. `contexts_mib`: see Footprint.needed_mib.
     The largest of the latest successful runs, and 5 %, up to the next 64 MiB; after a lack of memory not less than what
-    was then to be asked for, until as many runs have succeeded since.
+    was then to be asked for, until as many runs have succeeded since. `most_mib`: the largest limit that a device can
+    give: what is added to the figures asks for no more than that.
     """
-    rows = [row for row in rows if (row.framework, row.version) == (rows[0].framework, rows[0].version)]
+    kind = kind_of(rows)
+    rows = [
+        row
+        for row in rows
+        if (row.framework, row.version) == kind or (row.framework is None and row.lacked_mib is not None)
+    ]
     succeeded = [row for row in rows if row.lacked_mib is None][:LATEST_RUNS]
     if not rows:
         return None
@@ -140,15 +148,21 @@ def use_of(device: str, rows: Sequence[Footprint], contexts_mib: int) -> Measure
     ask = None
     if len(succeeded) >= ENOUGH_RUNS:
         wanted = -(-peak * (100 + _MARGIN_PERCENT) // 100)
-        ask = max(-(-wanted // _STEP_MIB) * _STEP_MIB, 0 if lacked is None else enlarged(lacked))
+        wanted = max(-(-wanted // _STEP_MIB) * _STEP_MIB, 0 if lacked is None else enlarged(lacked))
+        ask = min(wanted, max(peak, most_mib))
     return MeasuredUse(
         runs=len(succeeded),
         peak_mib=peak,
         ask_mib=ask,
         lacked_mib=lacked,
-        framework=named(rows[0].framework, rows[0].version),
+        framework=named(*kind),
         device=device,
     )
+
+
+def kind_of(rows: Iterable[Footprint]) -> tuple[str | None, str | None]:
+    """Return the framework and version of the first of the footprints that has one, None and None if none has."""
+    return next(((row.framework, row.version) for row in rows if row.framework is not None), (None, None))
 
 
 def context_of(

@@ -40,15 +40,16 @@ def plan_command(
     leaves the least on, so that whole devices stay whole. Raises NeverFits, NotNow, and UsageError for a need with
     none or several of the amounts.
     """
-    if need.first_mib == 0 and need.memory_mib is None:
-        raise not_measured("--memory")
-    if sum(asked is not None for asked in (need.devices, need.memory_mib, need.fraction)) != 1:
+    unmeasured = need.first_mib == 0 and need.memory_mib is None
+    if not unmeasured and sum(asked is not None for asked in (need.devices, need.memory_mib, need.fraction)) != 1:
         raise UsageError("a command needs either GPUs, or memory, or a part of a GPU", "give exactly one of them")
     if need.devices != 0 and not inventory.devices:
         raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --num-gpus 0")
     grounds, context_mib = budgets(inventory, leases, rules.headroom, rules.only), need.context_or(rules.context_mib)
-    pieces = _pieces(need, grounds, context_mib)
     excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
+    if unmeasured and grounds:
+        raise not_measured("--memory")
+    pieces = None if unmeasured else _pieces(need, grounds, context_mib)
     if pieces is None:
         raise _refusal(need, grounds, leases, context_mib, excluded)
     replica = _replica(need, pieces, inventory, context_mib)

@@ -38,7 +38,8 @@ def _of_role(decision: Decision, role: RoleRequest, use: MeasuredUse, one: Repli
     if automatic and use.ask_mib is not None:
         yield f"{role.name}: auto is {use.ask_mib} MiB: {_sum(use)} ({runs}{lacked})"
     elif automatic:
-        yield f"{role.name}: auto needs {ENOUGH_RUNS} runs, and there {_are(use.runs)}: {_first(role)} MiB until then"
+        until = f"{_least(role)} MiB until then{lacked}"
+        yield f"{role.name}: auto needs {ENOUGH_RUNS} runs, and there {_are(use.runs)}: {until}"
     elif use.ask_mib is None and use.runs:
         so_far = f"{role.name}: measured {use.peak_mib} MiB of {one.limit_mib} ({runs}{lacked})"
         yield f"{so_far}; {ENOUGH_RUNS} runs are needed to plan with it"
@@ -66,8 +67,8 @@ def _sum(use: MeasuredUse) -> str:
     return f"at most {use.peak_mib} MiB were used, and 5 % are added, up to the next 64"
 
 
-def _first(role: RoleRequest) -> int:
-    return 0 if role.memory is None else role.memory.first_mib or 0
+def _least(role: RoleRequest) -> int:
+    return 0 if role.memory is None else role.memory.min_mib
 
 
 def _are(runs: int) -> str:

@@ -52,11 +52,12 @@ def plan(
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
+    grounds = budgets(inventory, leases, rules.headroom, rules.only)
     for role in request.roles:
-        if role.memory is not None and role.memory.first_mib == 0 and not role.memory.min_mib:
+        if grounds and role.memory is not None and role.memory.first_mib == 0 and not role.memory.min_mib:
             raise not_measured(role.name)
     excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
-    search = _Search(request, budgets(inventory, leases, rules.headroom, rules.only), rules.context_mib, policy)
+    search = _Search(request, grounds, rules.context_mib, policy)
     whole, problem = _divided(search, rules, leases, excluded)
     if maximise is not None:
         search = search.with_most(maximise, len(inventory.cpus))

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpusched.daemon import footprint_store
 from gpusched.daemon.footprint_store import RoleFootprint
 from gpusched.daemon.job import Job
 from gpusched.daemon.role_footprints import footprints_of
 from gpusched.daemon.store import Store
 from gpusched.daemon.tables import VERSION
 from gpusched.execution.footprint_key import footprint_key
+from gpusched.execution.submission import command_submission
 from gpusched.model.footprint import LATEST_RUNS, Context, Footprint
+from gpusched.model.job import CommandRequest
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaStatus
 from gpusched.model.usage import Usage
-from tests.daemon.records import ended
+from tests.daemon.records import ended, submission
 
 V100, DRIVER = "Tesla V100-SXM2-16GB", "535.129.03"
 KEY = footprint_key("snake", "actor", "{}")
@@ -78,11 +81,22 @@ def test_what_ran_elsewhere_or_on_no_known_device_leaves_nothing() -> None:
         assert not list(footprints_of(JOB, other))
 
 
-def put(store: Store, number: int, peak: int, *, ended: float | None = None, lacked: bool = False) -> None:
+def test_of_a_job_that_runs_functions_of_a_program_only_the_context_is_kept() -> None:
+    end = over(usage(context_mib=212))
+    parts = tuple(replace(one, role="command", name="command.0") for one in end.replicas)
+    asked = command_submission(["python", "-m", "gpusched.calls"], {"memory": "1GiB"}, {})
+    (row,) = footprints_of(replace(JOB, submission=asked), replace(end, workload="run", replicas=parts))
+    assert row.footprint is None
+    assert row.context is not None
+
+
+def put(
+    store: Store, number: int, peak: int, *, ended: float | None = None, lacked: bool = False, now: float = 1e9
+) -> None:
     moment = 1000.0 + number if ended is None else ended
     footprint = Footprint(job=f"run-{number}", ended=moment, peak_mib=peak, lacked_mib=peak if lacked else None)
     context = Context(driver=DRIVER, framework="torch", version="2.11", mib=peak, ended=moment)
-    store.footprints.put(f"run-{number}", [RoleFootprint(KEY, V100, footprint, context)])
+    store.footprints.put(f"run-{number}", [RoleFootprint(KEY, V100, footprint, context)], now)
 
 
 def test_the_latest_of_a_key_are_found_and_others_are_forgotten(tmp_path: Path) -> None:
@@ -98,8 +112,6 @@ def test_the_latest_of_a_key_are_found_and_others_are_forgotten(tmp_path: Path) 
         assert sorted(one.mib for one in found.contexts[V100]) == list(range(25, 30))
         assert not store.footprints.find([KEY], [V100], "999.1").contexts
         assert store.footprints.find([KEY], [V100], None).contexts == found.contexts
-        put(store, 99, 1, ended=1000.0 + 400 * 86400)
-        assert len(store.footprints.find([KEY], [V100], DRIVER).footprints[KEY][V100]) == 1
 
 
 def test_of_the_roles_of_one_job_the_largest_context_counts_once(tmp_path: Path) -> None:
@@ -108,7 +120,7 @@ def test_of_the_roles_of_one_job_the_largest_context_counts_once(tmp_path: Path)
         for mib in (200, 230, 210)
     ]
     with closing(Store.open(tmp_path / "gpusched.db")) as store:
-        store.footprints.put("snake-1", rows)
+        store.footprints.put("snake-1", rows, 9.0)
         assert [one.mib for one in store.footprints.find([], [V100], DRIVER).contexts[V100]] == [230]
 
 
@@ -158,9 +170,55 @@ def test_a_question_for_one_key_reads_an_index_and_no_other_rows(tmp_path: Path)
         with store.transaction():
             for number in range(100):
                 row = Footprint(job=f"run-{number}", ended=float(number), peak_mib=number)
-                store.footprints.put(f"run-{number}", [RoleFootprint(f"key {number}", V100, row, None)])
+                store.footprints.put(f"run-{number}", [RoleFootprint(f"key {number}", V100, row, None)], 1000.0)
         assert store.footprints.find(["key 77"], [V100], DRIVER).footprints
     with closing(sqlite3.connect(path)) as database:
         query = "SELECT row FROM footprints WHERE key=? AND device=? ORDER BY ended DESC"
         (plan, *_) = database.execute(f"EXPLAIN QUERY PLAN {query}", ("key 77", V100)).fetchall()
         assert "SEARCH footprints USING PRIMARY KEY (key=? AND device=?)" in plan[-1]
+
+
+def test_a_lack_of_memory_of_a_replica_with_a_whole_device_is_not_kept() -> None:
+    lack = ExitReason(kind="oom", code=1)
+    end = over(usage(), state=JobState.FAILED, end=lack)
+    assert list(footprints_of(JOB, end))
+    assert not list(footprints_of(replace(JOB, whole_roles=("actor",)), end))
+    parts = tuple(replace(one, role="command", name="command.0") for one in end.replicas)
+    command = replace(end, workload="run", replicas=parts)
+    for need, kept in ((CommandRequest(devices=1), False), (CommandRequest(memory_mib=512), True)):
+        job = replace(JOB, submission=replace(submission(), command=need))
+        assert bool(list(footprints_of(job, command))) is kept
+
+
+def peaks(store: Store) -> list[int | None]:
+    return [row.peak_mib for row in store.footprints.find([KEY], [V100], DRIVER).footprints[KEY][V100]]
+
+
+@pytest.mark.parametrize("wrong", [1.0, 4e9, float("inf"), float("nan")], ids=["early", "late", "endless", "none"])
+def test_a_clock_that_was_wrong_for_one_job_loses_nothing(tmp_path: Path, wrong: float) -> None:
+    with closing(Store.open(tmp_path / "gpusched.db")) as store:
+        for number in range(4):
+            put(store, number, number)
+        put(store, 4, 4, ended=wrong, now=wrong if wrong < 5e9 else 1e9)
+        assert peaks(store) == [4, 3, 2, 1, 0]
+        put(store, 5, 5)
+        assert peaks(store) == [5, 4, 3, 2, 1]
+        found = store.footprints.find([KEY], [V100], DRIVER)
+        assert sorted(one.mib for one in found.contexts[V100]) == [1, 2, 3, 4, 5]
+
+
+def test_a_job_that_is_saved_again_counts_once_and_keeps_its_place(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "gpusched.db")) as store:
+        for number in (1, 2, 1):
+            put(store, number, number)
+        assert peaks(store) == [2, 1]
+
+
+def test_of_all_keys_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint_store, "MOST_KEPT", 10)
+    with closing(Store.open(tmp_path / "gpusched.db")) as store:
+        for number in range(30):
+            row = Footprint(job=f"run-{number}", ended=float(number), peak_mib=number)
+            store.footprints.put(f"run-{number}", [RoleFootprint(f"key {number}", V100, row, None)], 1000.0)
+        found = store.footprints.find([f"key {number}" for number in range(30)], [V100], DRIVER)
+        assert list(found.footprints) == [f"key {number}" for number in range(20, 30)]

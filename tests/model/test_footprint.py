@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpusched.model.footprint import (
     ENOUGH_RUNS,
@@ -15,7 +16,7 @@ from gpusched.model.footprint import (
     use_of,
 )
 
-V100, DRIVER = "Tesla V100-SXM2-16GB", "535.129.03"
+V100, DRIVER, MOST = "Tesla V100-SXM2-16GB", "535.129.03", 1 << 20
 
 
 def runs(*peaks: int | None, lacked: dict[int, int] | None = None, framework: str | None = "torch") -> list[Footprint]:
@@ -37,7 +38,7 @@ def runs(*peaks: int | None, lacked: dict[int, int] | None = None, framework: st
 def test_asked_for_is_the_most_of_the_latest_runs_and_a_twentieth_up_to_the_next_64(
     peaks: list[int],
 ) -> None:
-    use = use_of(V100, runs(*peaks), 450)
+    use = use_of(V100, runs(*peaks), 450, MOST)
     assert use is not None
     most = max(peaks[:LATEST_RUNS])
     assert (use.runs, use.peak_mib) == (min(len(peaks), LATEST_RUNS), most)
@@ -50,19 +51,22 @@ def test_asked_for_is_the_most_of_the_latest_runs_and_a_twentieth_up_to_the_next
 
 
 def test_nothing_follows_from_no_run() -> None:
-    assert use_of(V100, [], 450) is None
+    assert use_of(V100, [], 450, MOST) is None
 
 
 def test_of_a_program_without_a_framework_the_drivers_figure_counts_less_its_contexts() -> None:
     rows = [Footprint(job=f"run-{number}", ended=9.0 - number, device_mib=1450) for number in range(3)]
-    assert [use.ask_mib for use in (use_of(V100, rows, 450), use_of(V100, rows, 250)) if use] == [1088, 1280]
+    assert [use.ask_mib for use in (use_of(V100, rows, 450, MOST), use_of(V100, rows, 250, MOST)) if use] == [
+        1088,
+        1280,
+    ]
     tiny = [Footprint(job=f"run-{number}", ended=9.0 - number, device_mib=300) for number in range(3)]
-    assert [use.ask_mib for use in (use_of(V100, tiny, 450),) if use] == [64], "a limit is never 0"
+    assert [use.ask_mib for use in (use_of(V100, tiny, 450, MOST),) if use] == [64], "a limit is never 0"
 
 
 def test_after_a_lack_of_memory_more_is_asked_for_until_five_runs_have_succeeded_since() -> None:
     for since in range(7):
-        use = use_of(V100, runs(*[400] * (since + 4), lacked={since: 448}), 450)
+        use = use_of(V100, runs(*[400] * (since + 4), lacked={since: 448}), 450, MOST)
         assert use is not None
         assert use.ask_mib == (enlarged(448) if since < LATEST_RUNS else 448), since
         assert use.lacked_mib == (448 if since < LATEST_RUNS else None), since
@@ -75,9 +79,26 @@ def test_after_a_lack_a_fifth_more_is_asked_for_and_at_least_256(limit: int, mor
 
 def test_runs_with_another_version_of_the_framework_do_not_count() -> None:
     (latest,), older = runs(500), runs(*[900] * 4, framework="tensorflow")
-    use = use_of(V100, [latest, *older], 450)
+    use = use_of(V100, [latest, *older], 450, MOST)
     assert use is not None
     assert (use.runs, use.ask_mib, use.framework) == (1, None, "torch 2.11")
+
+
+def test_a_lack_before_a_framework_was_seen_counts_and_leaves_what_is_known() -> None:
+    lack = Footprint(job="lack", ended=2000.0, lacked_mib=800)
+    for rows in ([lack, *runs(*[500] * 4)], [*runs(500), replace(lack, ended=999.5), *runs(*[500] * 4)[1:]]):
+        use = use_of(V100, rows, 450, MOST)
+        assert use is not None
+        assert (use.runs, use.lacked_mib, use.ask_mib, use.framework) == (4, 800, enlarged(800), "torch 2.11")
+
+
+def test_runs_without_a_framework_count_only_where_no_run_has_one() -> None:
+    silent = [Footprint(job=f"silent-{number}", ended=2000.0 - number, device_mib=5450) for number in range(3)]
+    use, other = use_of(V100, [*silent, *runs(500)], 450, MOST), use_of(V100, silent, 450, MOST)
+    assert use is not None
+    assert other is not None
+    assert (use.runs, use.peak_mib) == (1, 500)
+    assert (other.runs, other.peak_mib) == (3, 5000)
 
 
 def contexts(framework: str, version: str, *mib: int, driver: str = DRIVER) -> list[Context]:

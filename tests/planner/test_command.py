@@ -359,3 +359,16 @@ def test_all_parts_of_a_host_have_no_more_threads_than_it_has_cpus() -> None:
         leases += leases_of_plan(found, f"run-{number}")
         threads += found.replicas[0].threads
     assert threads == 16
+
+
+@pytest.mark.parametrize(
+    ("inventory", "problem"),
+    [
+        (host(), "has no GPU"),
+        (host(1000, mode="prohibited"), "no device takes a command: GPU 0 takes no replica"),
+    ],
+    ids=["no GPU", "none that takes a command"],
+)
+def test_where_no_device_takes_a_command_that_is_why_auto_is_refused(inventory: Inventory, problem: str) -> None:
+    with pytest.raises(NeverFits, match=problem):
+        plan_command(CommandRequest(first_mib=0), inventory, (), Rules(), "run")
