@@ -21,6 +21,8 @@ _HEADING: Final = re.compile(r"^##+ ")
 _FILE: Final = re.compile(r"^`([\w.-]+)`:$")
 _DIRECTIVE: Final = re.compile(r"^<!-- (needs|until): (.*) -->$")
 _END: Final = "\x01"
+_SLOW_START: Final = re.compile(r"gpusched: \S+ waits for its turn")
+"""A line of `gpusched run` where the daemon takes a second to start it, as on a busy host: no reader sees it."""
 
 
 class Step(NamedTuple):
@@ -106,7 +108,8 @@ class Shell:
         lines: list[str] = []
         for line in self._bash.stdout:
             before, end, _ = line.partition(_END)
-            lines.append(before.rstrip())
+            if not _SLOW_START.fullmatch(before.rstrip()):
+                lines.append(before.rstrip())
             if end:
                 return "\n".join(lines).rstrip()
         raise AssertionError(f"the shell has ended at: {command}")
