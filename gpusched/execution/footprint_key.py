@@ -5,7 +5,6 @@ its program, the plain words up to its script or module, and that, without optio
 model of device is another column, and the framework is known only after a run.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -57,7 +56,11 @@ def footprint_key(what: str, role: str, options: str) -> str:
 def _short(text: str) -> str:
     """Return a text, or its digest where it is long: a key goes into a message, and into each row of a table."""
     content = json.dumps(text).encode()
-    return text if len(content) <= _LONGEST else f"sha256 {hashlib.sha256(content).hexdigest()}"
+    if len(content) <= _LONGEST:
+        return text
+    from hashlib import sha256
+
+    return f"sha256 {sha256(content).hexdigest()}"
 
 
 def memory_options(submission: Submission) -> str:
