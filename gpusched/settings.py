@@ -8,7 +8,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     context = "450MiB"      # what a process takes on a device before it allocates anything; calibrate it
     headroom = 0.02         # the part of every device that is never planned
     state_dir = "..."       # jobs, logs and results, seen from the file's directory; $GPUSCHED_STATE_DIR wins
-    overrun = "stop"        # a replica that uses more than its share: "warn" of it, or "stop" it and start it again
+    overrun = "stop"        # a replica beyond its share and a larger context: "warn" of it, or "stop" and restart it
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
     strict = false          # true: a job passes another only where that is proved not to delay it

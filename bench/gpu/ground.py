@@ -6,19 +6,17 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.fresh import ROOT
-from bench.host import Daemon, running_daemon
+from bench.host import Daemon, running_daemon, until
 from gpusched.model.status import JobStatus, ReplicaStatus
 
-__all__ = ["FRAMEWORKS", "Ground", "Held", "block", "ground", "table", "until", "versions"]
+__all__ = ["FRAMEWORKS", "Ground", "Held", "block", "ground", "table", "versions"]
 
 FRAMEWORKS: Final = ("torch", "jax", "cupy", "tensorflow")
-_PATIENCE_S: Final = 100.0
 
 
 class Held(NamedTuple):
@@ -47,15 +45,8 @@ class Ground:
     def gpusched(self, *words: str, **environ: str) -> "subprocess.CompletedProcess[str]":
         """Run `gpusched words...` to its end."""
         argv = [sys.executable, "-m", "gpusched", *words]
-        env = {**self.daemon.environ, "COLUMNS": "132", **environ}
-        return subprocess.run(argv, env=env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
-
-    def told(self, *words: str) -> str:
-        """Return what `gpusched words...` prints. Raises RuntimeError if it fails."""
-        done = self.gpusched(*words)
-        if done.returncode:
-            raise RuntimeError(f"gpusched {' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
+        env = {**self.daemon.environ, **environ}
+        return subprocess.run(argv, env=env, check=False, capture_output=True, text=True, timeout=300)
 
     def job(self, job_id: str) -> JobStatus:
         """Return a job as the daemon shows it."""
@@ -64,7 +55,7 @@ class Ground:
 
     def device(self) -> dict[str, Any]:
         """Return the first device as `gpusched status --json` shows it."""
-        first: dict[str, Any] = json.loads(self.told("status", "--json"))["devices"][0]
+        first: dict[str, Any] = json.loads(self.daemon.command("status", "--json"))["devices"][0]
         return first
 
     def filled(self, job_id: str) -> list[Held]:
@@ -89,7 +80,7 @@ class Ground:
             )
         until(lambda: self.job(job_id).ended, f"{job_id} has ended")
 
-    def run_dir(self, job_id: str) -> Any:
+    def run_dir(self, job_id: str) -> Path:
         """Return the directory of a job."""
         return self.daemon.state / "jobs" / job_id
 
@@ -118,15 +109,6 @@ def _held(replica: ReplicaStatus, now: Mapping[int, int]) -> Held:
     return Held(replica, told["framework"], told["mib"], told["pool_mib"], now[replica.pid or 0], told["error"])
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition` holds. Raises RuntimeError after 100 s."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {_PATIENCE_S:.0f} s in vain until {what}")
-        time.sleep(0.1)
-
-
 def versions(frameworks: Sequence[str]) -> str:
     """Return the versions of frameworks, as one line."""
     brought_by = metadata.packages_distributions()
@@ -137,7 +119,7 @@ def versions(frameworks: Sequence[str]) -> str:
 @contextlib.contextmanager
 def ground() -> Iterator[Ground]:
     """Give a daemon in a new directory; with the block it ends, and its jobs."""
-    with running_daemon(os.environ) as daemon:
+    with running_daemon({**os.environ, "COLUMNS": "132"}) as daemon:
         yield Ground(daemon)
 
 

@@ -64,20 +64,20 @@ def eight(ground: Ground) -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "workload.toml"
         leader = _write_workload(ground.frameworks, path)
-        plan = ground.told("plan", "--workload", str(path))
-        job_id = json.loads(ground.told("launch", "-d", "--grow", "--json", str(path)))["id"]
+        plan = ground.daemon.command("plan", "--workload", str(path))
+        job_id = json.loads(ground.daemon.command("launch", "-d", "--grow", "--json", str(path)))["id"]
     found = ground.filled(job_id)
     device = ground.device()
     smi = _smi("--query-gpu=memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm")
     by_pid = _smi("--query-compute-apps=pid,used_memory")
-    shown = ground.told("status")
+    shown = ground.daemon.command("status")
     full = subprocess.run(["nvidia-smi"], check=False, capture_output=True, text=True).stdout
     ground.end(job_id, [*(name for name in ground.frameworks if name != leader), leader])
     text = f"{block(plan)}All {_PROCESSES} at the same time:\n\n{_kept(found)}\n"
     text += f"The device then: {device['memory_used_mib']:,} of {device['memory_total_mib']:,} MiB used.\n\n"
     text += _beside(device, smi, by_pid, found)
     text += f"\n`gpusched status` and `nvidia-smi`, one after the other:\n\n{block(shown, full)}"
-    text += f"`gpusched usage {job_id}` after its end:\n\n{block(ground.told('usage', job_id))}"
+    text += f"`gpusched usage {job_id}` after its end:\n\n{block(ground.daemon.command('usage', job_id))}"
     return text
 
 
@@ -134,7 +134,7 @@ def snake(ground: Ground) -> str:
         rows.append((backend, f"{result['steps'] / result['seconds']:,.0f}", f"{result['mean']:.1f}", driver))
     about = f"`KERAS_BACKEND=… gpusched launch snake --procs 4 --minutes {_SNAKE_MINUTES} --seed 1`:\n\n"
     text = about + table(("backend", "steps a second", "greedy mean of 256 games", "by the driver"), rows)
-    return f"{text}\n`gpusched usage` then:\n\n{block(ground.told('usage'))}"
+    return f"{text}\n`gpusched usage` then:\n\n{block(ground.daemon.command('usage'))}"
 
 
 def cost(_: Ground) -> str:
@@ -162,7 +162,7 @@ PARTS: Final[Sequence[tuple[str, Part]]] = (
 
 
 def _run(ground: Ground, *words: str) -> str:
-    told = json.loads(ground.told("run", "-d", "--json", *words))
+    told = json.loads(ground.daemon.command("run", "-d", "--json", *words))
     return str(told["id"])
 
 
@@ -214,7 +214,7 @@ def _beside(device: dict[str, object], smi: str, by_pid: str, found: Sequence[He
 
 
 def _plannable(ground: Ground) -> int:
-    plan = json.loads(ground.told("plan", "--procs", "1", "--json"))
+    plan = json.loads(ground.daemon.command("plan", "--procs", "1", "--json"))
     return int(plan["devices"][0]["memory_plannable_mib"])
 
 
