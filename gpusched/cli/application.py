@@ -13,6 +13,7 @@ __all__ = ["application"]
 _PASSES_OPTIONS_ON: Final = {
     "plan": {"allow_extra_args": True, "ignore_unknown_options": True},
     "launch": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "fit": {"allow_extra_args": True, "ignore_unknown_options": True},
     "export": {"allow_extra_args": True, "ignore_unknown_options": True},
     "run": {"allow_interspersed_args": False},
 }

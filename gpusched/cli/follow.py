@@ -14,7 +14,7 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus, exit_text
 from gpusched.render.job_format import host_text, ready_count, ready_text
 from gpusched.render.text import printable
 
-__all__ = ["StopRequests", "counting_stop_requests", "follow"]
+__all__ = ["StopRequests", "counting_stop_requests", "follow", "moments"]
 
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
@@ -50,13 +50,13 @@ def follow(job: Job, requests: StopRequests, *, live: bool, quiet: bool, frames:
 
     `live` draws in place and needs a terminal; `quiet` shows nothing. `frames`: a game is drawn while it is played.
     """
-    moments = _moments(job, requests, frames=frames)
+    shown = moments(job, requests, frames=frames)
     if quiet:
-        return deque(moments, maxlen=1).pop().status
-    return _follow_live(job, moments, requests) if live else _follow_plainly(moments)
+        return deque(shown, maxlen=1).pop().status
+    return _follow_live(job, shown, requests) if live else _follow_plainly(shown)
 
 
-def _moments(job: Job, requests: StopRequests, *, frames: bool) -> Iterator[Moment]:
+def moments(job: Job, requests: StopRequests, *, frames: bool = False) -> Iterator[Moment]:
     """Yield a moment of the job several times a second, the last one when it has ended; pass stop requests on."""
     passed_on = 0
     for moment in job.moments(_PAUSE_S, frames=frames):

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "results": "Show what came of the members of a sweep: parameters, ends and scores.",
     "status": "Show devices, jobs and processes.",
     "ps": "List the jobs that run, wait or ended lately.",
+    "fit": "Measure what a workload needs of a GPU, and print what to write into its file.",
     "usage": "Show what jobs used of memory and CPUs, beside what they were given.",
     "why": "Show why a job waits, when it starts, and what would let it start now.",
     "logs": "Print what a job has written, and follow it.",

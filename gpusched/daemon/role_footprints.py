@@ -52,7 +52,8 @@ def _footprint(
     usages = [usage for _, usage in runs]
     latest = max((one for one in usages if one.framework), key=lambda one: one.attempt, default=None)
     framework, version = (None, None) if latest is None else (latest.framework, latest.framework_version)
-    lacked = max((one.limit_mib for one, _ in runs if _ran_out(one)), default=None)
+    ends = ((one.limit_mib, one.exit) for one, _ in runs)
+    lacked = max((limit for limit, end in ends if end is not None and end.lacks_device_memory), default=None)
     if lacked and whole:
         return None
     if lacked:
@@ -73,12 +74,6 @@ def _with_whole_devices(job: Job) -> Sequence[str]:
         return (ROLE,) if command.memory_mib is None and command.fraction is None else ()
     roles = job.submission.request.roles if job.submission.request else ()
     return [role.name for role in roles if role.devices is not None]
-
-
-def _ran_out(one: ReplicaStatus) -> bool:
-    """Return whether a replica ended because its device, or its limit there, had no more memory for it."""
-    end = one.exit
-    return end is not None and end.kind == "oom" and end.signal is None and end.message is None
 
 
 def _context(ended: float, usages: Sequence[Usage]) -> Context | None:

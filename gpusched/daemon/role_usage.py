@@ -26,7 +26,10 @@ def roles_used(job: JobStatus) -> list[RoleUsage]:
 def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus]) -> RoleUsage:
     usage = [each for one in replicas for each in one.usage]
     known = [
-        (_share(one), each) for one in replicas for each in one.usage if each.device_mib is not None and _share(one)
+        (share, each)
+        for one in replicas
+        for each in one.usage
+        if each.device_mib is not None and (share := _share(one) if each.share_mib is None else each.share_mib)
     ]
     return RoleUsage(
         job=job.id,

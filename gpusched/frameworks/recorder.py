@@ -1,9 +1,9 @@
 """Leaves what the frameworks have taken of their devices in this process in a file, for the supervisor.
 
 The file is RUN_DIR/memory/REPLICA.ATTEMPT.PID.json: a list with an object for each framework, amounts in MiB, rounded
-up. It is written at the end of the process (atexit), and every minute from the start of a device on, since a process
-that is killed runs nothing at its end. It is a record and no more: whatever goes wrong with it, the program runs on,
-ends when it ends, and prints nothing.
+up. It is written at the end of the process (atexit), and from the start of a device on, since a process that is killed
+runs nothing at its end: after a second, and then each time a quarter of its time has passed again, or a minute. It is a
+record and no more: whatever goes wrong with it, the program runs on, ends when it ends, and prints nothing.
 
 There is no thread before a framework has started a device: a process with threads is better not forked, and a zygote
 is a process that forks. Nothing of a parent counts in a fork: the recorder is that of one pid.
@@ -24,13 +24,16 @@ from gpusched.frameworks.peaks import Peaks
 if TYPE_CHECKING:
     from gpusched.frameworks.registry import Framework
 
-__all__ = ["MEMORY_DIRECTORY", "record_peaks"]
+__all__ = ["MEMORY_DIRECTORY", "pause_s", "record_peaks"]
 
 MEMORY_DIRECTORY = "memory"
 """In the run directory: a file for each process that has started a device."""
 
 PAUSE_S = 60.0
-"""Between two samples; tests make it shorter before a framework starts."""
+"""The longest pause between two samples; tests make it shorter before a framework starts."""
+
+_FIRST_PAUSE_S = 1.0
+_PART_OF_ITS_TIME = 0.25
 
 _LONGEST_WAIT_S = 0.005
 """How long the end of a process waits for a sample that is being taken; it takes less than a millisecond."""
@@ -52,6 +55,14 @@ def record_peaks(framework: Framework) -> None:
         _watched.add(framework.name)
         with contextlib.suppress(Exception):
             framework.when_started(started)
+
+
+def pause_s(age: float) -> float:
+    """Return how long to wait for the next sample, `age` seconds after the start of the device.
+
+    What a process loses that is killed is a fifth of its time at most, or a second, and never more than PAUSE_S.
+    """
+    return min(PAUSE_S, max(_FIRST_PAUSE_S, age * _PART_OF_ITS_TIME))
 
 
 def _started(framework: Framework) -> None:
@@ -88,7 +99,7 @@ class Recorder:
         self._frameworks[framework.name] = framework
 
     def start(self) -> None:
-        """Have the file written at the end of the process and every PAUSE_S seconds. Raises RuntimeError, OSError."""
+        """Have the file written at the end of the process and now and then before. Raises RuntimeError, OSError."""
         atexit.register(self._end)
         process = sys.modules.get("multiprocessing.process")
         if process is not None and process.parent_process() is not None:
@@ -110,8 +121,9 @@ class Recorder:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _sample(self) -> None:
+        began = time.monotonic()
         while True:
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s(time.monotonic() - began))
             if not self._sampling.acquire(blocking=False):  # the process ends
                 return
             self._record()

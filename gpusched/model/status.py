@@ -93,6 +93,11 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     message: str | None = None
 
+    @property
+    def lacks_device_memory(self) -> bool:
+        """Whether its device, or its limit there, had no more memory for it."""
+        return self.kind == "oom" and self.signal is None and self.message is None
+
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One replica as others see it. `since`: when the state began, `retry_at`: when a backoff ends, in Unix seconds.

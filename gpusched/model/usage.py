@@ -13,21 +13,24 @@ MOST_ATTEMPTS: Final = 3
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What one attempt of a replica used, of its devices together and of the host. MiB, seconds, joules.
 
-    `cpu_s`: CPU time of its own process and of those that it has waited for. `host_mib`: the most that a sample showed
-    of its processes' memory, of which shared pages count in parts (PSS, proc_pid_smaps(5)); a sample is taken soon
-    after the start and then once a minute. `device_mib`: the most that the driver showed for its processes at a poll of
-    the daemon, every five seconds; it includes the context of each process. `sm_percent`: the part of the time in which
-    its kernels ran, on the average of its devices, as far as the driver reports it. `device`: the model of its first
-    device, and `driver` the driver's version. `peak_mib` is the most that its program had allocated by what the
-    `framework` itself counts, and `pool_mib` the most that this had taken for that, over all its `processes` that have
-    started a framework. `context_mib`: what its one process on one device had taken beside the pool, where both are
-    known and the driver's figure was the same for two polls at least. `energy_j`: what its devices used, from the
-    first poll that has met it on, where the driver counts it; `energy_attributed`: others were on them meanwhile, and
-    this is its part by the time in which its kernels ran.
+    `share_mib`: what it was given of its devices: another attempt may have had less. `cpu_s`: CPU time of its own
+    process and of those that it has waited for. `host_mib`: the most that a sample showed of its processes' memory,
+    of which shared pages count in parts (PSS, proc_pid_smaps(5)); a sample is taken soon after the start and then
+    once a minute. `device_mib`: the most that the driver showed for its processes at a poll of the daemon, every
+    five seconds; it includes the context of each process. `sm_percent`: the part of the time in which its kernels
+    ran, on the average of its devices, as far as the driver reports it. `device`: the model of its first device,
+    and `driver` the driver's version. `peak_mib` is the most that its program had allocated by what the `framework`
+    itself counts, and `pool_mib` the most that this had taken for that, over all its `processes` that have started
+    a framework. `lacked_mib`: the limit at which it ended for want of its device's memory. `context_mib`: what its
+    one process on one device had taken beside the pool, where both are known and the driver's figure was the same
+    for two polls at least. `energy_j`: what its devices used, from the first poll that has met it on, where the
+    driver counts it; `energy_attributed`: others were on them meanwhile, and this is its part by the time in which
+    its kernels ran.
     """
 
     attempt: int
     seconds: float
+    share_mib: int | None = None
     cpu_s: float | None = None
     host_mib: int | None = None
     device_mib: int | None = None
@@ -37,6 +40,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     framework_version: str | None = None
     peak_mib: int | None = None
     pool_mib: int | None = None
+    lacked_mib: int | None = None
     processes: int | None = None
     context_mib: int | None = None
     driver: str | None = None

@@ -27,6 +27,7 @@ from gpusched.units import format_seconds
 
 __all__ = [
     "array_text",
+    "bar",
     "decimal",
     "end_line",
     "host_text",
@@ -84,10 +85,14 @@ def idle_mark(job: JobStatus, now: float) -> str:
 
 def array_text(array: ArrayStatus) -> str:
     """Return how far an array is: `[####......] 412/1000, 16 run, 3 failed`."""
-    full = _BAR * array.ended // max(1, array.count)
     others = {"run": array.live, "failed": array.failed, "lost": array.lost, "cancelled": array.cancelled}
-    parts = [f"[{'#' * full:.<{_BAR}}] {array.ended}/{array.count}"]
+    parts = [f"{bar(array.ended / max(1, array.count))} {array.ended}/{array.count}"]
     return ", ".join([*parts, *(f"{count} {name}" for name, count in others.items() if count)])
+
+
+def bar(part: float) -> str:
+    """Return how far something is, `part` being 1 in the end: `[####......]`."""
+    return f"[{'#' * int(_BAR * min(1.0, part)):.<{_BAR}}]"
 
 
 def ready_count(job: JobStatus) -> int:

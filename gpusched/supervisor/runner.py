@@ -164,6 +164,7 @@ class Runner:
         lacked = memory_that_ran_out(tail)
         if lacked == "device":
             self._enlargement.lacked(replica)
+            self._usage.lacked(self._specs[replica].replica)
         why = missing_module(tail, self._specs[replica].argv[0]) or last_line(tail)
         killed = death.signal == signal.SIGKILL and not death.ours and self._oom.claim()
         return Ended(
@@ -248,7 +249,8 @@ class Runner:
             else:
                 self._names[result] = one.replica
                 self._limits.started(one.replica, self._now())
-                self._usage.started(one.replica, result, self._first_attempt + one.attempt, self._now())
+                replica, attempt = self._specs[one.replica].replica, self._first_attempt + one.attempt
+                self._usage.started(replica, result, attempt, self._now())
                 self._apply(Spawned(replica=one.replica, pid=result, now=self._now()))
                 for event in self._enlargement.news(one.replica, result, self._now()):
                     self._apply(event)

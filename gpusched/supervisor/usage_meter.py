@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpusched.execution.framework_peaks import ReplicaPeaks, read_peaks
+from gpusched.model.plan import Replica
 from gpusched.model.usage import MOST_ATTEMPTS, Usage
 from gpusched.supervisor.replica_processes import processes_of
 
@@ -26,6 +27,7 @@ class _Run(msgspec.Struct, kw_only=True):
 
     replica: str
     attempt: int
+    share_mib: int
     began: float
     next: float
     cpu_s: float = 0.0
@@ -49,9 +51,10 @@ class UsageMeter:
         """When the next sample is to be taken."""
         return min((run.next for run in self._runs.values()), default=None)
 
-    def started(self, replica: str, pid: int, attempt: int, now: float) -> None:
+    def started(self, replica: Replica, pid: int, attempt: int, now: float) -> None:
         """Take in a process of this one that is a replica."""
-        self._runs[pid] = _Run(replica=replica, attempt=attempt, began=now, next=now + _FIRST_S)
+        share = replica.share_mib + sum(further.share_mib for further in replica.further)
+        self._runs[pid] = _Run(replica=replica.name, attempt=attempt, share_mib=share, began=now, next=now + _FIRST_S)
 
     def poll(self, now: float) -> bool:
         """Take the samples for which it is time; return whether there were such."""
@@ -78,6 +81,11 @@ class UsageMeter:
             usage = _usage(run, cpu_s, now)
             self.kept[run.replica] = (*self.kept.get(run.replica, ()), usage)[-MOST_ATTEMPTS:]
 
+    def lacked(self, replica: Replica) -> None:
+        """Note that the attempt of a replica that ended last did so for want of its device's memory."""
+        *before, last = self.kept[replica.name]
+        self.kept[replica.name] = (*before, replace(last, lacked_mib=replica.limit_mib))
+
     def usage(self, now: float) -> dict[str, tuple[Usage, ...]]:
         """Return what all replicas have used until now, by name, of each the latest attempts."""
         found = dict(self.kept)
@@ -88,7 +96,7 @@ class UsageMeter:
 
 def _usage(run: _Run, cpu_s: float, now: float) -> Usage:
     seconds, cpu_s = round(max(0.0, now - run.began), 3), round(max(cpu_s, run.cpu_s), 3)
-    usage = Usage(attempt=run.attempt, seconds=seconds, cpu_s=cpu_s, host_mib=run.host_mib)
+    usage = Usage(attempt=run.attempt, seconds=seconds, share_mib=run.share_mib, cpu_s=cpu_s, host_mib=run.host_mib)
     if run.peaks is None:
         return usage
     return replace(

@@ -129,6 +129,8 @@ def test_three_runs_are_planned_with_and_a_fourth_that_needs_more_gets_it_after_
     actors = [one for one in lab.job(job)["replicas"] if one["role"] == "actor"]
     assert {one["warning"] for one in actors} == {"out of memory at 256 MiB: again with 512"}
     assert {(one["limit_mib"], one["share_mib"], one["restarts"]) for one in actors} == {(512, 512 + CONTEXT, 1)}
+    given = {tuple(each["share_mib"] for each in one["usage"]) for one in actors}
+    assert given == {(256 + CONTEXT, 512 + CONTEXT)}
     lab.shows(job, {"learner": 900, "actor": 388})
     lab.ends(job)
     after = lab.plan("--no-grow", "--actor-memory", "auto")

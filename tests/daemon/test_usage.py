@@ -125,6 +125,13 @@ def test_replicas_of_unequal_time_are_added_up_each_by_its_own() -> None:
     assert (unknown.used_mib_s, unknown.given_mib_s) == (None, 0.0)
 
 
+def test_what_was_given_is_what_each_attempt_had() -> None:
+    first = Usage(attempt=0, seconds=100.0, share_mib=300, device_mib=300)
+    second = Usage(attempt=1, seconds=10.0, share_mib=556, device_mib=400)
+    (row,) = roles_used(job([first, second]))
+    assert (row.given_mib_s, row.used_mib_s) == (300 * 100 + 556 * 10, 300 * 100 + 400 * 10)
+
+
 def test_members_that_run_again_are_not_counted_twice(tmp_path: Path) -> None:
     with closing(Store.open(tmp_path / "gpusched.db")) as store:
         member = replace(ended(1), id="snake-1[3]", array="snake-1", state=JobState.FAILED)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gpusched.environment import HOOK_DIRECTORY
+from gpusched.frameworks.recorder import pause_s
 from tests.frameworks.conftest import HERE, RunScript
 from tests.frameworks.imitations import imitate
 from tests.patience import PATIENCE_S
@@ -24,6 +25,15 @@ ROOT = HERE.parent.parent
 SOON = "import gpusched.frameworks.recorder as recorder; recorder.PAUSE_S = 0.01\n"
 TORCH = {"framework": "torch", "version": "9.8.7+cu130", "peak_mib": 9, "pool_mib": 42}
 JAX = {"framework": "jax", "version": "0.10.2", "peak_mib": 2, "pool_mib": 16}
+
+
+def test_what_a_killed_process_loses_is_a_fifth_of_its_time_and_a_minute_at_most() -> None:
+    age, samples = 0.0, 0
+    while age < 3600:
+        following = age + pause_s(age)
+        assert following - age <= min(60.0, max(1.0, following / 5 + 1e-9))
+        age, samples = following, samples + 1
+    assert samples < 90
 
 
 class Place:

@@ -81,9 +81,9 @@ def test_what_frameworks_have_counted_is_in_the_usage(host: Host) -> None:
 
 
 def test_of_many_attempts_the_latest_are_kept(tmp_path: Path) -> None:
-    meter = UsageMeter(tmp_path)
+    meter, command = UsageMeter(tmp_path), Replica(name="command.0", role="command", rank=0)
     for attempt in range(25):
-        meter.started("command.0", 4711, attempt, attempt)
+        meter.started(command, 4711, attempt, attempt)
         meter.ended(4711, 0.5, attempt + 0.75)
     assert [usage.attempt for usage in meter.usage(25.0)["command.0"]] == [22, 23, 24]
     assert {(usage.seconds, usage.cpu_s) for usage in meter.kept["command.0"]} == {(0.75, 0.5)}
@@ -93,8 +93,8 @@ def test_of_many_attempts_the_latest_are_kept(tmp_path: Path) -> None:
 
 def test_each_replica_is_sampled_five_seconds_after_its_own_start(tmp_path: Path) -> None:
     meter = UsageMeter(tmp_path)
-    meter.started("actor.0", 4711, 0, 0.0)
-    meter.started("actor.1", 4712, 0, 4.0)
+    meter.started(Replica(name="actor.0", role="actor", rank=0), 4711, 0, 0.0)
+    meter.started(Replica(name="actor.1", role="actor", rank=1), 4712, 0, 4.0)
     assert meter.due == 5.0
     assert meter.poll(5.0)
     assert meter.due == 9.0

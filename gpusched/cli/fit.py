@@ -1,0 +1,75 @@
+"""`gpusched fit`: run one replica of each role for a short time, and print what to write into workload.toml."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from gpusched.cli.follow import StopRequests, counting_stop_requests, moments
+from gpusched.cli.options import Context, Option, Options, flag, with_options
+from gpusched.cli.planning import PLAN, WORKLOAD
+from gpusched.cli.workload_arguments import own_options
+from gpusched.render.ansi import is_plain
+from gpusched.render.fit import print_fit, progress
+
+if TYPE_CHECKING:
+    from gpusched.api.fitting import FitRun
+
+__all__ = ["fit"]
+
+_INTERRUPTED: Final = 130
+
+_OPTIONS: Final[Options] = {
+    "workload": WORKLOAD,
+    "time": Option(
+        "How long it runs: 30s, 5m. What it needs later only, it must reach by then.",
+        metavar="SPAN",
+        kind=str,
+        default="1m",
+    ),
+    "procs": Option("How many actors. [default: 1]", metavar="N", least=1, kind=int | None),
+    **{name: PLAN[name] for name in ("gpus", "exclude_gpus", "ignore_foreign")},
+    "as_json": flag("Print the figures as JSON.", "--json"),
+}
+
+
+@with_options(_OPTIONS)
+def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None:
+    """Measure what each role of a workload needs of a GPU, and print what to write into its workload.toml.
+
+    It runs one replica of each role for a minute, each with all that its GPU has, and on a GPU of its own where there
+    are enough. It waits in the queue for its turn; Ctrl-C ends it. NEEDED is what a framework itself had allocated,
+    TAKEN what the driver showed, CONTEXT what it took beside the framework. What to ask for is 5 % above what was
+    needed, up to the next 64 MiB. Options that fit does not know are the workload's own.
+
+    Example: gpusched fit snake --time 2m
+    """
+    from gpusched.api.fitting import begin
+
+    options = own_options(workload, context.args, "gpusched fit {}")
+    run = begin(workload, options=options, **given)
+    with counting_stop_requests() as requests:
+        _follow(run, requests, quiet=as_json)
+    if requests.count:
+        raise typer.Exit(_INTERRUPTED)
+    found = run.result()
+    if as_json:
+        from msgspec.json import encode
+        from msgspec.structs import asdict
+
+        report = {"workload": found.workload.name, "job": found.job, "seconds": found.seconds, "toml": found.toml}
+        print(encode(report | {"roles": [asdict(one) for one in found.roles]}).decode())
+    else:
+        print_fit(found.workload, found.roles, found.job, found.seconds, sys.stdout)
+
+
+def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> None:
+    """Show how far the run is until it has ended."""
+    live, shown = not is_plain(sys.stderr), ""
+    for moment in moments(run.job, requests):
+        text = "" if quiet else progress(moment.status, run.seconds, time.time(), live=live)
+        if text and text != shown:
+            print(f"\r\x1b[K{text}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
+            shown = text
+    print("\r\x1b[K" if live else "", end="", file=sys.stderr, flush=True)
