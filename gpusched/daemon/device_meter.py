@@ -1,7 +1,7 @@
 """What replicas use of devices, by what the driver shows at each poll. No I/O, no clock.
 
-The memory is the most that a poll has shown: what a process took and gave back between two of them is not in it. A
-framework's own peak is (execution/framework_peaks.py).
+The memory is the most that a poll has shown: what a process took and gave back between two of them is not in it, unless
+NVML's accounting is on. A framework's own peak is (execution/framework_peaks.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -169,7 +169,7 @@ def _shown(
 
 
 def _sum(found: Sequence[tuple[str, DeviceProcess]], energy: Energy | None) -> _Shown:
-    memory = [process.memory_mib for _, process in found]
+    memory = [None if one.memory_mib is None else max(one.memory_mib, one.peak_mib or 0) for _, one in found]
     busy: dict[str, int] = {}
     for uuid, process in found:
         busy[uuid] = min(100, busy.get(uuid, 0) + (process.sm_percent or 0))

@@ -30,6 +30,8 @@ HARDWARE_SLOWDOWN: Final = "hardware slowdown"
 class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One process that holds memory on a device, as the driver reports it. `kind` is C, G or C+G.
 
+    `peak_mib`: the most that it has held since its start; None unless NVML's accounting is on.
+
     `sm_percent` is the share of the time since the reading before in which its kernels ran, from 0 to 100, and above 0
     if any did. None: the driver does not report it, there was no reading before, or it is not known whether the process
     did nothing (gpusched/probe/nvml_usage.py). `idle_since`: since when it has done nothing though it holds memory, as
@@ -40,6 +42,7 @@ class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     command: str | None = None
     memory_mib: int | None = None
+    peak_mib: int | None = None
     kind: str = "C"
     sm_percent: int | None = None
     idle_since: float | None = None

@@ -11,6 +11,7 @@ import msgspec
 
 from gpusched.model.device import Device, Health
 from gpusched.probe.host import process_owner
+from gpusched.probe.nvml_accounting import with_peaks
 from gpusched.probe.nvml_fields import FIELDS, NO_ANSWERS, asked
 from gpusched.probe.nvml_processes import processes_on
 from gpusched.probe.nvml_usage import latest, samples_since, with_use
@@ -79,7 +80,9 @@ class DeviceReader:
             if self.fields.get(field) is None:
                 answer = self._ask(call, handle, *arguments)
                 self.fields[field] = None if answer is None else meaning(answer)
-        self._usage(handle)
+        if not self.fields["mig_mode"]:
+            self._usage(handle)
+            self.fields["processes"] = with_peaks(handle, self.fields["processes"], self._ask)
 
     def _identity(self, handle: Any, fields: dict[str, Any]) -> None:
         for field, call in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):
@@ -124,8 +127,6 @@ class DeviceReader:
             fields["processes"], _ = processes_on(instance, self._ask, self._nvml.nvmlLib)
 
     def _usage(self, handle: Any) -> None:
-        if self.fields["mig_mode"]:
-            return
         samples = samples_since(handle, self._ask, self.seen_us or 0)
         if samples is None:
             return

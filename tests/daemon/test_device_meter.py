@@ -169,3 +169,13 @@ def test_a_context_is_not_known_of_several_processes_without_a_pool_or_below_it(
     assert contexts(meter, framework(job, 500, processes=2)) == [None]
     assert contexts(meter, framework(job, None)) == [None]
     assert contexts(meter, framework(job, 701)) == [None]
+
+
+def test_with_the_drivers_account_of_a_process_what_it_held_between_two_polls_counts_too() -> None:
+    meter, (job,) = DeviceMeter(), jobs(1)
+    shown = host(device([300]))
+    (one,) = shown.devices[0].processes
+    spike = replace(shown, devices=(replace(shown.devices[0], processes=(replace(one, peak_mib=1900),)),))
+    meter.sample(shown, leases(1), (job,), 0.0)
+    meter.sample(spike, leases(1), (job,), 5.0)
+    assert peaks(meter, measured(job, 0)) == [1900]

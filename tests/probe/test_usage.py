@@ -170,3 +170,22 @@ def test_what_was_seen_only_grows_and_is_not_of_impossible_samples(
     assert all(after >= one.time_us for one in samples if one.sm_percent <= 100)
     assert not_ahead(after, now_us) == after
     assert not_ahead(now_us + 1_000_001, now_us) is None
+
+
+def peaks(stand_in: StandIn, scenario: str) -> dict[int, int | None]:
+    devices = read(stand_in.host(scenario))["devices"]
+    return {each["pid"]: each["peak_mib"] for device in devices for each in device["processes"]}
+
+
+def test_where_accounting_is_on_a_process_has_the_most_that_it_has_held(stand_in: StandIn) -> None:
+    accounts = "accounted 0 11 900\naccounted 0 12 -1\naccounted 1 13 900\n"
+    assert peaks(stand_in, f"{TWO}set 0 accounting 1\n{accounts}") == {11: 900, 12: None, 13: None}
+    assert peaks(stand_in, TWO + accounts) == {11: None, 12: None, 13: None}
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetAccountingMode", "nvmlDeviceGetAccountingStats"])
+def test_a_driver_without_accounting_leaves_the_rest_as_it_is(stand_in: StandIn, call: str) -> None:
+    scenario = f"{TWO}set * accounting 1\naccounted 0 11 900\nfault {call} 0 3\n"
+    (first, _) = read(stand_in.host(scenario))["devices"]
+    assert first["health"] == "ok"
+    assert [(each["memory_mib"], each["peak_mib"]) for each in first["processes"]] == [(100, None)] * 2

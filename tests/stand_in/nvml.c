@@ -8,6 +8,7 @@
  *     sample GPU PID TIME SM         of a process' use: TIME in microseconds, SM in percent
  *     mig GPU TOTAL USED             one more instance of that GPU, memory in MiB
  *     process GPU KIND PID MIB       KIND: C, G or M (MPS); GPU: 0, or 0:1 for the second instance; MIB -1: not told
+ *     accounted GPU PID MIB          the most that a process has held: of GPUs with `set GPU accounting 1`
  *     fault CALL GPU CODE            that call returns that code; `fault CALL GPU sleep SECONDS`: it answers late
  *     event GPU xid NUMBER           happens, once in each process, while somebody waits
  * A file that was replaced is read anew by nvmlDeviceGetCount, and its further events by nvmlEventSetWait.
@@ -30,9 +31,10 @@ typedef struct device {
     int index, instance; /* instance: NONE for a physical GPU */
     char name[96], uuid[96];
     long total, used, reserved, util, temp, power, limit, fan, compute, persistence, mig, perf, ecc, cpus, clocks, energy,
-        stale;
+        stale, accounting;
 } *Device;
 struct process { int gpu, instance; char kind; unsigned pid; long mib; };
+struct account { int gpu; unsigned pid; long mib; };
 struct sample { int gpu; unsigned pid, sm; unsigned long long time; };
 struct fault { char call[64]; int gpu, code, seconds; };
 
@@ -42,10 +44,12 @@ typedef struct { unsigned pid; u64 used; } ProcessInfo_v1;
 typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } ProcessInfo;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned gpu, memory; u64 peak, time, start; unsigned running, reserved[5]; } AccountingStats;
 typedef struct { unsigned pid; u64 time; unsigned sm, memory, encoder, decoder; } ProcessUtilization;
 typedef struct { Device device; u64 type, data; unsigned gpu_instance, compute_instance; } Event;
 _Static_assert(sizeof(Memory_v2) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(ProcessInfo) == 24, "nvmlProcessInfo_t");
+_Static_assert(sizeof(AccountingStats) == 56, "nvmlAccountingStats_t");
 _Static_assert(sizeof(Pci) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(Event) == 32, "nvmlEventData_t");
 _Static_assert(sizeof(ProcessUtilization) == 32, "nvmlProcessUtilizationSample_t");
@@ -53,8 +57,9 @@ _Static_assert(sizeof(ProcessUtilization) == 32, "nvmlProcessUtilizationSample_t
 static struct device devices[GPUS], instances[GPUS][INSTANCES];
 static struct process processes[PROCESSES];
 static struct sample samples[PROCESSES];
+static struct account accounts[PROCESSES];
 static struct fault faults[FAULTS];
-static int gpus, process_count, sample_count, fault_count, instance_count[GPUS], cuda = 12020, started;
+static int gpus, process_count, sample_count, account_count, fault_count, instance_count[GPUS], cuda = 12020, started;
 static char driver[80] = "535.129.03";
 static struct stat last_read;
 static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +71,7 @@ static void set(Device d, const char *key, const char *value) {
         {"total", &d->total}, {"used", &d->used}, {"reserved", &d->reserved}, {"util", &d->util}, {"temp", &d->temp},
         {"power", &d->power}, {"limit", &d->limit}, {"fan", &d->fan}, {"compute", &d->compute}, {"mig", &d->mig},
         {"persistence", &d->persistence}, {"perf", &d->perf}, {"ecc", &d->ecc}, {"cpus", &d->cpus},
-        {"clocks", &d->clocks}, {"energy", &d->energy}, {"stale", &d->stale}};
+        {"clocks", &d->clocks}, {"energy", &d->energy}, {"stale", &d->stale}, {"accounting", &d->accounting}};
     if (!strcmp(key, "name")) snprintf(d->name, sizeof d->name, "%.95s", value);
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(key, numbers[i].key)) *numbers[i].field = strtol(value, NULL, 0);
@@ -100,6 +105,7 @@ static void read_line(const char *line) {
     struct fault f = {.gpu = NONE};
     struct process p = {.instance = NONE};
     struct sample s;
+    struct account a;
     int gpu, count;
     long total, used;
     sscanf(line, "driver %79s", driver);
@@ -115,6 +121,7 @@ static void read_line(const char *line) {
         processes[process_count++] = p;
     }
     if (sscanf(line, "sample %d %u %llu %u", &s.gpu, &s.pid, &s.time, &s.sm) == 4) samples[sample_count++] = s;
+    if (sscanf(line, "accounted %d %u %ld", &a.gpu, &a.pid, &a.mib) == 3) accounts[account_count++] = a;
     if (sscanf(line, "fault %63s %63s %d", f.call, which, &f.code) == 3 ||
         sscanf(line, "fault %63s %63s sleep %d", f.call, which, &f.seconds) == 3) {
         if (*which != '*') f.gpu = atoi(which);
@@ -130,7 +137,7 @@ static FILE *scenario(void) {
 static void read_scenario(void) {
     FILE *file = scenario();
     char line[256];
-    gpus = process_count = sample_count = fault_count = 0;
+    gpus = process_count = sample_count = account_count = fault_count = 0;
     memset(instance_count, 0, sizeof instance_count);
     if (file) fstat(fileno(file), &last_read);
     while (file && fgets(line, sizeof line, file)) read_line(line);
@@ -291,6 +298,16 @@ int nvmlDeviceGetProcessUtilization(Device d, ProcessUtilization *out, unsigned 
     }
     *count = found;
     return !found ? NOT_FOUND : !out || found > room ? INSUFFICIENT_SIZE : OK;
+}
+int nvmlDeviceGetAccountingMode(Device d, int *out) { ASK(d->index) *out = d->accounting; return OK; }
+int nvmlDeviceGetAccountingStats(Device d, unsigned pid, AccountingStats *out) {
+    ASK(d->index)
+    for (int i = 0; i < account_count; i++)
+        if (accounts[i].gpu == d->index && accounts[i].pid == pid) {
+            *out = (AccountingStats){.peak = accounts[i].mib == NONE ? ~0ULL : MIB(accounts[i].mib), .running = 1};
+            return OK;
+        }
+    return NOT_FOUND;
 }
 #define LIST(call, kind, type) \
     int call(Device d, unsigned *count, type *out) { return list(__func__, d, kind, count, out, sizeof(type)); }
