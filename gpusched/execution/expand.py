@@ -75,6 +75,11 @@ def job_spec(
             for one in plan.devices
             if one.replicas
         },
+        most_mib={
+            role.name: role.memory.max_mib
+            for role in plan.request.roles
+            if role.memory is not None and role.memory.max_mib is not None
+        },
         xla_variable=submission.xla_variable,
     )
 

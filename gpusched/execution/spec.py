@@ -46,7 +46,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     processes; None: what they inherit. `prepared_s` is when the attempt was written down, in seconds since boot: unlike
     the times of files, a stepped wall clock does not move it. `log_cap_mib`: how much a log may hold, in MiB; 0: any.
     `memory_options`: see execution/footprint_key.py. `rooms`: the devices that its replicas share with others, by uuid.
-    `xla_variable`: see environment.resource_environment.
+    `most_mib`: the largest limit that a replica may get, in MiB, by role, where its file has one. `xla_variable`: see
+    environment.resource_environment.
     """
 
     id: str
@@ -71,6 +72,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     log_cap_mib: int = LOG_CAP_MIB
     memory_options: str = "{}"
     rooms: dict[str, DeviceRoom] = {}
+    most_mib: dict[str, int] = {}
     xla_variable: str = ""
 
 

@@ -32,6 +32,7 @@ class Enlargement:
 
     def __init__(self, directory: JobDirectory, spec: JobSpec) -> None:
         self._lease, self._rooms, self._xla_variable = directory.lease, spec.rooms, spec.xla_variable
+        self._most_mib = spec.most_mib
         self._lacked: set[str] = set()
         self._notes: dict[str, str] = {}
 
@@ -69,6 +70,10 @@ class Enlargement:
         """Return how many MiB more the replica has from now on, and why none where that is 0."""
         one = spec.replica
         wanted = enlarged(one.limit_mib) - one.limit_mib
+        if one.role in self._most_mib:
+            wanted = min(wanted, self._most_mib[one.role] - one.limit_mib)
+        if wanted <= 0:
+            return 0, "its role may have no more"
         try:
             path = self._lease.readlink()
             if not path.is_file():  # nor is a directory made where a job's link leads

@@ -74,6 +74,22 @@ def test_what_a_lack_of_memory_makes_of_a_limit_is_what_the_device_has_room_for(
     handle.release()
 
 
+def test_no_replica_gets_more_than_its_role_may_have(tmp_path: Path) -> None:
+    directory, leases = create(tmp_path, "snake"), LeaseDirectory(tmp_path / "leases")
+    spec = replace(spec_with(10_000, on_device("actor.0")), most_mib={"actor": 1100})
+    handle = committed(directory, leases, spec)
+    enlargement = Enlargement(directory, spec)
+    enlargement.lacked("actor.0")
+    larger = enlargement.next(spec.replicas[0])
+    assert larger.replica.limit_mib == 1100
+    assert list(enlargement.news("actor.0", 77, 1.0))
+    enlargement.lacked("actor.0")
+    assert enlargement.next(larger) is larger
+    (event,) = enlargement.news("actor.0", 78, 2.0)
+    assert event.order.message == "out of memory at 1100 MiB: again with as much, because its role may have no more"
+    handle.release()
+
+
 def test_what_others_hold_by_now_is_not_taken(tmp_path: Path) -> None:
     directory, leases = create(tmp_path, "snake"), LeaseDirectory(tmp_path / "leases")
     spec = spec_with(3000, on_device("actor.0"), on_device("actor.1"))
