@@ -82,9 +82,14 @@ def sweep(
         submitted = resumed(resume)
     else:
         submitted = _submitted(what or [], _parameters(param, rows, array), given)
-    print_submitted(submitted, as_json=as_json)
-    if not detach:
-        _follow(submitted.job.id)
+    name = submitted.job.id
+    try:
+        print_submitted(submitted, as_json=as_json)
+        if not detach:
+            _follow(name)
+    except (KeyboardInterrupt, GpuschedError):
+        print(f"\n{name} goes on; see it: gpusched ps {name}   stop it: gpusched stop {name}", file=sys.stderr)
+        raise
 
 
 def _submitted(what: Sequence[str], chosen: Mapping[str, Any], given: dict[str, Any]) -> Any:
@@ -164,14 +169,10 @@ def _follow(name: str) -> None:
     from gpusched.render.text import printable
 
     live, status = not is_plain(sys.stderr), None
-    try:
-        for status in job(name).watch(0.5):
-            if live and status.array is not None:
-                doing = f", {printable(status.note)}" if status.note else ""
-                print(f"\r\x1b[K{name}  {array_text(status.array)}{doing}", end="", file=sys.stderr, flush=True)
-    except (KeyboardInterrupt, GpuschedError):
-        print(f"\n{name} goes on; see it: gpusched ps {name}   stop it: gpusched stop {name}", file=sys.stderr)
-        raise
+    for status in job(name).watch(0.5):
+        if live and status.array is not None:
+            doing = f", {printable(status.note)}" if status.note else ""
+            print(f"\r\x1b[K{name}  {array_text(status.array)}{doing}", end="", file=sys.stderr, flush=True)
     print("\r\x1b[K" if live else "", end="", file=sys.stderr, flush=True)
     if status is not None:
         print(f"{end_line(status)}; see: gpusched results {name}", file=sys.stderr)

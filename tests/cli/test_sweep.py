@@ -78,6 +78,8 @@ def test_a_workload_is_swept_over_its_own_options(command: Command) -> None:
 def test_ctrl_c_ends_the_view_and_not_the_sweep(command: Command) -> None:
     view = command.start("sweep", "--num-gpus", "0", "--array", "1-2", "--", "sleep", "600")
     until(lambda: [one["state"] for one in as_json(command, "ps")["jobs"]] == ["running"], "it runs")
+    assert view.stdout is not None
+    assert view.stdout.readline(), "it is queued, and this command knows that"
     view.send_signal(signal.SIGINT)
     text, _ = view.communicate()
     assert view.returncode == 130
