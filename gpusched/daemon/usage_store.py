@@ -20,6 +20,11 @@ TABLES: Final = (
 
 _LOG: Final = logging.getLogger(__name__)
 _ROW: Final = msgspec.msgpack.Decoder(RoleUsage)
+_ROWS: Final = msgspec.msgpack.Decoder(list[RoleUsage])
+_ARRAY_OF_MANY: Final = b"\xdd"
+"""It stands before the number of entries, in 32 bits (msgpack's `array 32`)."""
+
+_WRONG: Final = (msgspec.MsgspecError, UnicodeDecodeError, TypeError)
 
 
 class UsageStore:
@@ -64,10 +69,15 @@ class UsageStore:
 
 def _read(rows: Iterable[tuple[bytes]]) -> list[RoleUsage]:
     """Return the rows without those that are damaged: they are statistics, and the others are right."""
+    packed = [row for (row,) in rows]
+    try:  # all at once, in a third of the time
+        return _ROWS.decode(b"".join((_ARRAY_OF_MANY, len(packed).to_bytes(4), *packed)))
+    except _WRONG:
+        pass
     found = []
-    for (row,) in rows:
+    for row in packed:
         try:
             found.append(_ROW.decode(row))
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+        except _WRONG:
             _LOG.warning("a row of the usage of jobs is damaged, and is left out")
     return found

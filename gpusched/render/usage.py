@@ -88,15 +88,16 @@ def _lines(rows: Sequence[RoleUsage], *, named: bool) -> list[_Line]:
 
 def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
     """Return titles and cells, without the columns in which no line has anything."""
+    fullest = [_fullest(line) for line in lines]
     columns = {
         "JOB": [Text(_name(line), "bold") for line in lines],
         ">RUNS": [Text(str(len(line.rows))) for line in lines],
         "ROLE": [Text(line.rows[0].role) for line in lines],
         ">PROCS": [Text(str(line.rows[0].replicas)) for line in lines],
         "GPU": [Text(printable(line.rows[0].device or "-")) for line in lines],
-        ">GIVEN": [Text(_memory(_fullest(line).share_mib or None)) for line in lines],
-        ">USED": [Text(_memory(_fullest(line).device_mib)) for line in lines],
-        ">OF IT": [_part(line) for line in lines],
+        ">GIVEN": [Text(_memory(row.share_mib or None)) for row in fullest],
+        ">USED": [Text(_memory(row.device_mib)) for row in fullest],
+        ">OF IT": [_part(row) for row in fullest],
         ">NEEDED": [Text(_memory(_most([row.peak_mib for row in line.rows]))) for line in lines],
         ">BUSY": [Text(_busy(line)) for line in lines],
         ">ENERGY": [Text(_energy(line)) for line in lines],
@@ -136,11 +137,9 @@ def _fullest(line: _Line) -> RoleUsage:
     return max(line.rows, key=lambda row: -1.0 if row.used_part is None else row.used_part)
 
 
-def _part(line: _Line) -> Text:
-    parts = [row.used_part for row in line.rows if row.used_part is not None]
-    if not parts:
-        return Text("-")
-    return Text(f"{100 * max(parts):.0f} %", "yellow" if max(parts) < _LITTLE else "")
+def _part(row: RoleUsage) -> Text:
+    part = row.used_part
+    return Text("-") if part is None else Text(f"{100 * part:.0f} %", "yellow" if part < _LITTLE else "")
 
 
 def _cpus(line: _Line) -> str:
