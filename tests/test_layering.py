@@ -19,7 +19,7 @@ LAYERS = [
     {"execution"},
     {"zygote"},
     {"supervisor"},
-    {"engines", "attached", "daemon", "doctor", "export"},
+    {"engines", "attached", "daemon", "doctor", "export", "metrics"},
     {"render"},
     {"api"},
     {"cli", "joblib", "submitit"},
@@ -59,6 +59,7 @@ LIGHT_ROOMS = {
     "daemon",
     "doctor",
     "export",
+    "metrics",
     "cli",
 }
 

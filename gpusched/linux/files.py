@@ -43,8 +43,8 @@ def overwrite_file(path: Path, content: bytes) -> bool:
     return True
 
 
-def replace_file(path: Path, content: bytes, *, synced: bool = True) -> os.stat_result:
-    """Write `content` beside `path`, on disk if `synced`, and then put it in its place; mode 0600. Raises OSError.
+def replace_file(path: Path, content: bytes, *, synced: bool = True, mode: int = 0o600) -> os.stat_result:
+    """Write `content` beside `path`, on disk if `synced`, and then put it in its place, with `mode`. Raises OSError.
 
     Returns the attributes of the new file.
 
@@ -56,8 +56,9 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> os.stat_
         temporary.unlink(missing_ok=True)
     except IsADirectoryError:
         _move_aside(temporary)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask
         file.write(content)
         file.flush()
         if synced:
