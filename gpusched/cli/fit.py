@@ -4,8 +4,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from gpusched.cli.follow import StopRequests, counting_stop_requests, moments
 from gpusched.cli.options import Context, Option, Options, flag, with_options
 from gpusched.cli.planning import PLAN, WORKLOAD
@@ -52,7 +50,7 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
     with counting_stop_requests() as requests:
         _follow(run, requests, quiet=as_json)
     if requests.count:
-        raise typer.Exit(_INTERRUPTED)
+        raise SystemExit(_INTERRUPTED)
     found = run.result()
     if as_json:
         from msgspec.json import encode

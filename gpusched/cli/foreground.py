@@ -4,7 +4,6 @@ import time
 from typing import Final
 
 import msgspec
-import typer
 
 from gpusched.api.handle import Job
 from gpusched.api.launching import Launch, Reserved
@@ -24,7 +23,7 @@ _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "evaluation.json"
 
 
 def run_here(launch: Launch, *, watch: bool, as_json: bool) -> None:
-    """Start the job now or not at all, and follow it to its end. Raises typer.Exit if it does not succeed."""
+    """Start the job now or not at all, and follow it to its end. Raises SystemExit if it does not succeed."""
     reserved = launch.reserve()
     with counting_stop_requests() as requests:  # before this, Ctrl-C has nothing to stop
         job = reserved.start()
@@ -34,9 +33,9 @@ def run_here(launch: Launch, *, watch: bool, as_json: bool) -> None:
         reserved.clear()
     _report(status, job, as_json=as_json)
     if status.state is JobState.CANCELLED:
-        raise typer.Exit(_INTERRUPTED)
+        raise SystemExit(_INTERRUPTED)
     if status.state is not JobState.SUCCEEDED:
-        raise typer.Exit(JobFailed.exit_code)
+        raise SystemExit(JobFailed.exit_code)
 
 
 def _introduce(launch: Launch, reserved: Reserved) -> None:

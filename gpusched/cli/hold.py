@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from gpusched.api import queue
+from gpusched.cli.options import Option
 from gpusched.cli.queue_answers import print_change
 from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 
@@ -16,7 +15,7 @@ def hold(
     last: Last = False,
     state: State = None,
     group: Group = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print the jobs as JSON.", ("--json",))] = False,
 ) -> None:
     """Keep queued jobs from starting until they are released. Jobs that run go on.
 

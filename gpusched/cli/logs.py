@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from gpusched.api.handle import Job
 from gpusched.api.queue import find_job
 from gpusched.cli.log_writer import Writer
+from gpusched.cli.options import Option
 from gpusched.cli.queue_answers import noted
 from gpusched.cli.selecting import Last, OneJob, the_one
 
@@ -20,14 +19,12 @@ _QUEUE_POLL_S: Final = 0.3
 def logs(
     job: OneJob = None,
     last: Last = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    replica: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one, such as actor.3. [default: all]")
-    ] = None,
+    follow: Annotated[bool, Option("Go on until the job ends.", ("--follow", "-f"))] = False,
+    replica: Annotated[str | None, Option("Only this one, such as actor.3. [default: all]", metavar="NAME")] = None,
     lines: Annotated[
-        int | None, typer.Option("--lines", "-n", min=0, metavar="N", help="The last N of each. [default: all]")
+        int | None, Option("The last N of each. [default: all]", ("--lines", "-n"), metavar="N", least=0)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help='Print each line as {"replica", "line"}.')] = False,
+    as_json: Annotated[bool, Option('Print each line as {"replica", "line"}.', ("--json",))] = False,
 ) -> None:
     """Print what a job's processes have written, each line with its process in front if there are several.
 

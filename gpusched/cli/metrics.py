@@ -3,8 +3,7 @@
 import time
 from typing import Annotated
 
-import typer
-
+from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 
 __all__ = ["metrics"]
@@ -13,14 +12,14 @@ __all__ = ["metrics"]
 def metrics(
     output: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Replace this file, as node_exporter's textfile collector wants it."),
+        Option("Replace this file, as node_exporter's textfile collector wants it.", metavar="FILE"),
     ] = None,
     dcgm_mapping: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Write which jobs each GPU has for dcgm-exporter --hpc-job-mapping-dir DIR."),
+        Option("Write which jobs each GPU has for dcgm-exporter --hpc-job-mapping-dir DIR.", metavar="DIR"),
     ] = None,
     every: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Write them again and again, each time after so long: 15s.")
+        str | None, Option("Write them again and again, each time after so long: 15s.", metavar="SPAN")
     ] = None,
 ) -> None:
     """Print devices, jobs and their processes as numbers for Prometheus, or write them into files.

@@ -5,7 +5,7 @@ in one word, telling what is wrong. What it would make of a plain line is what i
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar, get_args, get_origin
 
 __all__ = ["Context", "Option", "Options", "argument", "flag", "read_plainly", "switch", "typed", "with_options"]
 
@@ -19,10 +19,10 @@ _LONGEST_NUMBER: Final = 100
 class Option(NamedTuple):
     """What stands behind a parameter's type: `Annotated[int | None, Option("How many.", ("--last",), most=9)]`.
 
-    `names`: none for `--parameter-name`. `metavar`: what stands for its value in the help. `complete` finds the words
-    that begin as a person began one. `least` and `most` bound a number. `argument`: it has no name, and takes all
-    words that no option does. `kind` and `default` (... for none) are those of an option in a table; see
-    `with_options`.
+    `names`: none for `--parameter-name`. `metavar`: what stands for its value in the help. `complete` finds the
+    words that begin as a person began one. `least` and `most` bound a number. `argument`: it has no name, and takes
+    all words that no option does; one word where its type is text. `kind` and `default` (... for none) are those of
+    an option in a table; see `with_options`.
     """
 
     help: str
@@ -107,7 +107,12 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         parameter = named.get(name)
         if parameter is None and rest is not None and not word.startswith("-"):
-            values[rest] = [*(values.get(rest) or ()), word]
+            if _is_list(options[rest][0]):
+                values[rest] = [*(values.get(rest) or ()), word]
+            elif values.get(rest) is None:
+                values[rest] = word
+            else:
+                return None
             continue
         if parameter is None:
             return None
@@ -162,6 +167,10 @@ def _described(command: Callable[..., object]) -> Iterator[tuple[str, tuple[Any,
             continue
         metadata = getattr(annotation, "__metadata__", ())
         yield name, (annotation.__origin__, metadata[0]) if metadata and isinstance(metadata[0], Option) else None
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(one) is list for one in (kind, *get_args(kind)))
 
 
 def _names(parameter: str, option: Option) -> Sequence[str]:

@@ -2,8 +2,7 @@
 
 from typing import Annotated, Final
 
-import typer
-
+from gpusched.cli.options import Option
 from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 
 __all__ = ["rm"]
@@ -17,9 +16,9 @@ def rm(
     state: State = None,
     group: Group = None,
     keep_results: Annotated[
-        bool, typer.Option("--keep-results", help="Move what a job wrote to results/JOB in the state directory.")
+        bool, Option("Move what a job wrote to results/JOB in the state directory.", ("--keep-results",))
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print them as JSON.", ("--json",))] = False,
 ) -> None:
     """Remove jobs that have ended, with their directories. A glob or a group means those of them that have ended.
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-import typer
-
 from gpusched.cli.options import Option, Options, argument, flag, with_options
 from gpusched.cli.planning import PLAN
 from gpusched.cli.queue_options import DETACH, QUEUE
@@ -95,7 +93,7 @@ def run(*, command: list[str], detach: bool, as_json: bool, **given: Any) -> Non
     end = attached.run(command, _Notice().show, _warn, **given)
     if end.job is not None:
         _report_end(end.job)
-    raise typer.Exit(end.code)
+    raise SystemExit(end.code)
 
 
 def variables(typed: Sequence[str]) -> dict[str, str]:

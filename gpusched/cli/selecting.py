@@ -3,28 +3,25 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from gpusched.api import queue
 from gpusched.api.groups import group_names
+from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 
 __all__ = ["Group", "JobNames", "Last", "OneJob", "State", "meant", "the_one"]
 
 JobNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="Jobs by id or name, or globs: 'train*'.", autocompletion=queue.job_ids),
+    Option("Jobs by id or name, or globs: 'train*'.", metavar="[JOB]...", complete=queue.job_ids, argument=True),
 ]
 OneJob = Annotated[
-    str | None, typer.Argument(metavar="[JOB]", help="A job by its id or name.", autocompletion=queue.job_ids)
+    str | None, Option("A job by its id or name.", metavar="[JOB]", complete=queue.job_ids, argument=True)
 ]
-Last = Annotated[bool, typer.Option("--last", help="The job that came last.")]
+Last = Annotated[bool, Option("The job that came last.", ("--last",))]
 State = Annotated[
-    str | None, typer.Option("--state", metavar="STATE,...", help="Jobs in these states: queued, running and so on.")
+    str | None, Option("Jobs in these states: queued, running and so on.", ("--state",), metavar="STATE,...")
 ]
-Group = Annotated[
-    str | None, typer.Option("--group", metavar="NAME", help="Jobs in this group.", autocompletion=group_names)
-]
+Group = Annotated[str | None, Option("Jobs in this group.", ("--group",), metavar="NAME", complete=group_names)]
 
 
 def meant(

@@ -4,9 +4,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from gpusched.api import queue
+from gpusched.cli.options import Option
 from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 from gpusched.errors import UsageError
 
@@ -21,10 +20,10 @@ def stop(
     last: Last = False,
     state: State = None,
     group: Group = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs: those that run and those that wait.")] = False,
-    kill: Annotated[bool, typer.Option("--kill", help="At once, without time to save their work.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until they have ended.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+    everything: Annotated[bool, Option("All jobs: those that run and those that wait.", ("--all",))] = False,
+    kill: Annotated[bool, Option("At once, without time to save their work.", ("--kill",))] = False,
+    no_wait: Annotated[bool, Option("Do not wait until they have ended.", ("--no-wait",))] = False,
+    as_json: Annotated[bool, Option("Print the jobs as JSON.", ("--json",))] = False,
 ) -> None:
     """Stop jobs: SIGTERM to their processes, SIGKILL after their grace. One that waits is taken out of the queue.
 

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import typer
-
 from gpusched.api.catalog import workload_names
 from gpusched.cli.options import Option, Options, flag, with_options
 from gpusched.cli.planning import PLAN
@@ -177,6 +175,6 @@ def _follow(name: str) -> None:
     if status is not None:
         print(f"{end_line(status)}; see: gpusched results {name}", file=sys.stderr)
         if status.state is not JobState.SUCCEEDED:
-            raise typer.Exit(JobFailed.exit_code)
+            raise SystemExit(JobFailed.exit_code)
         if status.message:
             print(printable(status.message), file=sys.stderr)

@@ -3,8 +3,7 @@
 import sys
 from typing import Annotated
 
-import typer
-
+from gpusched.cli.options import Option
 from gpusched.cli.selecting import JobNames, Last, meant
 
 __all__ = ["usage"]
@@ -14,9 +13,9 @@ def usage(
     jobs: JobNames = None,
     last: Last = False,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only jobs that run or ended since then: 2h, 30d. [default: 7d]")
+        str | None, Option("Only jobs that run or ended since then: 2h, 30d. [default: 7d]", metavar="WHEN")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a row for each role of each job.")] = False,
+    as_json: Annotated[bool, Option("Print JSON, a row for each role of each job.", ("--json",))] = False,
 ) -> None:
     """Show what jobs used of their GPUs' memory, of the host's, and of its CPUs, beside what they were given.
 

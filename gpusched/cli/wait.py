@@ -3,9 +3,8 @@
 import re
 from typing import Annotated
 
-import typer
-
 from gpusched.api.queue import as_completed
+from gpusched.cli.options import Option
 from gpusched.cli.selecting import Group, JobNames, Last, State, meant
 from gpusched.errors import JobFailed
 
@@ -18,9 +17,9 @@ def wait(
     state: State = None,
     group: Group = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Give up after so long: 30s, 15m, 2h, or a number of seconds.")
+        str | None, Option("Give up after so long: 30s, 15m, 2h, or a number of seconds.", metavar="SPAN")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the ended jobs as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print the ended jobs as JSON.", ("--json",))] = False,
 ) -> None:
     """Wait until jobs have ended. Exit code 0: all succeeded; 1: one did not, or the time was up; 4: no such job.
 
@@ -41,7 +40,7 @@ def wait(
 
         print_jobs(found)
     if any(job.state is not JobState.SUCCEEDED for job in found):
-        raise typer.Exit(JobFailed.exit_code)
+        raise SystemExit(JobFailed.exit_code)
 
 
 def _seconds(text: str) -> float:

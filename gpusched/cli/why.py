@@ -3,9 +3,8 @@
 import sys
 from typing import Annotated
 
-import typer
-
 from gpusched.api import queue
+from gpusched.cli.options import Option
 from gpusched.cli.selecting import Last, OneJob, the_one
 
 __all__ = ["why"]
@@ -14,7 +13,7 @@ __all__ = ["why"]
 def why(
     job: OneJob = None,
     last: Last = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print it as JSON.", ("--json",))] = False,
 ) -> None:
     """Show a waiting job's place, who is before it, when it is expected to start, and what would let it start now.
 

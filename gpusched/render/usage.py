@@ -1,7 +1,6 @@
 """Draws what jobs used beside what they were given: a line for each role of a job, or for all runs of a command."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Final, NamedTuple, TextIO
 
 from gpusched.model.array import array_of
@@ -59,6 +58,8 @@ def usage_text(rows: Sequence[RoleUsage], *, named: bool) -> str:
 
 def usage_html(rows: Sequence[RoleUsage], *, named: bool) -> str:
     """Return the same for a notebook."""
+    from html import escape  # most tables are text
+
     titles, cells = _cells(_lines(rows, named=named), named=named)
     head = "".join(f"<th>{escape(title.removeprefix('>').lower())}</th>" for title in titles)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell.plain)}</td>" for cell in line) + "</tr>" for line in cells)

@@ -97,6 +97,31 @@ def by_typer(words: Sequence[str]) -> dict[str, Any]:
     return dict(read)
 
 
+def logs(
+    job: Annotated[str | None, Option("A job.", argument=True)] = None,
+    follow: Annotated[bool, Option("Go on.", ("--follow", "-f"))] = False,
+) -> None:
+    read.update(job=job, follow=follow)
+
+
+@pytest.mark.parametrize("line", ["", "snake-4", "-f snake-4", "snake-4 --follow", "--follow"])
+def test_an_argument_of_one_word_is_that_word(line: str) -> None:
+    read.clear()
+    values = read_plainly(logs, line.split())
+    assert values is not None
+    logs(**values)
+    plain = dict(read)
+    read.clear()
+    commands: list[tuple[str, Callable[..., object], str]]
+    commands = [("logs", logs, "Logs."), ("other", example, "Another.")]
+    application(commands)(args=["logs", *line.split()], standalone_mode=False)
+    assert dict(read) == plain
+
+
+def test_two_words_where_one_belongs_are_left_to_typer() -> None:
+    assert read_plainly(logs, ["snake-4", "snake-5"]) is None
+
+
 def plainly(words: Sequence[str]) -> dict[str, Any]:
     read.clear()
     values = read_plainly(example, words)
