@@ -54,8 +54,8 @@ format: $(READY) ## Format the code and mend what can be mended
 
 lock: ## Resolve the exact versions again
 	@$(UV) pip compile pyproject.toml $(LOCK_OPTIONS) --output-file requirements/base.txt
-	@$(UV) pip compile pyproject.toml --extra dev --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
-	@$(UV) pip compile pyproject.toml --extra dev --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
+	@$(UV) pip compile pyproject.toml --extra dev --extra web --extra tensorflow --extra ray $(LOCK_OPTIONS) --output-file requirements/cpu.txt
+	@$(UV) pip compile pyproject.toml --extra dev --extra web --extra cuda --extra ray $(LOCK_OPTIONS) --output-file requirements/cuda.txt
 	@$(UV) pip compile requirements/ray.in $(LOCK_OPTIONS) --output-file requirements/ray.txt
 
 UV := $(or $(wildcard $(BIN)/uv),uv)

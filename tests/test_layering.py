@@ -22,6 +22,7 @@ LAYERS = [
     {"engines", "attached", "daemon", "doctor", "export", "metrics"},
     {"render"},
     {"api"},
+    {"web"},
     {"cli", "joblib", "submitit"},
     {"template"},
 ]

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "rerun": "Queue the same again.",
     "rm": "Remove jobs that have ended, with their directories.",
     "prune": "Remove jobs that ended some time ago.",
+    "web": "Show GPUs and jobs as a page in the browser.",
     "metrics": "Print devices, jobs and their processes as numbers for Prometheus.",
     "keys": "Make, list and revoke the keys by which other hosts join a job.",
     "notify": "Send a test notification, and show what came of it.",

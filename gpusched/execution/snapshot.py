@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "is_of", "reader_of"]
 
 _RECENT_S: Final = 3600.0
+_OF_THE_QUEUE: Final = (
+    "name",
+    "group",
+    "priority",
+    "command",
+    "cwd",
+    "user",
+    "time_limit_s",
+    "idle_end_s",
+    "parameters",
+)
+"""What the daemon alone knows of a job that has begun."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +136,8 @@ def _jobs(settings: Settings, now: float, queue: QueueAnswer) -> tuple[list[JobS
         unread = found is not None and found.state in JOB_TERMINAL and not found.replicas
         if found is None or unread or (found.state in JOB_TERMINAL and found.attempt < job.attempt):
             jobs[job.id] = job
+        elif found.state not in JOB_TERMINAL:
+            jobs[job.id] = msgspec.structs.replace(found, **{name: getattr(job, name) for name in _OF_THE_QUEUE})
     for job_id, since in queue.idle.jobs.items():
         if job_id in jobs and jobs[job_id].state not in JOB_TERMINAL:
             jobs[job_id] = msgspec.structs.replace(jobs[job_id], idle_since=since)

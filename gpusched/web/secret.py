@@ -1,0 +1,51 @@
+"""The secret by which Prometheus reads /metrics, in a file that only this user may read."""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from gpusched.errors import HostFault, UsageError
+
+__all__ = ["kept_secret"]
+
+_BYTES: Final = 32
+_LEAST: Final = 16
+_MOST: Final = 1024
+
+
+def kept_secret(path: str | None) -> str | None:
+    """Return the secret in that file, which is made if it is not there; None without a file.
+
+    Raises UsageError for a file that others may read or that holds no secret, HostFault if it cannot be read or made.
+    """
+    if path is None:
+        return None
+    try:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return _made(Path(path))
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode) or mode & 0o077:
+                raise UsageError(f"{path}: others may read it, or it is no file", f"chmod 600 {path}")
+            secret = file.read(_MOST + 1).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise HostFault(
+            f"{path}: {error.strerror}", "name a file that can be read, or one in a directory of yours"
+        ) from None
+    if not _LEAST <= len(secret) <= _MOST or not secret.isprintable() or " " in secret:
+        raise UsageError(
+            f"{path}: it holds no secret of {_LEAST} letters or more", "remove it, and another one is made"
+        )
+    return secret
+
+
+def _made(path: Path) -> str:
+    secret = secrets.token_urlsafe(_BYTES)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{secret}\n")
+    return secret

@@ -1,0 +1,72 @@
+"""The page's server as a person starts it, and requests to it as a browser or an attacker makes them."""
+
+import http.client
+import re
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S
+from tests.stand_in.library import StandInHost
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Server:
+    """`gpusched web` in a process of its own, on a host of the stand-in library."""
+
+    def __init__(self, home: Path, host: StandInHost, *options: str) -> None:
+        library = {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        self.command, self.host = Command(home, library), host
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._process = self.command.start("web", "--port", str(self.port), *options)
+
+    def address(self) -> str:
+        """The next address that is printed."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found is not None, line
+        return found[0]
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
+        """One request; a header is given as `host="x"`, with _ for -."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.putrequest(method, path, skip_host="host" in named, skip_accept_encoding=True)
+            for name, value in named.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            found = connection.getresponse()
+            body = b"" if found.headers.get_content_type() == "text/event-stream" else found.read()
+            return Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, body)
+        finally:
+            connection.close()
+
+    def log_in(self, address: str) -> str:
+        """Open an address; return the cookie that it gives."""
+        parts = urlsplit(address)
+        answer = self.ask(f"{parts.path}?{parts.query}")
+        assert (answer.status, answer.headers["location"]) == (303, "/")
+        return answer.headers["set-cookie"].partition(";")[0]
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does; return its exit code."""
+        self._process.send_signal(signal.SIGINT)
+        return self._process.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self.command.end()
