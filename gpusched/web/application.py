@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from importlib.resources import files
 from typing import Final
 
@@ -79,8 +80,9 @@ class _Page:
     async def _stream(self) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
-            async for moment in self._feed.moments():
-                yield b"data: " + moment + b"\n\n"
+            async with aclosing(self._feed.moments()) as moments:
+                async for moment in moments:
+                    yield b"data: " + moment + b"\n\n"
         finally:
             self._streams -= 1
 
