@@ -11,7 +11,7 @@ PROCS   ?= 4
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu test-clusters check lint format types lock bench bench-quick pictures sdist wheel release-check clean .venv-ray
+.PHONY: help setup demo test test-gpu test-clusters check structure lint format types lock bench bench-quick pictures sdist wheel release-check clean .venv-ray
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +39,15 @@ test-clusters: $(READY) ## Run all that is tested on real clusters of three node
 test-gpu: $(READY) ## Run only the tests that need a real GPU
 	@$(BIN)/python -m pytest -m gpu -rs
 
-check: $(READY) lint types test ## Run what CI runs: ruff, mypy --strict, tests
+check: $(READY) lint types structure test ## Run what CI runs: ruff, mypy --strict, tests
 
 lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+
+# What reads the source and nothing else: it fails in seconds, and not after all other tests.
+structure: $(READY)
+	@$(BIN)/python -m pytest -q tests/test_layering.py tests/test_sizes.py tests/test_plain_words.py tests/test_golden_names.py tests/test_signals.py tests/cli/test_thin.py
 
 types: $(READY)
 	@$(BIN)/mypy

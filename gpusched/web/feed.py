@@ -16,7 +16,7 @@ __all__ = ["Feed"]
 _LOG: Final = logging.getLogger(__name__)
 _EVERY_S: Final = 1.0
 _SENT_AGAIN: Final = 15
-"""After so many readings without a change the moment is sent again: who has gone without a word is noticed by that."""
+"""After this many readings without a change the moment is sent again, so that a page that left in silence is noticed."""
 
 
 class Feed:
