@@ -1,16 +1,19 @@
-"""The pictures of README.md, made of the real program: `python -m bench.pictures [plan] [launch] [status]`.
+"""The pictures of README.md and docs/web.md, of the real program: `python -m bench.pictures [NAME...]`.
 
-The plan and the launch are what they are. For the status the GPUs are tests/stand_in (NVIDIA's library answers without
-a device), and how much memory each process uses is made up; jobs, processes, shares and progress are real.
+The plan and the launch are what they are. For the status and the page the GPUs are tests/stand_in (a library that has
+answers and no device), and how much memory each process uses is made up; jobs, shares and progress are real.
 """
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +31,9 @@ _LEARNT_S: Final = 150.0
 _PARTS: Final = (0.69, 0.79, 0.73, 0.81, 0.62, 0.66)
 """How much of its share each process is shown to use."""
 _FOREIGN_MIB: Final = 2944
+_PAGE: Final = 1120
+_DRAWN_MS: Final = 4000
+_ROOT_S_BROWSER: Final = ["--no-sandbox"] if os.geteuid() == 0 else []
 _DEVICES: Final = """
 gpus 4
 set * used 0
@@ -48,7 +54,7 @@ set 3 power 131000
 
 def main() -> None:
     """Draw those that are named, or all."""
-    drawn: dict[str, Callable[[Command], None]] = {"plan": _plan, "launch": _launch, "status": _status}
+    drawn: dict[str, Callable[[Command], None]] = {"plan": _plan, "launch": _launch, "status": _status, "web": _web}
     parser = argparse.ArgumentParser(prog="python -m bench.pictures", description="draw the pictures of README.md")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which; default: {' '.join(drawn)}")
     names = parser.parse_args().names or list(drawn)
@@ -74,6 +80,43 @@ def _launch(command: Command) -> None:
 
 
 def _status(command: Command) -> None:
+    with _busy_host(command):
+        _draw("status", ("status",), command.env)
+
+
+def _web(command: Command) -> None:
+    """The page: GPUs and jobs, a job, and a plan in the dark."""
+    from playwright.sync_api import sync_playwright
+
+    with _busy_host(command), sync_playwright() as playwright:
+        server = command.start("web", "--port", "8478")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_ROOT_S_BROWSER)
+        try:
+            for name, view, scheme in (
+                ("web", "", "light"),
+                ("web-job", "job/snake-1", "light"),
+                ("web-plan", "plan", "dark"),
+            ):
+                assert server.stdout is not None  # noqa: S101 (for the type checker)
+                address = server.stdout.readline().split()[-1]
+                context = browser.new_context(color_scheme=scheme, viewport={"width": _PAGE, "height": 640})  # type: ignore[arg-type]
+                page = context.new_page()
+                page.goto(address)
+                page.goto(f"{address.partition('?')[0]}#/{view}")
+                if view == "plan":
+                    page.locator("#plan-machine").select_option("p3.8xlarge")
+                page.wait_for_timeout(_DRAWN_MS)
+                page.screenshot(path=IMAGES / f"{name}.png", full_page=not view.startswith("job"))
+                context.close()
+        finally:
+            browser.close()
+            server.kill()
+            server.communicate()
+
+
+@contextmanager
+def _busy_host(command: Command) -> Iterator[None]:
+    """Have a host with four GPUs, snake that learns, a command on two of them, and a process of no job."""
     with tempfile.TemporaryDirectory() as folder:
         host = StandIn(Path(folder)).host(_DEVICES)
         command.env |= {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
@@ -85,7 +128,7 @@ def _status(command: Command) -> None:
             command.run("run", "-d", "--num-gpus", "2", "--name", "eval", "--", "sleep", "600")
             time.sleep(_LEARNT_S)
             host.change(others + _usage(json.loads(command.run("status", "--json").stdout)))
-            _draw("status", ("status",), command.env)
+            yield
             command.run("stop", "--all", "--kill")
         finally:
             foreign.kill()
@@ -94,7 +137,7 @@ def _status(command: Command) -> None:
 
 def _usage(status: Mapping[str, Any]) -> str:
     """Return the lines of a scenario in which each replica uses a part of its share."""
-    replicas = [each for job in status["jobs"] for each in job["replicas"] if each["limit_mib"] and each["pid"]]
+    replicas = [each for job in status["jobs"] for each in job["replicas"] if each["role"] != "command" and each["pid"]]
     used = dict.fromkeys(range(4), 0) | {3: _FOREIGN_MIB}
     lines = []
     for replica, part in zip(replicas, _PARTS, strict=True):

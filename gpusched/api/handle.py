@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar, Unpack
 
 import msgspec
 
@@ -16,13 +16,17 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 from gpusched.settings import load_settings
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from gpusched.api.arguments import QueueArguments
+    from gpusched.api.files import ResultFile
     from gpusched.execution.job_logs import LogPiece
     from gpusched.execution.reports import Report
 
-__all__ = ["Job", "Moment"]
+__all__ = ["Job", "Moment", "Watch"]
 
 _POLL_S: Final = 0.1
+Read = TypeVar("Read")
 
 
 class Moment(NamedTuple):
@@ -31,6 +35,25 @@ class Moment(NamedTuple):
     status: JobStatus
     reports: "Sequence[Report]"
     frame: str
+
+
+class Watch:
+    """Reads what a view of a job shows. It never waits. `frames`: as in Job.moments."""
+
+    def __init__(self, job: "Job", *, frames: bool = False) -> None:
+        from gpusched.execution.reports import WATCHED, NewReports
+
+        self._job = job
+        if frames:
+            with suppress(OSError):  # then no game is drawn
+                (job.run_dir / WATCHED).touch()
+        self._new = NewReports(job.run_dir / "progress.jsonl")
+
+    def read(self) -> Moment:
+        """Return this moment. The first has all reports that there are; a long history comes in several."""
+        from gpusched.execution.reports import read_frame
+
+        return Moment(self._job.status(), self._new.read(), read_frame(self._job.run_dir))
 
 
 class Job:
@@ -146,6 +169,21 @@ class Job:
 
         return log_pieces(self, replica, lines, follow=follow)
 
+    def files(self) -> "list[ResultFile]":
+        """Return the files that its programs have left in its directory, the latest first: at most 1,000, 4 deep."""
+        from gpusched.api.files import result_files
+
+        return result_files(self)
+
+    def open(self, name: str) -> "BinaryIO":
+        """Open one of `files` for reading, as bytes. Nothing is followed out of the directory.
+
+        Raises NotFound for a name that is none of them, HostFault for what is no readable file.
+        """
+        from gpusched.api.files import open_file
+
+        return open_file(self, name)
+
     def watch(self, every: float = 1.0) -> Iterator[JobStatus]:
         """Yield its status now and every `every` seconds; the last is that of the ended job."""
         require_type(every, Annotated[float, msgspec.Meta(gt=0)], "every")
@@ -186,22 +224,10 @@ class Job:
         return jobs_html([self.status()])
 
     def _statuses(self, every: float) -> Iterator[JobStatus]:
-        while True:
-            status = self.status()
-            yield status
-            if status.state in JOB_TERMINAL:
-                return
-            time.sleep(every)
+        return _until_ended(self.status, lambda status: status, every)
 
-    def _moments(self, every: float, *, frames: bool) -> "Iterator[Moment]":
-        from gpusched.execution.reports import WATCHED, NewReports, read_frame
-
-        if frames:
-            with suppress(OSError):  # then no game is drawn
-                (self.run_dir / WATCHED).touch()
-        new = NewReports(self.run_dir / "progress.jsonl")
-        for status in self._statuses(every):
-            yield Moment(status, new.read(), read_frame(self.run_dir))
+    def _moments(self, every: float, *, frames: bool) -> Iterator[Moment]:
+        return _until_ended(Watch(self, frames=frames).read, lambda moment: moment.status, every)
 
     def _wait_here(self, deadline: float | None) -> JobStatus:
         for status in self._statuses(_POLL_S):
@@ -210,3 +236,13 @@ class Job:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimedOut(f"the time is up: {self.id} is {status.state}", "the job goes on; wait again or stop it")
         raise AssertionError("watching ends with the end of the job")
+
+
+def _until_ended(read: Callable[[], Read], status_of: Callable[[Read], JobStatus], every: float) -> Iterator[Read]:
+    """Yield what is read every `every` seconds; the last is of a job that has ended."""
+    while True:
+        found = read()
+        yield found
+        if status_of(found).state in JOB_TERMINAL:
+            return
+        time.sleep(every)

@@ -6,10 +6,11 @@ from typing import Self
 
 import msgspec
 
+from gpusched.api.validation import require_type
 from gpusched.execution.snapshot import Snapshot, reader_of
 from gpusched.settings import load_settings, machine_typed
 
-__all__ = ["Status", "status", "status_reader"]
+__all__ = ["Status", "StatusReader", "queue_watch", "status"]
 
 
 class Status(Snapshot, frozen=True, kw_only=True):
@@ -44,13 +45,27 @@ def status(machine: str | None = None) -> Status:
 
     `machine`: a described machine or a file that `status --json` saved. Raises UsageError and HostFault.
     """
-    return status_reader(machine)()
+    return StatusReader(machine)()
 
 
-def status_reader(machine: str | None = None) -> Callable[[], Status]:
-    """Return what reads the status again and again, and keeps the driver's library open meanwhile. Raises as status."""
-    from gpusched.api.validation import require_type
+def queue_watch() -> Callable[[], object]:
+    """Return what gives a value that differs after each change of the queue, in microseconds; the daemon is not asked.
 
-    require_type(machine, str | None, "machine")
-    read = reader_of(machine_typed(machine), load_settings(os.environ))
-    return lambda: Status.of(read())
+    It is for who shows the status: a reading soon after a change, and few while nothing happens.
+    """
+    from gpusched.execution.listing import queue_stamp
+
+    settings = load_settings(os.environ)
+    return lambda: queue_stamp(settings)
+
+
+class StatusReader:
+    """Reads the status again and again, and keeps the driver's library open meanwhile. Raises as `status`."""
+
+    def __init__(self, machine: str | None = None) -> None:
+        require_type(machine, str | None, "machine")
+        self._read = reader_of(machine_typed(machine), load_settings(os.environ))
+
+    def __call__(self, kept: Status | None = None) -> Status:
+        """Return the status; `kept`: one of before, whose devices are kept, so that only the jobs are read."""
+        return Status.of(self._read(kept))

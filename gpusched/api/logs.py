@@ -1,7 +1,7 @@
 """What a job's processes write: as lines, or as it is; to its end, if it is followed. See Job.logs."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -17,20 +17,21 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus
 if TYPE_CHECKING:
     from gpusched.api.handle import Job
 
-__all__ = ["log_lines", "log_pieces"]
+__all__ = ["NewLines", "log_lines", "log_pieces"]
 
 _POLL_S: Final = 0.1
 _QUEUE_POLL_S: Final = 0.3
+_MOST_AT_ONCE: Final = 1 << 20
 
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
     logs, status = _logs(replica, lines), job.status()
     if status.array is not None:
-        return _lines(_of_members(status, replica, lines, follow=follow))
+        return _Lines().of(_of_members(status, replica, lines, follow=follow))
     logs.add(status, waits=follow)
     require_kept_log(status)
-    return _lines(_pieces(job, logs, follow=follow))
+    return _Lines().of(_pieces(job, logs, follow=follow))
 
 
 def log_pieces(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
@@ -72,14 +73,67 @@ def _pieces(job: "Job", logs: JobLogs, *, follow: bool, required: bool = False) 
         yield from logs.pieces(last=over)
 
 
-def _lines(pieces: Iterator[LogPiece]) -> Iterator[str]:
-    """Yield whole lines, each with the name of its replica in front if names have a width."""
-    rests: dict[str, bytes] = {}
-    for name, width, piece in pieces:
-        rest = rests.get(name, b"")
-        *lines, rests[name] = (rest + (piece or b"\n" * bool(rest))).split(b"\n")
-        for line in lines:
-            yield (f"{name:<{width}} | " if width else "") + line.decode(errors="replace")
+class NewLines:
+    """The lines of a job's logs from the last `lines` on, each once, for a view that is drawn again and again.
+
+    `replica` and `lines` as in Job.logs.
+    """
+
+    def __init__(self, job: "Job", replica: str | None = None, lines: int | None = None) -> None:
+        self._job, self._logs, self._lines = job, _logs(replica, lines), _Lines(_MOST_AT_ONCE)
+
+    def read(self) -> tuple[list[str], bool]:
+        """Return what was written since the last call, and whether that is all that there will be. It never waits.
+
+        Little more than 1 MiB at once; the rest is for the next call. Raises NotFound for a log that there is not, and
+        HostFault.
+        """
+        status = self._job.status()
+        over = status.state in JOB_TERMINAL
+        if status.replicas or over:
+            require_log(status)
+        self._logs.add(status, waits=not over)
+        lines, taken = list[str](), 0
+        for piece in self._logs.pieces(last=over):
+            lines += self._lines.of((piece,))
+            taken += len(piece[2])
+            if taken > _MOST_AT_ONCE:
+                return lines, False
+        return lines, over
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The lines that have no end yet, such as progress bars."""
+        return self._lines.unfinished
+
+
+class _Lines:
+    """Makes whole lines of pieces. What is left of a line waits for its rest, up to `longest` bytes (None: any)."""
+
+    def __init__(self, longest: int | None = None) -> None:
+        self._longest = longest
+        self._rests: dict[tuple[str, int], bytes] = {}
+
+    def of(self, pieces: Iterable[LogPiece]) -> Iterator[str]:
+        """Yield whole lines, each with the name of its replica in front if names have a width."""
+        for name, width, piece in pieces:
+            rest = self._rests.pop((name, width), b"")
+            *lines, rest = (rest + (piece or b"\n" * bool(rest))).split(b"\n")
+            if self._longest is not None and len(rest) > self._longest:
+                lines, rest = [*lines, rest], b""
+            if rest:
+                self._rests[name, width] = rest
+            for line in lines:
+                yield _named(name, width, line)
+
+    @property
+    def unfinished(self) -> list[str]:
+        """What waits for its rest."""
+        return [_named(name, width, rest) for (name, width), rest in self._rests.items()]
+
+
+def _named(name: str, width: int, line: bytes) -> str:
+    return (f"{name:<{width}} | " if width else "") + line.decode(errors="replace")
 
 
 def _rounds(job: "Job", *, follow: bool) -> Iterator[tuple[JobStatus, bool]]:

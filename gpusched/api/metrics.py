@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpusched import __version__
-from gpusched.api.host import status_reader
+from gpusched.api.host import StatusReader
 from gpusched.errors import HostFault
 from gpusched.settings import load_settings
 
@@ -45,7 +45,7 @@ def metrics_reader() -> Callable[[], Metrics]:
     from gpusched.metrics.families import families
     from gpusched.metrics.text import text_of
 
-    read, headroom = status_reader(), load_settings(os.environ).headroom
+    read, headroom = StatusReader(), load_settings(os.environ).headroom
 
     def moment() -> Metrics:
         seen = read()

@@ -12,7 +12,7 @@ from gpusched.execution.workload_options import Configured, configured_by
 from gpusched.model import plan as model
 from gpusched.settings import load_settings
 
-__all__ = ["DryRun", "Plan", "plan", "policies"]
+__all__ = ["DryRun", "Plan", "machines", "plan", "policies"]
 
 
 class Plan(model.Plan, frozen=True, kw_only=True):
@@ -53,6 +53,13 @@ def policies() -> list[str]:
     from gpusched.planner.policies import POLICIES
 
     return list(POLICIES)
+
+
+def machines() -> list[str]:
+    """Return the machines that `machine` may be beside this host, "here", and files that `status --json` saved."""
+    from gpusched.probe.profile import PROFILES
+
+    return list(PROFILES)
 
 
 @with_signature(PlanArguments, PlanOptions._field_defaults)

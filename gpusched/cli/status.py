@@ -3,7 +3,7 @@
 import sys
 from typing import Annotated
 
-from gpusched.api.host import status_reader
+from gpusched.api.host import StatusReader
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 
@@ -30,7 +30,7 @@ def status(
         raise UsageError("--interval belongs to --watch", "add --watch, or leave it out")
     if interval is not None and not 0.1 <= interval <= 3600:  # noqa: PLR2004 (NaN fails this comparison too)
         raise UsageError(f"--interval: {interval} s is out of range", "give a number of seconds from 0.1 to 3600")
-    read = status_reader(machine)
+    read = StatusReader(machine)
     if as_json:
         import json
 

@@ -27,7 +27,7 @@ def web(
         ),
     ] = None,
 ) -> None:
-    """Show GPUs and jobs as a page in the browser, which follows what happens. Ctrl-C ends it; jobs go on.
+    """Show GPUs and jobs as a page in the browser, try plans, stop jobs. Ctrl-C ends it; jobs go on.
 
     It prints an address to open. It is good for one login, and then it prints another one, for another browser. Only
     this host can open it; from elsewhere: ssh -L 8470:127.0.0.1:8470 HOST

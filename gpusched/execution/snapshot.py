@@ -57,18 +57,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     default_machine: str | None = None
 
 
-def reader_of(machine: str | None, settings: Settings) -> Callable[[], Snapshot]:
+def reader_of(machine: str | None, settings: Settings) -> Callable[[Snapshot | None], Snapshot]:
     """Return what reads `machine` (see read_inventory) and its jobs, again and again; None is this host.
 
-    For a saved status, the jobs are those saved with it. For a described machine they are the simulated ones on it.
-    The function raises UsageError for an unknown machine or a wrong file, HostFault for what cannot be read.
+    With a snapshot it keeps that one's devices, if they are this host's, and reads the jobs alone. For a saved status,
+    the jobs are those saved with it. For a described machine they are the simulated ones on it. The function raises
+    UsageError for an unknown machine or a wrong file, HostFault for what cannot be read.
     """
     if machine is None:
         from gpusched.probe.nvml import NvmlProbe
 
         probe = NvmlProbe(settings.driver_patience_s)
-        return lambda: msgspec.structs.replace(_of_this_host(probe, settings), default_machine=settings.default_machine)
-    return lambda: _of_another(machine, settings)
+        return lambda kept: _of_this_host(probe, settings, kept)
+    return lambda _: _of_another(machine, settings)
 
 
 def is_of(lease: Lease, job: JobStatus) -> bool:
@@ -76,13 +77,13 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
     return lease.user is None and lease.job == job.id and lease.run_dir in ("", job.run_dir)
 
 
-def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
+def _of_this_host(probe: "NvmlProbe", settings: Settings, kept: Snapshot | None) -> Snapshot:
     from gpusched.execution.lease_usage import with_processes
     from gpusched.execution.plan_options import without_drained
     from gpusched.leases.directory import lease_directory
 
     asked = Reading(lambda: ask_queue(settings), "queue")  # NVML and the daemon take their time at once
-    inventory = probe.read()
+    inventory = probe.read() if kept is None else kept.inventory
     while not asked.wait(QUEUE_PATIENCE_S):
         pass  # the question itself has an end
     now = time.time()
@@ -99,6 +100,7 @@ def _of_this_host(probe: "NvmlProbe", settings: Settings) -> Snapshot:
         time=now,
         load=os.getloadavg()[0],
         queue_problem=problem,
+        default_machine=settings.default_machine,
     )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "last_lines",
     "next_data",
     "next_hole",
+    "open_beneath",
     "open_regular",
     "read_from",
     "read_regular",
@@ -58,6 +59,30 @@ def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600) ->
     if not stat.S_ISREG(found):
         os.close(descriptor)
         raise NotRegularError(path, _KINDS.get(stat.S_IFMT(found), "of another kind"))
+    return descriptor
+
+
+def open_beneath(directory: str | os.PathLike[str], name: str) -> int:
+    """Return a descriptor of the regular file `name`, such as "a/b.png", beneath a directory, for reading.
+
+    No part of the name is followed if it is a symbolic link, or "..". Raises OSError as open_regular does.
+    """
+    *folders, last = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in (*folders, last)):
+        raise FileNotFoundError(errno.ENOENT, "no name of a file", name)
+    at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            further = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = further
+        descriptor = os.open(last, os.O_RDONLY | _SAFE, dir_fd=at)
+    finally:
+        os.close(at)
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise NotRegularError(name, _KINDS.get(stat.S_IFMT(found), "of another kind"))
     return descriptor
 
 

@@ -3,11 +3,12 @@
 Numbers only: it must not know terminals or colours.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpusched.execution.snapshot import Snapshot, is_of
 from gpusched.model.device import Device
+from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
 
 __all__ = ["Part", "cell_widths", "memory_parts"]
@@ -44,10 +45,10 @@ def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
     total = device.memory_total_mib
     if total is None:
         return []
-    live = {number: job for number, job in enumerate(snapshot.jobs) if job.state not in JOB_TERMINAL}
-    held = [_held(number, job, device, snapshot) for number, job in live.items()]
-    held = [each for each in held if each.replicas]
-    ours = {pid for pid, lease in snapshot.holders.items() if any(is_of(lease, job) for job in live.values())}
+    live = {job.id: job for job in snapshot.jobs if job.state not in JOB_TERMINAL}
+    placed = [(at, job) for at, job in enumerate(snapshot.jobs) if job.replicas and job.id in live]
+    held = [each for at, job in placed if (each := _held(at, job, device, snapshot)).replicas]
+    ours = {pid for pid, lease in snapshot.holders.items() if _is_ours(lease, live)}
     foreign = sum(each.memory_mib or 0 for each in device.processes if each.pid not in ours)
     rest = max(0, (device.memory_used_mib or 0) - foreign - sum(each.used_mib for each in held))
     parts: list[Part] = []
@@ -57,7 +58,7 @@ def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
         used = each.used_mib + unknown
         parts.append(Part("used", used, each.job, each.replicas))
         parts.append(Part("leased", max(0, each.share_mib - used), each.job, each.replicas))
-    parts.append(Part("others", _left_to_others(device, snapshot, list(live.values()))))
+    parts.append(Part("others", _left_to_others(device, snapshot, live)))
     parts.append(Part("foreign", foreign))
     parts.append(Part("other", rest))
     parts.append(Part("reserved", device.memory_reserved_mib or 0))
@@ -73,7 +74,7 @@ def _held(number: int, job: JobStatus, device: Device, snapshot: Snapshot) -> _H
         for share in one.further
         if share.device_uuid == device.uuid and one.state not in REPLICA_TERMINAL
     ]
-    pids = {pid for pid, lease in snapshot.holders.items() if is_of(lease, job)}
+    pids = {pid for pid, lease in snapshot.holders.items() if is_of(lease, job)} if further else set[int]()
     return _Held(
         job=number,
         replicas=len(first) + len(further),
@@ -83,9 +84,14 @@ def _held(number: int, job: JobStatus, device: Device, snapshot: Snapshot) -> _H
     )
 
 
-def _left_to_others(device: Device, snapshot: Snapshot, live: Sequence[JobStatus]) -> int:
+def _is_ours(lease: Lease, live: Mapping[str, JobStatus]) -> bool:
+    job = live.get(lease.job)
+    return job is not None and is_of(lease, job)
+
+
+def _left_to_others(device: Device, snapshot: Snapshot, live: Mapping[str, JobStatus]) -> int:
     """Return what is leased to jobs that are not in the snapshot, beyond what their processes use."""
-    theirs = [lease for lease in snapshot.leases if not any(is_of(lease, job) for job in live)]
+    theirs = [lease for lease in snapshot.leases if not _is_ours(lease, live)]
     shares = sum(lease.share_mib for lease in theirs if lease.device_uuid == device.uuid)
     return max(0, shares - _used(device, {lease.pid for lease in theirs if lease.pid is not None}))
 

@@ -1,90 +1,28 @@
-"""The routes of the page, and what each request must pass before one of them is asked."""
+"""The server's application: what each request must pass before it gets an answer."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
-from importlib.resources import files
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpusched.api.metrics import Metrics, metrics_reader
 from gpusched.errors import GpuschedError
+from gpusched.web.answers import failed, routes
 from gpusched.web.feed import Feed
-from gpusched.web.guard import HEADERS, Denied, Logins, denied
+from gpusched.web.guard import HEADERS, Asked, Denied, Logins, denied
 
 __all__ = ["application"]
 
-_FILES: Final[Mapping[str, str]] = {
-    "page.html": "text/html; charset=utf-8",
-    "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-    "icon.svg": "image/svg+xml",
-}
-"""All that the page consists of. No path of a request reaches the file system: these are read once, by name."""
-
-_MOST_STREAMS: Final = 100
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 def application(logins: Logins, port: int, *, feed: Feed | None = None) -> ASGIApp:
     """Return the server's application for loopback at `port`. `feed`: where the page's moments are from."""
-    names = frozenset(f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]"))
-    page = _Page(feed or Feed())
-    routes = [
-        Route("/", page.file("page.html")),
-        *(Route(f"/{name}", page.file(name)) for name in _FILES if name != "page.html"),
-        Route("/events", page.events),
-        Route("/metrics", page.metrics),
-    ]
-    return _Guarded(Starlette(routes=routes), logins, names, f"gpusched_{port}")
-
-
-class _Page:
-    def __init__(self, feed: Feed) -> None:
-        self._feed, self._streams = feed, 0
-        static = files("gpusched.web") / "static"
-        self._content = {name: (static / name).read_bytes() for name in _FILES}
-        self._metrics_lock = asyncio.Lock()
-        self._read: Callable[[], Metrics] | None = None
-
-    def file(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        """Return the answer with that file."""
-
-        async def answer(_: Request) -> Response:
-            return Response(self._content[name], media_type=_FILES[name])
-
-        return answer
-
-    async def events(self, _: Request) -> Response:
-        """Answer with a stream of moments (server-sent events)."""
-        if self._streams >= _MOST_STREAMS:
-            return PlainTextResponse("Too many pages are open.", 503)
-        return StreamingResponse(self._stream(), media_type="text/event-stream")
-
-    async def metrics(self, _: Request) -> Response:
-        """Answer with the numbers for Prometheus."""
-        async with self._metrics_lock:  # one reading at a time
-            try:
-                if self._read is None:
-                    self._read = await asyncio.to_thread(metrics_reader)
-                found = await asyncio.to_thread(self._read)
-            except GpuschedError as error:
-                return PlainTextResponse(f"{error.message}\n", 503)
-        return Response(found.text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    async def _stream(self) -> AsyncIterator[bytes]:
-        self._streams += 1
-        try:
-            async with aclosing(self._feed.moments()) as moments:
-                async for moment in moments:
-                    yield b"data: " + moment + b"\n\n"
-        finally:
-            self._streams -= 1
+    names = frozenset(f"{host}:{port}" for host in _LOOPBACK)
+    inner = Starlette(routes=routes(feed or Feed()), exception_handlers={GpuschedError: failed})
+    return _Guarded(inner, logins, names, f"gpusched_{port}")
 
 
 class _Guarded:
@@ -111,7 +49,8 @@ class _Guarded:
     def _answer(self, scope: Scope) -> Response | None:
         """Return the answer to who may not go on, and to a login; None for who may."""
         request, headers = Request(scope), Headers(scope=scope)
-        refused = denied(scope["method"], headers.getlist("host"), self._names)
+        hosts, origins, kinds = (headers.getlist(name) for name in ("host", "origin", "content-type"))
+        refused = denied(Asked(scope["method"], scope["path"], hosts, origins, kinds), self._names)
         secret = QueryParams(scope["query_string"]).get("token")
         if refused is None and secret is not None:
             return self._log_in(secret)

@@ -1,80 +1,98 @@
 """What the page shows, read once for all who watch it, and only while somebody does."""
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Final
 
-import msgspec
-
-from gpusched.api.host import Status, status_reader
-from gpusched.errors import GpuschedError
-from gpusched.web.view import view_of
+from gpusched.web.changes import Moment
+from gpusched.web.source import Source
 
 __all__ = ["Feed"]
 
-_LOG: Final = logging.getLogger(__name__)
 _EVERY_S: Final = 1.0
-_SENT_AGAIN: Final = 15
-"""After this many readings without a change the moment is sent again, so that a page that left in silence is noticed."""
+_STEP_S: Final = 0.05
+_PART_DEVICES: Final = 0.1
+_PART_JOBS: Final = 0.2
+"""The parts of the time that reading devices, and reading jobs soon after a change of the queue, may take."""
+
+_ALIVE_S: Final = 15.0
+"""How long a stream waits for a change. Then it gets an empty line, so that a page that left in silence is noticed."""
 
 
 class Feed:
-    """The latest moment as JSON, for each stream that is open. A slow reader misses moments, and keeps none of them."""
+    """The moments of a host, while a stream is open: each second, and soon after the queue has changed.
 
-    def __init__(self, reader: Callable[[], Callable[[], Status]] = status_reader, every_s: float = _EVERY_S) -> None:
-        self._reader, self._every_s = reader, every_s
-        self._read: Callable[[], Status] | None = None
+    Where readings take long, as on a host with very many devices or jobs, there are fewer of them. A reader that is
+    slow misses moments, which their numbers show, and asks for the whole. So nothing is kept for it.
+    """
+
+    def __init__(self, source: Source | None = None, every_s: float = _EVERY_S) -> None:
+        self._source, self._every_s = source or Source(), every_s
+        self._moment: Moment | None = None
+        self._fresh = 0.0
         self._changed = asyncio.Condition()
-        self._latest = b""
-        self._number = 0
+        self._reading = asyncio.Lock()
         self._watching = 0
         self._task: asyncio.Task[None] | None = None
 
-    async def moments(self) -> AsyncGenerator[bytes]:
-        """Yield the moment of now, then each that differs from the one before, and now and then the same again."""
+    async def latest(self) -> Moment:
+        """Return the moment of now, at most a second old."""
+        async with self._reading:  # who waits for a reading has its result
+            while self._moment is None or time.monotonic() - self._fresh > self._every_s:
+                await self._read()
+            return self._moment
+
+    async def moments(self, seen: int) -> AsyncGenerator[Moment | None]:
+        """Yield the moment of now, unless its number is `seen`, and then each one; None after 15 s without."""
         self._watching += 1
-        seen = self._number - 1 if self._task is not None and self._latest else self._number
         if self._task is None:
             self._task = asyncio.create_task(self._read_on())
         try:
             while True:
-                async with self._changed:
-                    while self._number <= seen:
-                        await self._changed.wait()
-                    seen, latest = self._number, self._latest
-                yield latest
+                found = await self._after(seen)
+                seen = seen if found is None else found.number
+                yield found
         finally:
             self._watching -= 1
 
+    async def _after(self, seen: int) -> Moment | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ALIVE_S), self._changed:
+                while self._moment is None or self._moment.number == seen:
+                    await self._changed.wait()
+                return self._moment
+        return None
+
     async def _read_on(self) -> None:
         """Read again and again while a page is open. NVML and the daemon answer in another thread."""
-        same = 0
         try:
             while self._watching:
-                moment = await asyncio.to_thread(self._moment)
-                same = same + 1 if moment == self._latest else 0
-                if same % _SENT_AGAIN == 0:
-                    await self._publish(moment)
-                await asyncio.sleep(self._every_s)
+                began = time.monotonic()
+                async with self._reading:
+                    took = await self._read()
+                await self._follow_queue(began + max(self._every_s, took / _PART_DEVICES))
         finally:
             self._task = None
-            self._latest = b""
 
-    async def _publish(self, moment: bytes) -> None:
-        async with self._changed:
-            self._latest = moment
-            self._number += 1
-            self._changed.notify_all()
+    async def _follow_queue(self, until: float) -> None:
+        """Read the jobs soon after each change of the queue, until the next reading of all."""
+        soonest = 0.0
+        while self._watching and (now := time.monotonic()) < until:
+            if now >= soonest and self._source.queue_has_changed():
+                async with self._reading:
+                    took = await self._read(jobs_alone=True)
+                soonest = time.monotonic() + took * (1 / _PART_JOBS - 1)
+            await asyncio.sleep(min(_STEP_S, self._every_s))
 
-    def _moment(self) -> bytes:
-        """Return this moment; one that cannot be read is an error that the page shows, and the next is read again."""
-        try:
-            if self._read is None:
-                self._read = self._reader()
-            return msgspec.json.encode(view_of(self._read()))
-        except GpuschedError as error:
-            return msgspec.json.encode({"error": error.message, "hint": error.hint})
-        except Exception as error:  # noqa: BLE001 (else the pages would wait for ever)
-            _LOG.exception("this moment cannot be read")
-            return msgspec.json.encode({"error": f"internal error: {type(error).__name__}: {error}", "hint": ""})
+    async def _read(self, *, jobs_alone: bool = False) -> float:
+        """Read once; return how many seconds that took."""
+        began = time.monotonic()
+        found = await asyncio.to_thread(self._source.moment, jobs_alone=jobs_alone)
+        self._fresh = time.monotonic()
+        if found is not None:
+            async with self._changed:
+                self._moment = found
+                self._changed.notify_all()
+        return self._fresh - began

@@ -11,13 +11,17 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["HEADERS", "Denied", "Logins", "denied"]
+__all__ = ["ACTIONS", "HEADERS", "Asked", "Denied", "Logins", "denied"]
 
 _BYTES: Final = 32
 _MOST_SESSIONS: Final = 100
 """Logins that are kept, the latest; a person has a handful of browsers."""
 
 _READS: Final = ("GET", "HEAD")
+_JSON: Final = "application/json"
+
+ACTIONS: Final = "/do"
+"""The one route that changes anything."""
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -72,15 +76,33 @@ class Logins:
         return secret
 
 
-def denied(method: str, hosts: list[str], names: frozenset[str]) -> Denied | None:
-    """Return why a request of any sender is refused, None if it is not.
+class Asked(NamedTuple):
+    """What the guard reads of a request: each header as often as it was sent."""
 
-    `hosts`: its Host headers, of which there must be one, one of `names` (with the port).
+    method: str
+    path: str
+    hosts: list[str]
+    origins: list[str]
+    kinds: list[str]
+    """Its Content-Type."""
+
+
+def denied(asked: Asked, names: frozenset[str]) -> Denied | None:
+    """Return why a request of any sender is refused, None if it is not. `names`: of this server, with the port.
+
+    What changes something has to come from this server's own page: with its Origin, and as JSON, which no form sends
+    and no page of another server may (CORS).
     """
-    if len(hosts) != 1 or hosts[0].lower() not in names:
+    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in names:
         return Denied(421, "This name is not one of this server: open the address that `gpusched web` has printed.")
-    if method not in _READS:
-        return Denied(405, "This page only shows: GET and HEAD are its methods.")
+    if asked.path != ACTIONS:
+        return None if asked.method in _READS else Denied(405, "GET and HEAD are the methods here.")
+    if asked.method != "POST":
+        return Denied(405, "POST is the method here.")
+    if asked.origins != [f"http://{asked.hosts[0]}"]:
+        return Denied(403, "This was not sent by this page.")
+    if asked.kinds != [_JSON]:
+        return Denied(415, f"Send it as {_JSON}.")
     return None
 
 

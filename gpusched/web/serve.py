@@ -1,5 +1,7 @@
 """The server of the page: it binds loopback, prints the address to open, and serves until it is ended."""
 
+import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from contextlib import closing
@@ -42,7 +44,14 @@ def serve(port: int | None, show: Callable[[str], None], metrics_secret: str | N
             ws="none",
             proxy_headers=False,
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for what uvicorn calls errors where pages are open at the end: their streams are cancelled."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is not asyncio.CancelledError and not str(record.msg).startswith("Cancel %s running task")
 
 
 def _listening(port: int | None) -> socket.socket:

@@ -1,21 +1,22 @@
 """What the page has of a moment: values ready to be drawn, without directories and environments."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from gpusched.api.host import Status
 from gpusched.linux.users import user_name
 from gpusched.model.device import Device
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.status import JOB_TERMINAL, ArrayStatus, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.render.job_format import idle_mark, state_text, what
 from gpusched.render.memory_parts import memory_parts
 from gpusched.render.slowdown import slowdown
 
-__all__ = ["view_of"]
+__all__ = ["job_row", "job_rows", "view_of"]
 
 
 def view_of(status: Status) -> dict[str, object]:
-    """Return the moment as the page draws it; memory in MiB, times in seconds. All texts are as programs wrote them."""
+    """Return the moment as the page draws it, but for its jobs; memory in MiB. All texts are as programs wrote them."""
     inventory = status.inventory
     return {
         "host": inventory.host,
@@ -23,7 +24,6 @@ def view_of(status: Status) -> dict[str, object]:
         "driver": inventory.driver_version,
         "problem": inventory.problem or status.queue_problem,
         "devices": [_device(one, status) for one in inventory.devices],
-        "jobs": [_job(one, status.time) for one in status.jobs],
     }
 
 
@@ -49,7 +49,27 @@ def _device(device: Device, status: Status) -> dict[str, object]:
     }
 
 
-def _job(job: JobStatus, now: float) -> dict[str, object]:
+def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
+    """Return the rows of the page's list: an array is one, also where only its members are known, as it has ended."""
+    arrays = {job.id for job in jobs if job.array is not None}
+    rows: dict[str, dict[str, object]] = {}
+    ends: dict[str, Counter[str]] = {}
+    for job in jobs:
+        array, bracket, _ = job.id.partition("[")
+        if not bracket:
+            rows[job.id] = job_row(job, now)
+        elif array not in arrays:
+            ends.setdefault(array, Counter())[job.state] += 1
+            rows.setdefault(array, job_row(job, now) | {"id": array, "processes": 0, "devices": [], "memory": 0})
+    for array, states in ends.items():
+        worst = max(states, key=lambda state: (state in (JobState.FAILED, JobState.LOST), states[state]))
+        text = ", ".join(f"{count} {state}" for state, count in states.items())
+        rows[array] |= {"state": worst, "text": f"members: {text}", "why": None, "started": None, "score": None}
+    return list(rows.values())
+
+
+def job_row(job: JobStatus, now: float) -> dict[str, object]:
+    """Return a job as the page lists it at the Unix time `now`; memory in MiB, times in Unix seconds."""
     over = job.state in JOB_TERMINAL
     progress = job.progress or {}
     return {
@@ -58,7 +78,8 @@ def _job(job: JobStatus, now: float) -> dict[str, object]:
         "user": job.user,
         "group": job.group,
         "state": job.state,
-        "text": state_text(job) + idle_mark(job, now),
+        "text": state_text(job) + _members_text(job.array) + idle_mark(job, now),
+        "members": None if job.array is None else {"count": job.array.count, "ended": job.array.ended},
         "what": what(job),
         "why": job.why if job.state is JobState.QUEUED else job.message if over else None,
         "processes": len(job.replicas),
@@ -72,6 +93,13 @@ def _job(job: JobStatus, now: float) -> dict[str, object]:
         "step": progress.get("step"),
         "score": progress.get("score"),
     }
+
+
+def _members_text(array: ArrayStatus | None) -> str:
+    if array is None:
+        return ""
+    failed = f", {array.failed + array.lost} failed" if array.failed + array.lost else ""
+    return f", {array.ended} of {array.count} ended, {array.live} run{failed}"
 
 
 def _devices(replicas: Sequence[ReplicaStatus]) -> list[int]:

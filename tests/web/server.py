@@ -39,7 +39,7 @@ class Server:
         assert found is not None, line
         return found[0]
 
-    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
+    def ask(self, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
         """One request; a header is given as `host="x"`, with _ for -."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
@@ -47,10 +47,12 @@ class Server:
             connection.putrequest(method, path, skip_host="host" in named, skip_accept_encoding=True)
             for name, value in named.items():
                 connection.putheader(name, value)
-            connection.endheaders()
+            if method == "POST":
+                connection.putheader("content-length", str(len(body.encode())))
+            connection.endheaders(body.encode() or None)
             found = connection.getresponse()
-            body = b"" if found.headers.get_content_type() == "text/event-stream" else found.read()
-            return Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, body)
+            content = b"" if found.headers.get_content_type() == "text/event-stream" else found.read()
+            return Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, content)
         finally:
             connection.close()
 
@@ -65,6 +67,11 @@ class Server:
         """End it as Ctrl-C does; return its exit code."""
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(PATIENCE_S)
+
+    def output(self) -> str:
+        """What it has printed since the last address, once it has ended."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read()
 
     def end(self) -> None:
         self._process.kill()

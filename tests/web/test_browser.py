@@ -1,10 +1,16 @@
-"""The page in a real browser: a login, a job that starts, both themes, a phone; nothing is asked of anybody else."""
+"""The page in a real browser: a login, a job from its start to its end, a plan; both themes, a phone, axe-core.
+
+Nothing is asked of anybody else, and the browser complains of nothing.
+"""
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.patience import PATIENCE_S
@@ -37,6 +43,17 @@ class Visit:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(server.address())
 
+    def has_no_fault(self) -> None:
+        """Nothing that axe-core calls serious or critical; it does not scroll sideways."""
+        found = [
+            f"{one['impact']}: {one['help']}: {[node['html'] for node in one['nodes']]}"
+            for one in Axe().run(self.page).response["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert found == []
+        width = self.page.viewport_size["width"] if self.page.viewport_size else 0
+        assert self.page.evaluate("document.documentElement.scrollWidth") == width, "it does not scroll sideways"
+
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 375)])
 def test_a_job_is_seen_to_start_and_nothing_is_asked_of_others(
@@ -54,12 +71,12 @@ def test_a_job_is_seen_to_start_and_nothing_is_asked_of_others(
     expect(row).to_contain_text("<b>bold</b>")
     assert row.locator("b").count() == 0, "a name is text"
     expect(page.locator("#legend")).to_contain_text("run-1")
-    assert "run-1 has" in (page.locator("#gpus svg").first.get_attribute("aria-label") or "")
+    assert "run-1 has" in (page.locator("#gpus svg.memory").first.get_attribute("aria-label") or "")
     page.locator("#find").fill("nothing of that name")
     expect(page.locator("#jobs tr")).to_have_count(0)
     page.locator("#find").fill("sleep 6")
     expect(row).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == width, "it does not scroll sideways"
+    visit.has_no_fault()
     assert visit.complaints == []
     assert {url.split("/")[2] for url in visit.asked} == {f"127.0.0.1:{server.port}"}
 
@@ -73,3 +90,91 @@ def test_when_the_server_has_gone_the_page_has_what_was_seen_last_and_says_since
     server.stop()
     expect(page.locator("#summary")).to_contain_text("not connected since", timeout=1000 * PATIENCE_S)
     expect(page.locator("#gpus article")).to_have_count(2)
+
+
+PROGRAM = """
+import json, os, sys, time
+with open(os.environ["GPUSCHED_RUN_DIR"] + "/progress.jsonl", "a", buffering=1) as reports:
+    for step in range(100_000):
+        print(json.dumps({"time": time.time(), "step": step, "score": step / 10}), file=reports)
+        print(f"step {step}", flush=True)
+        time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 375)])
+def test_a_jobs_curve_grows_its_log_follows_and_it_is_stopped(
+    serve: Callable[..., Server], browser: Browser, scheme: str, width: int, tmp_path: Path
+) -> None:
+    server = serve()
+    visit = Visit(browser, server, scheme, width)
+    page, patience = visit.page, 1000 * PATIENCE_S
+    (tmp_path / "train.py").write_text(PROGRAM)
+    server.command.run("run", "-d", "--fraction", "0.5", "--", sys.executable, str(tmp_path / "train.py"))
+    page.locator("#jobs a", has_text="run-1").click()
+    expect(page.locator("#job-title")).to_have_text("run-1")
+    expect(page.locator("#job-state")).to_have_text("running", timeout=patience)
+    chart = page.locator("#curves figure").first
+    expect(chart.locator("figcaption")).to_contain_text("score: ", timeout=patience)
+    expect(chart.locator("canvas")).to_be_visible()
+    before = chart.locator("figcaption").inner_text()
+    expect(chart.locator("figcaption")).not_to_have_text(before, timeout=patience)
+    expect(page.locator("#log")).to_contain_text("step 9", timeout=patience)
+    expect(page.locator("#replicas tr")).to_contain_text("command.0")
+    expect(page.locator("#files")).to_contain_text("progress.jsonl")
+    visit.has_no_fault()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Stop run-1?")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.locator("#job-state")).to_have_text("running")
+    page.get_by_role("button", name="Stop").focus()
+    page.keyboard.press("Enter")
+    page.locator("#confirm-yes").press("Enter")
+    expect(page.locator("#job-state")).to_have_text("cancelled", timeout=patience)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.get_by_role("button", name="Run again")).to_be_visible()
+    page.go_back()
+    expect(page.locator("#jobs tr", has_text="run-1")).to_contain_text("cancelled", timeout=patience)
+    assert visit.complaints == []
+    assert {url.split("/")[2] for url in visit.asked} == {f"127.0.0.1:{server.port}"}
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1200), ("light", 375)])
+def test_a_plan_follows_the_sliders_and_the_doctor_is_asked(
+    serve: Callable[..., Server], browser: Browser, scheme: str, width: int
+) -> None:
+    server = serve()
+    visit = Visit(browser, server, scheme, width)
+    page, patience = visit.page, 1000 * PATIENCE_S
+    page.get_by_role("link", name="Plan").click()
+    page.locator("#plan-machine").select_option("p3.8xlarge")
+    expect(page.locator("#plan-counts")).to_have_text("[3, 10, 10, 10] on p3.8xlarge", timeout=patience)
+    expect(page.locator("#plan-why li").first).to_be_visible()
+    expect(page.locator("#plan-command")).to_have_text("gpusched plan --procs 32 --machine p3.8xlarge")
+    visit.has_no_fault()
+    slider = page.locator("#plan-procs")
+    slider.press("ArrowRight")
+    expect(page.locator("#plan-procs-text")).to_have_text("33")
+    expect(page.locator("#plan-counts")).to_have_text("[1, 11, 11, 11] on p3.8xlarge", timeout=patience)
+    page.locator("#plan-actor").press("End")
+    expect(page.locator("#plan-error")).to_be_visible(timeout=patience)
+    page.locator("#plan-actor").press("Home")
+    expect(page.locator("#plan-error")).to_be_hidden(timeout=patience)
+    page.get_by_role("link", name="Doctor").click()
+    expect(page.locator("#findings")).to_contain_text("driver", timeout=patience)
+    visit.has_no_fault()
+    assert visit.complaints == []
+
+
+def test_a_page_that_was_lost_for_a_while_has_the_log_and_the_jobs_again(
+    serve: Callable[..., Server], browser: Browser
+) -> None:
+    server = serve()
+    visit = Visit(browser, server, "light", 1200)
+    page, patience = visit.page, 1000 * PATIENCE_S
+    expect(page.locator("#none")).to_be_visible(timeout=patience)
+    page.context.set_offline(True)
+    server.command.run("run", "-d", "--fraction", "0.5", "--", "sleep", "600")
+    page.context.set_offline(False)
+    expect(page.locator("#jobs tr", has_text="run-1")).to_contain_text("running", timeout=patience)

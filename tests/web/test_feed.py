@@ -2,14 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gpusched.api.host import Status
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, Inventory
+from gpusched.web.changes import Moment
 from gpusched.web.feed import Feed
+from gpusched.web.source import Source
 from tests.patience import PATIENCE_S
 
 EVERY_S = 0.001
@@ -20,12 +25,15 @@ class Host:
 
     def __init__(self, *faults: Exception) -> None:
         self.readings, self.busy, self._faults = 0, 0, list(faults)
+        self.kept: list[bool] = []
 
-    def reader(self) -> Callable[[], Status]:
-        return self.read
+    def source(self) -> Source:
+        return Source(lambda: self.read)
 
-    def read(self) -> Status:
+    def read(self, kept: Status | None = None) -> Status:
+        """`kept`: as in StatusReader."""
         self.readings += 1
+        self.kept.append(kept is not None)
         if self._faults:
             raise self._faults.pop(0)
         device = Device(index=0, uuid="GPU-a", name="V100", utilization_percent=self.busy)
@@ -33,11 +41,17 @@ class Host:
         return Status(inventory=inventory, jobs=(), leases=(), holders={}, time=1.0)
 
 
-async def next_of(moments: AsyncGenerator[bytes]) -> Any:
-    return json.loads(await asyncio.wait_for(anext(moments), PATIENCE_S))
+Moments = AsyncGenerator[Moment | None]
 
 
-async def busy_of(moments: AsyncGenerator[bytes], busy: int) -> None:
+async def next_of(moments: Moments) -> Any:
+    """The next moment, whole."""
+    found = await asyncio.wait_for(anext(moments), PATIENCE_S)
+    assert found is not None, "a change"
+    return json.loads(found.whole)
+
+
+async def busy_of(moments: Moments, busy: int) -> None:
     while (await next_of(moments))["devices"][0]["busy"] != busy:
         pass
 
@@ -50,14 +64,34 @@ async def others_end() -> None:
 def test_all_see_each_change_and_who_comes_later_the_moment_of_now() -> None:
     async def watch() -> None:
         host = Host()
-        feed = Feed(host.reader, EVERY_S)
-        async with aclosing(feed.moments()) as one, aclosing(feed.moments()) as other:
+        feed = Feed(host.source(), EVERY_S)
+        async with aclosing(feed.moments(0)) as one, aclosing(feed.moments(0)) as other:
             await busy_of(one, 0)
             host.busy = 7
             await busy_of(one, 7)
             await busy_of(other, 7)
-            async with aclosing(feed.moments()) as late:
+            async with aclosing(feed.moments(0)) as late:
                 assert (await next_of(late))["devices"][0]["busy"] == 7
+
+    asyncio.run(watch())
+
+
+def test_who_has_a_moment_gets_the_next_one_and_not_the_same_again() -> None:
+    async def watch() -> None:
+        host = Host()
+        feed = Feed(host.source(), EVERY_S)
+        has = await feed.latest()
+        async with aclosing(feed.moments(has.number)) as moments:
+            waiting = asyncio.ensure_future(anext(moments))
+            readings = host.readings
+            while host.readings < readings + 5:  # noqa: ASYNC110 (it counts)
+                await asyncio.sleep(EVERY_S)
+            assert not waiting.done(), "nothing has changed"
+            host.busy = 3
+            found = await asyncio.wait_for(waiting, PATIENCE_S)
+            assert found is not None
+            assert found.number == has.number + 1
+            assert json.loads(found.changed)["devices"][0]["busy"] == 3
 
     asyncio.run(watch())
 
@@ -65,16 +99,30 @@ def test_all_see_each_change_and_who_comes_later_the_moment_of_now() -> None:
 def test_while_nobody_watches_nothing_is_read_and_then_it_goes_on() -> None:
     async def watch() -> None:
         host = Host()
-        feed = Feed(host.reader, EVERY_S)
-        async with aclosing(feed.moments()) as one:
+        feed = Feed(host.source(), EVERY_S)
+        async with aclosing(feed.moments(0)) as one:
             await next_of(one)
         await others_end()
         readings = host.readings
         await asyncio.sleep(20 * EVERY_S)
         assert host.readings == readings
         host.busy = 9
-        async with aclosing(feed.moments()) as again:
-            assert (await next_of(again))["devices"][0]["busy"] == 9, "not what was seen long ago"
+        found = await feed.latest()
+        assert json.loads(found.whole)["devices"][0]["busy"] == 9, "not what was seen long ago"
+
+    asyncio.run(watch())
+
+
+def test_many_that_ask_for_the_whole_share_a_reading() -> None:
+    async def watch() -> None:
+        host = Host()
+        feed = Feed(host.source(), every_s=PATIENCE_S)
+        found = await asyncio.gather(*(feed.latest() for _ in range(50)))
+        assert {moment.number for moment in found} == {1}
+        assert host.readings < 50
+        readings = host.readings
+        await feed.latest()
+        assert host.readings == readings
 
     asyncio.run(watch())
 
@@ -82,21 +130,39 @@ def test_while_nobody_watches_nothing_is_read_and_then_it_goes_on() -> None:
 def test_a_reading_that_fails_is_shown_and_the_next_is_tried() -> None:
     async def watch() -> None:
         host = Host(HostFault("the driver is gone", "load it"), ValueError("odd"))
-        async with aclosing(Feed(host.reader, EVERY_S).moments()) as moments:
-            assert await next_of(moments) == {"error": "the driver is gone", "hint": "load it"}
+        async with aclosing(Feed(host.source(), EVERY_S).moments(0)) as moments:
+            first = await next_of(moments)
+            assert (first["error"], first["hint"]) == ("the driver is gone", "load it")
             assert "internal error: ValueError: odd" in (await next_of(moments))["error"]
             await busy_of(moments, 0)
 
     asyncio.run(watch())
 
 
-def test_what_stays_as_it_is_is_sent_again_now_and_then() -> None:
+def test_soon_after_the_queue_has_changed_it_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSCHED_STATE_DIR", str(tmp_path))
+
     async def watch() -> None:
         host = Host()
-        async with aclosing(Feed(host.reader, EVERY_S).moments()) as moments:
-            first = await next_of(moments)
-            assert await next_of(moments) == first
-            assert host.readings > 10
+        feed = Feed(host.source(), every_s=10 * PATIENCE_S)
+        async with aclosing(feed.moments(0)) as moments:
+            await next_of(moments)
+            host.busy = 5
+            (tmp_path / "gpusched.db-wal").write_bytes(b"a change")
+            await busy_of(moments, 5)
+            assert host.kept == [False, True], "the devices are not read again"
+
+    asyncio.run(watch())
+
+
+def test_a_stream_without_a_change_is_heard_of_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.web.feed._ALIVE_S", 5 * EVERY_S)
+
+    async def watch() -> None:
+        feed = Feed(Host().source(), EVERY_S)
+        async with aclosing(feed.moments((await feed.latest()).number)) as moments:
+            assert await asyncio.wait_for(anext(moments), PATIENCE_S) is None
+            assert await asyncio.wait_for(anext(moments), PATIENCE_S) is None
 
     asyncio.run(watch())
 
@@ -104,9 +170,9 @@ def test_what_stays_as_it_is_is_sent_again_now_and_then() -> None:
 def test_who_comes_and_goes_again_and_again_leaves_no_reading_behind() -> None:
     async def watch() -> None:
         host = Host()
-        feed = Feed(host.reader, EVERY_S)
+        feed = Feed(host.source(), EVERY_S)
         for _ in range(200):
-            async with aclosing(feed.moments()) as one:
+            async with aclosing(feed.moments(0)) as one:
                 await next_of(one)
         await others_end()
         assert host.readings < 2000

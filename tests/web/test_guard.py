@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.web.guard import HEADERS, Logins, denied
+from gpusched.web.guard import ACTIONS, HEADERS, Asked, Logins, denied
 
 NAMES = frozenset({"127.0.0.1:8470", "localhost:8470"})
 
@@ -50,26 +50,51 @@ def test_sessions_do_not_pile_up() -> None:
     assert logins.is_in(sessions[-1])
 
 
+HERE = "127.0.0.1:8470"
+OTHERS = ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "X")
+
+
 @pytest.mark.parametrize(
     ("method", "hosts", "status"),
     [
-        ("GET", ["127.0.0.1:8470"], None),
+        ("GET", [HERE], None),
         ("HEAD", ["LOCALHOST:8470"], None),
         ("GET", ["evil.example:8470"], 421),
         ("GET", ["127.0.0.1"], 421),
         ("GET", ["127.0.0.1:8471"], 421),
         ("GET", [], 421),
-        ("GET", ["127.0.0.1:8470", "evil.example"], 421),
-        *(
-            (method, ["127.0.0.1:8470"], 405)
-            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "X")
-        ),
+        ("GET", [HERE, "evil.example"], 421),
+        *((method, [HERE], 405) for method in ("POST", *OTHERS)),
     ],
 )
 def test_only_reads_of_this_servers_own_names_are_let_through(
     method: str, hosts: list[str], status: int | None
 ) -> None:
-    found = denied(method, hosts, NAMES)
+    found = denied(Asked(method, "/moment", hosts, [f"http://{HERE}"], ["application/json"]), NAMES)
+    assert (None if found is None else found.status) == status
+
+
+@pytest.mark.parametrize(
+    ("method", "origins", "kinds", "status"),
+    [
+        ("POST", [f"http://{HERE}"], ["application/json"], None),
+        *((method, [f"http://{HERE}"], ["application/json"], 405) for method in ("GET", "HEAD", *OTHERS)),
+        ("POST", [], ["application/json"], 403),
+        ("POST", ["null"], ["application/json"], 403),
+        ("POST", ["http://evil.example"], ["application/json"], 403),
+        ("POST", [f"https://{HERE}"], ["application/json"], 403),
+        ("POST", ["http://localhost:8470"], ["application/json"], 403),
+        ("POST", ["http://127.0.0.1:8471"], ["application/json"], 403),
+        ("POST", [f"http://{HERE}", "http://evil.example"], ["application/json"], 403),
+        ("POST", [f"http://{HERE}"], ["text/plain"], 415),
+        ("POST", [f"http://{HERE}"], ["application/x-www-form-urlencoded"], 415),
+        ("POST", [f"http://{HERE}"], [], 415),
+    ],
+)
+def test_what_changes_something_comes_from_this_page_alone(
+    method: str, origins: list[str], kinds: list[str], status: int | None
+) -> None:
+    found = denied(Asked(method, ACTIONS, [HERE], origins, kinds), NAMES)
     assert (None if found is None else found.status) == status
 
 

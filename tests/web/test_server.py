@@ -12,13 +12,21 @@ import pytest
 
 from tests.cli.command import Command, until
 from tests.patience import PATIENCE_S
-from tests.web.server import Server
+from tests.web.server import Answer, Server
 
 Serve = Callable[..., Server]
 PATHS = [
     "/",
     "/page.js",
     "/events",
+    "/moment",
+    "/job/events?id=run-1",
+    "/job/log?id=run-1",
+    "/job/file?id=run-1&name=x",
+    "/job/members?id=run-1",
+    "/plan",
+    "/choices",
+    "/doctor",
     "/metrics",
     "/../../etc/passwd",
     "/static/page.js",
@@ -80,7 +88,7 @@ def test_nothing_is_written_by_any_method(serve: Serve, method: str) -> None:
     assert server.ask("/", method, cookie=cookie).status in (400, 404, 405)
 
 
-@pytest.mark.parametrize("path", PATHS[4:])
+@pytest.mark.parametrize("path", [path for path in PATHS if "passwd" in path or "static" in path])
 def test_no_path_reaches_the_file_system(serve: Serve, path: str) -> None:
     server = serve()
     cookie = server.log_in(server.address())
@@ -146,56 +154,289 @@ def test_it_is_on_loopback_alone(serve: Serve) -> None:
 
 
 class Stream:
-    """The events, read at the pace that a test wants."""
+    """Events, read at the pace that a test wants."""
 
-    def __init__(self, server: Server, cookie: str) -> None:
+    def __init__(self, server: Server, cookie: str, path: str = "/events") -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
-        request = f"GET /events HTTP/1.1\r\nHost: localhost:{server.port}\r\nCookie: {cookie}\r\n\r\n"
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.port}\r\nCookie: {cookie}\r\n\r\n"
         self._socket.sendall(request.encode())
         self._file = self._socket.makefile("rb")
 
     def next(self) -> dict[str, Any]:
-        """The next moment."""
+        """The next event, empty for one that the moment has to be asked for again."""
         while not (line := self._file.readline()).startswith(b"data: "):
             assert line, "the stream has ended"
-        return dict(json.loads(line[len(b"data: ") :]))
+        return dict(json.loads(line[len(b"data: ") :] or b"{}"))
+
+    def until_over(self) -> list[dict[str, Any]]:
+        """All events up to the last."""
+        found = [self.next()]
+        while not found[-1]["over"]:
+            found.append(self.next())
+        return found
 
     def close(self) -> None:
         self._file.close()
         self._socket.close()
 
 
-def test_the_events_follow_what_happens_on_the_host(serve: Serve) -> None:
+class Page:
+    """What a page has of the status: the moment, and what has changed since."""
+
+    def __init__(self, server: Server, cookie: str) -> None:
+        self._server, self._cookie = server, cookie
+        self.moment = self._ask()
+        self._stream = Stream(server, cookie, f"/events?after={self.moment['number']}")
+
+    def _ask(self) -> dict[str, Any]:
+        return dict(json.loads(self._server.ask("/moment", cookie=self._cookie).body))
+
+    def follow(self) -> dict[str, Any]:
+        """Take the next change; return the moment."""
+        part = self._stream.next()
+        if part.get("number") != self.moment["number"] + 1:
+            self.moment = self._ask()
+            return self.moment
+        jobs = {job["id"]: job for job in (*self.moment["jobs"], *part.pop("jobs"))}
+        self.moment |= part
+        self.moment["jobs"] = [jobs[name] for name in self.moment["order"]]
+        return self.moment
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def test_the_page_follows_what_happens_on_the_host(serve: Serve) -> None:
     server = serve()
-    stream = Stream(server, server.log_in(server.address()))
-    first = stream.next()
-    assert [one["busy"] for one in first["devices"]] == [0, 37]
-    assert first["jobs"] == []
+    page = Page(server, server.log_in(server.address()))
+    assert [one["busy"] for one in page.moment["devices"]] == [0, 37]
+    assert page.moment["jobs"] == []
     queued = server.command.run("run", "-d", "--fraction", "0.5", "--name", "<b>it</b>", "--", "sleep", "600")
     assert queued.returncode == 0, queued.stderr
-    moment: dict[str, Any] = {}
-
-    def runs() -> bool:
-        moment.update(stream.next())
-        return [(one["id"], one["state"]) for one in moment["jobs"]] == [("run-1", "running")]
-
-    until(runs, "the page has the job")
-    parts = {part["job"]: part["mib"] for part in moment["devices"][0]["parts"]}
+    until(lambda: [job["state"] for job in page.follow()["jobs"]] == ["running"], "the page has the job")
+    parts = {part["job"]: part["mib"] for part in page.moment["devices"][0]["parts"]}
     assert parts["run-1"] > 7000
-    stream.close()
+    page.close()
 
 
 def test_a_reader_that_sleeps_keeps_no_other_from_reading(serve: Serve) -> None:
     server = serve()
     cookie = server.log_in(server.address())
-    asleep, awake = [Stream(server, cookie) for _ in range(30)], Stream(server, cookie)
+    asleep, awake = [Page(server, cookie) for _ in range(30)], Page(server, cookie)
     for busy in (10, 20, 30):
         server.host.change(f"gpus 2\nset 1 util {busy}\n")
-        until(lambda: awake.next()["devices"][1]["busy"] == busy, "it follows")  # noqa: B023
+        until(lambda: awake.follow()["devices"][1]["busy"] == busy, "it follows")  # noqa: B023
     assert server.ask("/page.js", cookie=cookie).status == 200
-    for stream in (*asleep, awake):
-        stream.close()
-    assert server.stop() == 130
+    for page in asleep:
+        until(lambda: page.follow()["devices"][1]["busy"] == 30, "it wakes up and sees what is now")  # noqa: B023
+    assert server.stop() == 130, "also while pages are open"
+    assert "rror" not in server.output()
+    for page in (*asleep, awake):
+        page.close()
+
+
+def test_an_array_is_one_row_whether_it_runs_or_has_ended(serve: Serve) -> None:
+    server = serve()
+    page = Page(server, server.log_in(server.address()))
+    queued = server.command.run("sweep", "-d", "--param", "n=1..3", "--", "sh", "-c", "exit $(({n} % 2))")
+    assert queued.returncode == 0, queued.stderr
+    server.command.run("wait", "run-1")
+
+    def rows() -> list[tuple[str, str]]:
+        return [(job["id"], job["text"]) for job in page.follow()["jobs"]]
+
+    until(lambda: rows() == [("run-1", "members: 2 failed, 1 succeeded")], "one row of three members")
+
+
+PROGRAM = """
+import json, os, pathlib, sys, time
+here = pathlib.Path(os.environ["GPUSCHED_RUN_DIR"])
+print("first <b>line</b>", flush=True)
+with open(here / "progress.jsonl", "a") as reports:
+    for step in range(3):
+        print(json.dumps({"time": time.time(), "step": step, "score": step / 2, "note": f"note {step}"}), file=reports)
+(here / "plots").mkdir()
+(here / "plots" / "a.png").write_bytes(b"no picture, but its name is one")
+(here / "page.html").write_text("<script>alert(1)</script>")
+(here / "secret").symlink_to(sys.argv[1])
+(here / "out").symlink_to("/")
+os.mkfifo(here / "pipe")
+"""
+
+
+def test_the_page_of_a_job_has_its_reports_its_log_its_processes_and_its_files(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    (tmp_path / "secret").write_text("mine")
+    program = [sys.executable, "-c", PROGRAM, str(tmp_path / "secret")]
+    assert server.command.run("run", "-d", "--fraction", "0.5", "--", *program).returncode == 0
+    assert server.command.run("wait", "run-1").returncode == 0, server.command.run("logs", "run-1").stdout
+    events = Stream(server, cookie, "/job/events?id=run-1").until_over()
+    seen = {name: value for event in events for name, value in event.items()}
+    assert seen["job"]["state"] == "succeeded"
+    assert seen["curves"]["numbers"] == {"step": [0.0, 1.0, 2.0], "score": [0.0, 0.5, 1.0]}
+    assert seen["notes"] == ["note 0", "note 1", "note 2"]
+    assert [one["exit"] for one in seen["replicas"]] == ["completed"]
+    files = {one["name"]: one["picture"] for one in seen["files"]}
+    assert files == {"progress.jsonl": False, "page.html": False, "plots/a.png": True}
+    lines = [line for event in Stream(server, cookie, "/job/log?id=run-1").until_over() for line in event["lines"]]
+    assert lines[-1] == "first <b>line</b>"
+
+    picture = server.ask("/job/file?id=run-1&name=plots/a.png", cookie=cookie)
+    assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
+    page = server.ask("/job/file?id=run-1&name=page.html", cookie=cookie)
+    assert page.headers["content-type"] == "application/octet-stream"
+    assert page.headers["content-disposition"] == "attachment"
+    for name in (
+        *(
+            "secret",
+            "out/etc/passwd",
+            "pipe",
+            "..",
+            "../run-1/page.html",
+            "/etc/passwd",
+            "plots",
+            "",
+            "a%00b",
+            "plots//a.png",
+        ),
+        *("spec.json", "status.json", "environ", "logs/command.0.log", "keys/x", "./page.html"),
+    ):
+        refused = server.ask(f"/job/file?id=run-1&name={name}", cookie=cookie)
+        assert refused.status in (400, 404), name
+        assert b"error" in refused.body
+    for job in ("..", "../..", "run-9", "*", "run-1,run-2", "", "a/b"):
+        assert server.ask(f"/job/file?id={job}&name=page.html", cookie=cookie).status == 404, job
+
+
+def test_a_log_is_followed_while_it_grows_also_a_line_without_an_end(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    go = tmp_path / "go"
+    script = (
+        f"printf 'half'; until [ -e {go} ]; do sleep 0.05; done; echo ' and whole'; echo same; sleep 1.5; echo same"
+    )
+    assert server.command.run("run", "-d", "--fraction", "0.5", "--", "sh", "-c", script).returncode == 0
+    stream = Stream(server, cookie, "/job/log?id=run-1")
+    until(lambda: stream.next().get("unfinished") == ["half"], "what has no end yet is seen")
+    go.touch()
+    lines = [line for event in stream.until_over() for line in event.get("lines", [])]
+    assert lines == ["half and whole", "same", "same"]
+
+
+def test_a_job_that_there_is_not_and_one_that_has_no_log_are_a_sentence(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    (event,) = Stream(server, cookie, "/job/events?id=run-9").until_over()
+    assert "run-9" in event["error"]
+    queued = server.command.run("run", "-d", "--hold", "--fraction", "0.5", "--", "true")
+    assert queued.returncode == 0, queued.stderr
+    assert server.command.run("stop", "run-1").returncode == 0
+    (event,) = Stream(server, cookie, "/job/log?id=run-1").until_over()
+    assert event["error"].startswith("run-1 has no log")
+
+
+def test_the_members_of_an_array_are_a_table_of_parameters_and_scores(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    report = 'echo "{\\"time\\": 1, \\"score\\": {n}}" >> $GPUSCHED_RUN_DIR/progress.jsonl'
+    queued = server.command.run("sweep", "-d", "--param", "n=1..3", "--", "sh", "-c", report)
+    assert queued.returncode == 0, queued.stderr
+    assert server.command.run("wait", "run-1").returncode == 0
+    found = json.loads(server.ask("/job/members?id=run-1", cookie=cookie).body)
+    assert found["names"] == ["n"]
+    assert [(one["id"], one["parameters"], one["score"]) for one in found["members"]] == [
+        (f"run-1[{number}]", {"n": str(number + 1)}, number + 1) for number in (2, 1, 0)
+    ]
+    assert server.ask("/job/members?id=run-1[0]", cookie=cookie).status == 400
+
+
+def test_a_plan_is_tried_and_what_does_not_fit_or_is_no_choice_is_a_sentence(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    choices = json.loads(server.ask("/choices", cookie=cookie).body)
+    assert "p3.8xlarge" in choices["machines"]
+    assert "snake" in choices["workloads"]
+
+    def planned(asked: str) -> dict[str, Any]:
+        answer = server.ask(f"/plan?{asked}", cookie=cookie)
+        assert answer.status == 200
+        return dict(json.loads(answer.body))
+
+    found = planned("procs=32&machine=p3.8xlarge")
+    assert found["counts"] == [3, 10, 10, 10]
+    for device in found["devices"]:
+        shares = sum(role["count"] * role["share"] for role in device["roles"])
+        assert shares + sum(device["kept"].values()) == device["total"]
+    assert len(planned("procs=2")["counts"]) == 2, "this host"
+    (tmp_path / "workload.toml").write_text("no workload")
+    for asked in (
+        "procs=32&actor_memory=9GiB",
+        "procs=none",
+        f"workload={tmp_path}/workload.toml",
+        "machine=/etc/passwd",
+    ):
+        refused = planned(asked)
+        assert refused["error"], asked
+        assert "no workload" not in refused["error"]
+
+
+def do(server: Server, cookie: str, action: dict[str, Any] | str, **headers: str) -> Answer:
+    body = action if isinstance(action, str) else json.dumps(action)
+    given = {"cookie": cookie, "content_type": "application/json", "origin": f"http://127.0.0.1:{server.port}"}
+    return server.ask("/do", "POST", body=body, **given | headers)
+
+
+def test_jobs_are_held_released_moved_up_stopped_and_run_again(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    assert server.command.run("run", "-d", "--hold", "--fraction", "0.5", "--", "sleep", "600").returncode == 0
+
+    def job(name: str = "run-1") -> dict[str, Any]:
+        return dict(json.loads(server.command.run("ps", "--json", name).stdout)["jobs"][0])
+
+    assert do(server, cookie, {"do": "priority", "job": "run-1", "value": 7}).status == 200
+    assert job()["priority"] == 7
+    assert do(server, cookie, {"do": "release", "job": "run-1"}).status == 200
+    until(lambda: job()["state"] == "running", "it runs")
+    done = do(server, cookie, {"do": "stop", "job": "run-1"})
+    assert (done.status, b"run-1" in done.body) == (200, True)
+    until(lambda: job()["state"] == "cancelled", "it was stopped")
+    assert b"run-2" in do(server, cookie, {"do": "rerun", "job": "run-1"}).body
+    until(lambda: job("run-2")["state"] == "running", "it runs again")
+    assert do(server, cookie, {"do": "kill", "job": "run-2"}).status == 200
+    until(lambda: job("run-2")["state"] == "cancelled", "it was killed")
+    assert do(server, cookie, {"do": "hold", "job": "run-2"}).status == 400, "it has ended"
+
+
+def test_a_page_elsewhere_changes_nothing_and_neither_does_what_is_no_action(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    assert server.command.run("run", "-d", "--fraction", "0.5", "--", "sleep", "600").returncode == 0
+    stop = {"do": "stop", "job": "run-1"}
+    here = f"127.0.0.1:{server.port}"
+    assert do(server, "", stop).status == 401
+    assert do(server, cookie, stop, origin="http://evil.example").status == 403
+    assert do(server, cookie, stop, origin="null").status == 403
+    assert do(server, cookie, stop, host="evil.example").status == 421
+    assert do(server, cookie, stop, content_type="text/plain").status == 415
+    for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"):
+        assert server.ask("/do", method, cookie=cookie, origin=f"http://{here}").status == 405, method
+    assert server.ask("/do", "POST", cookie=cookie, content_type="application/json").status == 403, "no Origin"
+    for wrong in (
+        "",
+        "[]",
+        "{}",
+        '{"do": "stop"}',
+        '{"do": "x", "job": "run-1"}',
+        '{"do": "stop", "job": "*"}',
+        "9" * 9000,
+    ):
+        assert do(server, cookie, wrong).status in (400, 413), wrong
+    assert do(server, cookie, {"do": "priority", "job": "run-1", "value": "high"}).status == 400
+    assert do(server, cookie, {"do": "priority", "job": "run-1"}).status == 400
+    assert do(server, cookie, {"do": "stop", "job": "run-9"}).status == 404
+    assert json.loads(server.command.run("ps", "--json").stdout)["jobs"][0]["state"] in ("starting", "running")
 
 
 def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:

@@ -1,0 +1,190 @@
+"""What the server answers to each route, once a request was let in."""
+
+import asyncio
+import gzip
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+import gpusched
+from gpusched.api.checks import doctor
+from gpusched.api.metrics import Metrics, metrics_reader
+from gpusched.errors import GpuschedError, NotFound
+from gpusched.web.actions import Action, JobId, act
+from gpusched.web.feed import Feed
+from gpusched.web.guard import ACTIONS
+from gpusched.web.job_view import JobReader, LogReader, members_view
+from gpusched.web.plan_view import choices, plan_view
+from gpusched.web.streams import Streams, error_of, feed_events, read_events
+
+__all__ = ["failed", "routes"]
+
+_FILES: Final[Mapping[str, str]] = {
+    "page.html": "text/html; charset=utf-8",
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "draw.js": "text/javascript; charset=utf-8",
+    "status.js": "text/javascript; charset=utf-8",
+    "job.js": "text/javascript; charset=utf-8",
+    "plan.js": "text/javascript; charset=utf-8",
+    "doctor.js": "text/javascript; charset=utf-8",
+    "uplot.js": "text/javascript; charset=utf-8",
+    "uplot.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""All that the page consists of. No path of a request reaches the file system: these are read once, by name."""
+
+_PICTURES: Final = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "gif": "gif", "webp": "webp"}
+_MOST_FILE: Final = 64 << 20
+_MOST_BODY: Final = 4096
+
+
+def routes(feed: Feed) -> list[Route]:
+    """Return all routes of the server."""
+    answers = _Answers(feed)
+    return [
+        Route("/", answers.file("page.html")),
+        *(Route(f"/{name}", answers.file(name)) for name in _FILES if name != "page.html"),
+        Route("/moment", answers.moment),
+        Route("/events", answers.events),
+        Route("/job/events", answers.job_events),
+        Route("/job/log", answers.log_events),
+        Route("/job/file", answers.job_file),
+        Route("/job/members", answers.job_members),
+        Route("/choices", answers.choices),
+        Route("/plan", answers.plan),
+        Route("/doctor", answers.doctor),
+        Route("/metrics", answers.metrics),
+        Route(ACTIONS, answers.act, methods=["POST"]),
+    ]
+
+
+class _Answers:
+    def __init__(self, feed: Feed) -> None:
+        self._feed, self._streams = feed, Streams()
+        static = files("gpusched.web") / "static"
+        self._content = {name: (static / name).read_bytes() for name in _FILES}
+        self._metrics = asyncio.Lock()
+        self._working = asyncio.Lock()
+        self._read: Callable[[], Metrics] | None = None
+
+    def file(self, name: str) -> Callable[[Request], Any]:
+        """Return the answer with that file."""
+
+        async def answer(_: Request) -> Response:
+            return Response(self._content[name], media_type=_FILES[name])
+
+        return answer
+
+    async def moment(self, request: Request) -> Response:
+        """Answer with the whole moment, from which on a page follows the events."""
+        found = await self._feed.latest()
+        return _json(found.whole, request)
+
+    async def events(self, request: Request) -> Response:
+        """Answer with a stream of what changes after the moment of that number."""
+        after = request.query_params.get("after", "")
+        return self._streams.answer(feed_events(self._feed, int(after) if after.isdecimal() else 0))
+
+    async def job_events(self, request: Request) -> Response:
+        """Answer with a stream of what one job does."""
+        job_id = _id_of(request)
+        return self._streams.answer(read_events(lambda: JobReader(gpusched.job(job_id)).read))
+
+    async def log_events(self, request: Request) -> Response:
+        """Answer with a stream of what a job's processes write, from the last 1,000 lines on."""
+        job_id, replica = _id_of(request), request.query_params.get("replica") or None
+        return self._streams.answer(read_events(lambda: LogReader(gpusched.job(job_id), replica).read))
+
+    async def job_file(self, request: Request) -> Response:
+        """Answer with a file that a job left: a picture to be shown, and else one to be saved."""
+        name = request.query_params.get("name", "")
+        content = await asyncio.to_thread(_content_of, _id_of(request), name)
+        kind = _PICTURES.get(name.rpartition(".")[2].lower())
+        if kind is not None:
+            return Response(content, media_type=f"image/{kind}")
+        headers = {"Content-Disposition": "attachment"}  # the link of the page has the name
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    async def job_members(self, request: Request) -> Response:
+        """Answer with what came of the members of an array."""
+        found = await asyncio.to_thread(members_view, _id_of(request))
+        return _json(msgspec.json.encode(found), request)
+
+    async def choices(self, request: Request) -> Response:
+        """Answer with what a plan may be asked for."""
+        return _json(msgspec.json.encode(await asyncio.to_thread(choices)), request)
+
+    async def plan(self, request: Request) -> Response:
+        """Answer with a plan."""
+        async with self._working:  # one at a time: it computes
+            try:
+                found = await asyncio.to_thread(plan_view, dict(request.query_params))
+            except GpuschedError as error:  # what does not fit is an answer, too
+                found = error_of(error)
+        return _json(msgspec.json.encode(found), request)
+
+    async def doctor(self, request: Request) -> Response:
+        """Answer with what is wrong with this host."""
+        async with self._working:
+            found = await asyncio.to_thread(doctor)
+        return _json(msgspec.json.encode(found), request)
+
+    async def metrics(self, _: Request) -> Response:
+        """Answer with the numbers for Prometheus."""
+        async with self._metrics:  # one reading at a time
+            try:
+                if self._read is None:
+                    self._read = await asyncio.to_thread(metrics_reader)
+                found = await asyncio.to_thread(self._read)
+            except GpuschedError as error:
+                return PlainTextResponse(f"{error.message}\n", 503)
+        return Response(found.text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def act(self, request: Request) -> Response:
+        """Do what a person asks for, and answer with a sentence on it."""
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MOST_BODY:
+                return PlainTextResponse("That is too long.\n", 413)
+        try:
+            action = msgspec.json.decode(body, type=Action)
+        except msgspec.MsgspecError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        done = await asyncio.to_thread(act, action)
+        return _json(msgspec.json.encode({"done": done}), request)
+
+
+def failed(_: Request, error: Exception) -> Response:
+    """Return the answer to a request that met an error."""
+    status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, GpuschedError) else 500
+    return Response(msgspec.json.encode(error_of(error)), status, media_type="application/json")
+
+
+def _id_of(request: Request) -> str:
+    """Return the job that a request names. Raises NotFound for what can be no id."""
+    try:
+        return msgspec.convert(request.query_params.get("id", ""), JobId)
+    except msgspec.ValidationError:
+        raise NotFound("that is no id of a job", "choose one of the jobs") from None
+
+
+def _content_of(job_id: str, name: str) -> bytes:
+    with gpusched.job(job_id).open(name) as file:
+        content = file.read(_MOST_FILE + 1)
+    if len(content) > _MOST_FILE:
+        raise NotFound(f"{name} has more than {_MOST_FILE >> 20} MiB", f"it is in the directory of {job_id}")
+    return content
+
+
+def _json(content: bytes, request: Request) -> Response:
+    headers = {}
+    if "gzip" in request.headers.get("accept-encoding", "") and len(content) > _MOST_BODY:
+        content, headers = gzip.compress(content, 1), {"Content-Encoding": "gzip"}
+    return Response(content, media_type="application/json", headers=headers)

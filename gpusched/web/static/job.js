@@ -1,0 +1,316 @@
+// One job: what it is, its curves, its game, its processes, its log, its results; and what can be done to it.
+import { $, ask, cell, gib, make, show, span } from "/draw.js";
+import { time } from "/status.js";
+
+const ENDED = new Set(["succeeded", "failed", "cancelled", "lost"]);
+const MOST_POINTS = 1200;
+const MOST_LINES = 5000;
+const MEMBERS_MS = 5000;
+const ACTIONS = {
+  stop: { text: "Stop", ask: (job) => `Stop ${job}? Its processes get SIGTERM and their grace to save their work.`, fits: (job) => !ENDED.has(job.state) },
+  kill: { text: "Kill", ask: (job) => `Kill ${job}? Its processes end at once, and save nothing.`, fits: (job) => !ENDED.has(job.state) && job.state !== "queued" },
+  hold: { text: "Hold", ask: (job) => `Keep ${job} from starting?`, fits: (job) => job.state === "queued" && job.text !== "held" },
+  release: { text: "Release", ask: (job) => `Let ${job} start when its turn comes?`, fits: (job) => job.state === "queued" && job.text === "held" },
+  priority: { text: "Priority", ask: (job) => `Which priority has ${job}? A higher one comes first.`, fits: (job) => job.state === "queued", value: true },
+  rerun: { text: "Run again", ask: (job) => `Queue the same as ${job} again?`, fits: () => true },
+};
+let id = null;
+let job = null;
+let events = null;
+let logEvents = null;
+let members = 0;
+let clock = 0;
+let charts = new Map(); // by name: its chart and its figure
+let curves = { time: [], numbers: {} };
+let library = null;
+
+const section = (part, visible) => { $(part).closest("section").hidden = !visible; };
+
+function fact(name, value) {
+  return value === null || value === undefined || value === "" ? [] : [make("dt", {}, name), make("dd", {}, value)];
+}
+
+const moment = (seconds) => (seconds ? new Date(1000 * seconds).toLocaleString() : null);
+
+function drawFacts() {
+  show($("job-title"), job.name ? `${job.id}: ${job.name}` : job.id);
+  $("job-state").className = `state ${job.state}`;
+  show($("job-state"), job.text);
+  show($("job-why"), job.why ?? job.note ?? job.message);
+  $("job-facts").replaceChildren(
+    ...fact("Command", job.what),
+    ...fact("Parameters", Object.entries(job.parameters).map(([name, value]) => (value ? `${name} = ${value}` : name)).join(", ")),
+    ...fact("Time", time(job)),
+    ...fact("Time limit", job.limit === null ? null : span(job.limit)),
+    ...fact("Submitted", moment(job.created)),
+    ...fact("Started", moment(job.started)),
+    ...fact("Ended", moment(job.ended)),
+    ...fact("Ready", job.ready),
+    ...fact("Hosts", job.hosts.join("\n")),
+    ...fact("After", job.after.join(", ")),
+    ...fact("Group", job.group),
+    ...fact("Priority", job.priority ? String(job.priority) : null),
+    ...fact("Start", job.attempt ? `${job.attempt + 1}, it was started again` : null),
+    ...fact("User", job.user),
+    ...fact("Directory", job.cwd),
+    ...fact("Its files", job.run_dir));
+  const fitting = Object.keys(ACTIONS).filter((name) => ACTIONS[name].fits(job));
+  const buttons = [...$("job-actions").children];
+  if (fitting.join() !== buttons.map((one) => one.dataset.do).join()) { // else a button that has the focus would lose it
+    $("job-actions").replaceChildren(...fitting.map((name) => {
+      const button = make("button", { type: "button", "data-do": name }, ACTIONS[name].text);
+      button.addEventListener("click", () => act(name));
+      return button;
+    }));
+  }
+  document.title = `${job.id}: ${job.text}`;
+}
+
+async function act(name) {
+  const dialog = $("confirm");
+  const action = ACTIONS[name];
+  $("confirm-text").textContent = action.ask(job.id);
+  $("confirm-yes").textContent = action.text;
+  $("confirm-label").hidden = !action.value;
+  $("confirm-value").value = job.priority;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+  if (dialog.returnValue !== "yes") return;
+  const asked = { do: name, job: job.id, ...(action.value ? { value: Number($("confirm-value").value) } : {}) };
+  try {
+    show($("job-problem"), "");
+    show($("done"), (await ask("/do", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) })).done);
+  } catch (error) {
+    show($("job-problem"), error.message);
+  }
+}
+
+function drawReplicas(replicas) {
+  section("replicas", replicas.length > 0);
+  $("replicas").replaceChildren(...replicas.map((one) => {
+    const state = make("td", { class: `state ${one.state}` }, one.state);
+    for (const text of [one.exit, one.warning]) if (text) state.append(make("span", { class: "why" }, text));
+    return make("tr", {}, make("th", { scope: "row" }, one.node ? `${one.name} on ${one.node}` : one.name), state,
+      cell(one.device === null ? "-" : String(one.device), "", "GPU"),
+      cell(one.pid === null ? "-" : String(one.pid), "number", "pid"),
+      cell(one.share ? gib(one.share) : "-", "number", "share"),
+      cell(gib(one.used), "number", "used"),
+      cell(gib(one.peak), "number", "peak"),
+      cell(gib(one.host), "number", "host memory"),
+      cell(String(one.restarts), "number", "restarts"));
+  }));
+  const logged = replicas.filter((one) => one.has_log).map((one) => one.name);
+  const choices = ["", ...(logged.length > 1 ? logged : [])];
+  const select = $("log-replica");
+  if (!select.length || [...select.options].map((one) => one.value).join() !== choices.join()) {
+    const chosen = select.value;
+    select.replaceChildren(...choices.map((name) => make("option", { value: name }, name || "all")));
+    select.value = choices.includes(chosen) ? chosen : "";
+  }
+  if (logged.length && logEvents === null) followLog();
+}
+
+function halved(part) { // two points become their mean
+  const half = (values) => values.filter((_, index) => index % 2 === 0).map((value, index) => {
+    const other = values[2 * index + 1];
+    return value === null || other === null || other === undefined ? value ?? other ?? null : (value + other) / 2;
+  });
+  return { time: half(part.time), numbers: Object.fromEntries(Object.entries(part.numbers).map(([name, values]) => [name, half(values)])) };
+}
+
+function addCurves(part) {
+  const before = curves.time.length;
+  for (const name of Object.keys(part.numbers)) curves.numbers[name] ??= new Array(before).fill(null);
+  curves.time.push(...part.time);
+  for (const [name, values] of Object.entries(curves.numbers)) values.push(...(part.numbers[name] ?? new Array(part.time.length).fill(null)));
+  while (curves.time.length > MOST_POINTS) curves = halved(curves);
+  drawCurves().catch((error) => show($("job-problem"), error.message));
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 4 });
+
+function chart(Plot, name, data, place) {
+  const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
+  return new Plot({
+    width: place.clientWidth || 320,
+    height: 150,
+    legend: { show: false },
+    cursor: { drag: { x: false, y: false } },
+    scales: { x: { time: false } },
+    axes: [{ ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => span(tick)) }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => compact.format(tick)) }],
+    series: [{}, { label: name, stroke: colour("--j0"), width: 2, spanGaps: true, points: { show: data[0].length < 3 } }],
+  }, data, place);
+}
+
+const short = (value) => (Math.abs(value) >= 1000 || Number.isInteger(value) ? value.toLocaleString(undefined, { maximumFractionDigits: 0 }) : value.toPrecision(4));
+
+async function drawCurves() {
+  if (library === null) {
+    library = import("/uplot.js").then((found) => found.default);
+    document.head.append(make("link", { rel: "stylesheet", href: "/uplot.css" }));
+  }
+  const Plot = await library;
+  if (!curves.time.length) return;
+  section("curves", true);
+  const first = job?.started ?? curves.time[0];
+  const x = curves.time.map((one) => Math.max(0, one - first));
+  const names = Object.keys(curves.numbers).sort((a, b) => (b === "score") - (a === "score"));
+  for (const name of names) {
+    const values = curves.numbers[name];
+    const known = values.filter((one) => one !== null);
+    if (!known.length) continue;
+    let one = charts.get(name);
+    if (!one) {
+      const [caption, place] = [make("figcaption"), make("div", { "aria-hidden": "true" })];
+      one = { caption, place, figure: make("figure", {}, caption, place), plot: null };
+      $("curves").append(one.figure);
+      charts.set(name, one);
+    }
+    one.caption.textContent = `${name}: ${short(known.at(-1))}, from ${short(Math.min(...known))} to ${short(Math.max(...known))}`;
+    if (one.plot === null) one.plot = chart(Plot, name, [x, values], one.place);
+    else one.plot.setData([x, values]);
+  }
+}
+
+function newCharts() { // in other colours, or in another width
+  for (const one of charts.values()) {
+    one.plot?.destroy();
+    one.plot = null;
+  }
+  drawCurves().catch(() => {});
+}
+
+function drawFiles(files) {
+  section("files", files.length > 0);
+  const address = (file) => `/job/file?${new URLSearchParams({ id, name: file.name, changed: file.changed })}`;
+  const size = (bytes) => (bytes < 1024 ? `${bytes} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KiB` : gib(Math.round(bytes / (1 << 20))));
+  $("pictures").replaceChildren(...files.filter((one) => one.picture).slice(0, 12).map((file) =>
+    make("figure", {}, make("img", { src: address(file), alt: file.name, loading: "lazy" }), make("figcaption", {}, file.name))));
+  $("files").replaceChildren(...files.map((file) =>
+    make("li", {}, make("a", { href: address(file), download: file.name.split("/").at(-1) }, file.name), ` ${size(file.bytes)}, ${new Date(1000 * file.changed).toLocaleString()}`)));
+}
+
+async function drawMembers() {
+  try {
+    const found = await ask(`/job/members?${new URLSearchParams({ id })}`);
+    section("members", found.members.length > 0);
+    $("members-head").replaceChildren(make("tr", {}, ...["Member", ...found.names, "State", "Time", "Score"].map((name) => make("th", { scope: "col" }, name))));
+    $("members").replaceChildren(...found.members.map((one) =>
+      make("tr", {}, make("th", { scope: "row" }, make("a", { href: `#/job/${encodeURIComponent(one.id)}` }, one.id)),
+        ...found.names.map((name) => cell(one.parameters[name] ?? "", "", name)),
+        cell(one.state, `state ${one.state}`, "state"),
+        cell(one.seconds === null ? "-" : span(one.seconds), "", "time"),
+        cell(one.score === null ? "-" : short(one.score), "number", "score"))));
+  } catch (error) {
+    show($("job-problem"), error.message);
+  }
+}
+
+function lastPart(line) { // of a progress bar that was drawn again and again on one line
+  const bare = line.endsWith("\r") ? line.slice(0, -1) : line;
+  return bare.slice(bare.lastIndexOf("\r") + 1).replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "");
+}
+
+function followLog() {
+  section("log", true);
+  logEvents?.close();
+  const lines = [];
+  const place = $("log");
+  place.textContent = "";
+  const opened = new EventSource(`/job/log?${new URLSearchParams({ id, replica: $("log-replica").value })}`);
+  logEvents = opened;
+  opened.onmessage = (event) => {
+    const part = JSON.parse(event.data);
+    if (part.error) place.textContent = `${part.error}. ${part.hint}`;
+    if (part.lines) {
+      lines.push(...part.lines.map(lastPart));
+      lines.splice(0, lines.length - MOST_LINES);
+      place.textContent = [...lines, ...part.unfinished.map(lastPart)].join("\n");
+      if ($("log-follow").checked) place.scrollTop = place.scrollHeight;
+    }
+    if (part.over) opened.close();
+  };
+  opened.onerror = () => { // it begins again with the last lines
+    lines.length = 0;
+  };
+}
+
+function take(part) {
+  if (part.error) {
+    show($("job-problem"), `${part.error}. ${part.hint}`);
+    return;
+  }
+  if (part.job) {
+    job = part.job;
+    drawFacts();
+    if (job.is_array && !members) {
+      drawMembers();
+      members = setInterval(drawMembers, MEMBERS_MS);
+    }
+  }
+  if (part.replicas) drawReplicas(part.replicas);
+  if (part.curves) addCurves(part.curves);
+  if (part.notes?.length) {
+    $("notes").hidden = false;
+    $("notes").append(...part.notes.map((one) => make("li", {}, one)));
+  }
+  if (part.frame !== undefined) {
+    section("frame", Boolean(part.frame));
+    $("frame").textContent = part.frame;
+  }
+  if (part.files) drawFiles(part.files);
+}
+
+function clear() {
+  job = null;
+  charts.forEach((one) => one.plot?.destroy());
+  charts = new Map();
+  curves = { time: [], numbers: {} };
+  for (const part of ["curves", "notes", "members-head", "members", "replicas", "files", "pictures", "job-facts", "job-actions", "log-replica"]) $(part).replaceChildren();
+  for (const part of ["curves", "frame", "members", "replicas", "log", "files"]) section(part, false);
+  for (const part of ["job-title", "job-state", "job-why"]) show($(part), "");
+  $("notes").hidden = true;
+}
+
+export function openView(wanted) {
+  clear();
+  id = wanted;
+  show($("job-title"), id);
+  $("job-title").focus({ preventScroll: true });
+  follow();
+  clock = setInterval(() => job && drawFacts(), 5000);
+}
+
+function follow() {
+  const opened = new EventSource(`/job/events?${new URLSearchParams({ id })}`);
+  events = opened;
+  opened.onmessage = (event) => {
+    const part = JSON.parse(event.data);
+    take(part);
+    if (part.over) opened.close();
+  };
+  opened.onerror = () => { // it begins again, with all reports
+    curves = { time: [], numbers: {} };
+    $("notes").replaceChildren();
+  };
+}
+
+export function closeView() {
+  events?.close();
+  logEvents?.close();
+  clearInterval(members);
+  clearInterval(clock);
+  [events, logEvents, members] = [null, null, 0];
+  show($("job-problem"), "");
+}
+
+$("log-replica").addEventListener("change", followLog);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", newCharts);
+let resized = 0;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(newCharts, 200);
+});

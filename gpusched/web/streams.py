@@ -1,0 +1,99 @@
+"""Server-sent events: what a page reads again and again, as one request that stays open."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from gpusched.errors import GpuschedError
+from gpusched.web.feed import Feed
+
+__all__ = ["Streams", "error_of", "feed_events", "read_events"]
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST: Final = 100
+_EVERY_S: Final = 1.0
+_QUIET: Final = 15
+"""After that many readings without news an empty line is sent, so that a page that left in silence is noticed."""
+
+Reader = Callable[[], tuple[dict[str, object], bool]]
+"""Reads what is new, as fields with a value each, none if nothing is; and whether that is all that there will be."""
+
+
+class Streams:
+    """The streams that are open, of which there are 100 at the most."""
+
+    def __init__(self) -> None:
+        self._open = 0
+
+    def answer(self, events: AsyncGenerator[bytes]) -> Response:
+        """Answer with a stream of these events, or refuse it where there are too many."""
+        if self._open >= _MOST:
+            return PlainTextResponse("Too many pages are open.", 503)
+        return StreamingResponse(self._counted(events), media_type="text/event-stream")
+
+    async def _counted(self, events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+        self._open += 1
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        finally:
+            self._open -= 1
+
+
+def error_of(error: Exception) -> dict[str, object]:
+    """Return an error as the page shows it."""
+    if isinstance(error, GpuschedError):
+        return {"error": error.message, "hint": error.hint}
+    _LOG.error("the page met an error", exc_info=error)
+    return {"error": f"internal error: {type(error).__name__}: {error}", "hint": ""}
+
+
+async def feed_events(feed: Feed, seen: int) -> AsyncGenerator[bytes]:
+    """Yield what changed since the moment `seen`; an event `again` where moments were missed in between."""
+    async with aclosing(feed.moments(seen)) as moments:
+        async for moment in moments:
+            if moment is None:
+                yield _ALIVE
+            elif moment.number == seen + 1:
+                yield _event(moment.changed)
+            else:
+                yield b"event: again\ndata: \n\n"
+            seen = seen if moment is None else moment.number
+
+
+async def read_events(open_reader: Callable[[], Reader]) -> AsyncGenerator[bytes]:
+    """Yield what is new to a reader each second, and `over` with the last.
+
+    An error is the last one, too: it is what the page shows.
+    """
+    read: Reader | None = None
+    quiet = 0
+    while True:
+        try:
+            if read is None:
+                read = await asyncio.to_thread(open_reader)
+            news, over = await asyncio.to_thread(read)
+        except Exception as error:  # noqa: BLE001 (no traceback reaches a page)
+            yield _event(msgspec.json.encode(error_of(error) | {"over": True}))
+            return
+        quiet = 0 if news else quiet + 1
+        if news or over:
+            yield _event(msgspec.json.encode(news | {"over": over}))
+        elif quiet % _QUIET == 0:
+            yield _ALIVE
+        if over:
+            return
+        await asyncio.sleep(_EVERY_S)
+
+
+def _event(content: bytes) -> bytes:
+    return b"data: " + content + b"\n\n"
+
+
+_ALIVE: Final = b": \n\n"
