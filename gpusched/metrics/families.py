@@ -16,6 +16,9 @@ from gpusched.planner.capacity import budgets
 
 __all__ = ["MOST_JOBS", "MOST_REPLICAS", "Family", "families"]
 
+_JOB: Final = "job_id"
+"""Not "job", which Prometheus itself gives to each target: it would make another name of it, exported_job."""
+
 MOST_JOBS: Final = 1000
 """Jobs with series of their own, the oldest; the others are only counted."""
 
@@ -116,7 +119,7 @@ def _of_queue(jobs: Sequence[JobStatus], now: float) -> Iterator[Family]:
 
 def _of_jobs(jobs: Sequence[JobStatus], now: float) -> Iterator[Family]:
     about = [((one.id, one.name or "", one.workload, one.user or "", one.group or ""), 1.0) for one in jobs]
-    yield Family("gpusched_job_info", "A job that runs.", ("job", "name", "workload", "user", "group"), about)
+    yield Family("gpusched_job_info", "A job that runs.", (_JOB, "name", "workload", "user", "group"), about)
     for name, text, number in (
         ("wait_seconds", "For how long it waited before it started.", lambda job: waited_s(job, now)),
         ("start_time_seconds", "When it started, in Unix seconds.", lambda job: job.started),
@@ -125,7 +128,7 @@ def _of_jobs(jobs: Sequence[JobStatus], now: float) -> Iterator[Family]:
         ("progress_score", "The score that it reported last.", lambda job: _reported(job, "score")),
     ):
         samples = [((job.id,), float(value)) for job in jobs if (value := number(job)) is not None]
-        yield Family(f"gpusched_job_{name}", text, ("job",), samples)
+        yield Family(f"gpusched_job_{name}", text, (_JOB,), samples)
 
 
 def _since(moment: float | None, now: float) -> float | None:
@@ -154,7 +157,7 @@ class _Placed(NamedTuple):
 
 
 def _of_replicas(replicas: Sequence[_Placed], moment: Snapshot) -> Iterator[Family]:
-    labels = ("job", "role", "replica", "uuid")
+    labels = (_JOB, "role", "replica", "uuid")
     busy = _busy(moment)
     on_device = [one for one in replicas if one.replica.device_uuid is not None and not one.job.simulated]
     for name, text, number in (

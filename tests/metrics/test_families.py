@@ -86,7 +86,7 @@ def test_a_replica_has_what_it_was_given_and_what_it_uses() -> None:
         (lease(4, 0, 7),),
     )
     found = series(seen)
-    about = {"job": "snake-4", "role": "actor", "replica": "actor.0", "uuid": "GPU-0"}
+    about = {"job_id": "snake-4", "role": "actor", "replica": "actor.0", "uuid": "GPU-0"}
     for name, mib in {"share": 1450, "limit": 1000, "used": 400, "peak": 300}.items():
         assert of(found, f"replica_memory_{name}_bytes", **about) == mib * MIB
     assert of(found, "replica_sm_utilization_ratio", **about) == 0.12
@@ -97,7 +97,7 @@ def test_a_replica_has_what_it_was_given_and_what_it_uses() -> None:
     assert of(found, "device_energy_joules_total", uuid="GPU-0") == 77
     assert of(found, "device_slowed", uuid="GPU-0", reason="heat") == 1
     assert (of(found, "device_healthy", uuid="GPU-1"), of(found, "device_drained", uuid="GPU-1")) == (0, 1)
-    assert of(found, "job_wait_seconds", job="snake-4") == 50
+    assert of(found, "job_wait_seconds", job_id="snake-4") == 50
 
 
 def test_what_is_not_known_has_no_sample() -> None:
@@ -122,7 +122,7 @@ def test_what_has_ended_and_what_waits_has_no_series_of_its_own() -> None:
     found = series(moment((device(0),), jobs))
     assert of(found, "jobs", state="queued") == 8998 + 1 + 60
     assert of(found, "jobs", state="running") == 1
-    assert [labels["job"] for labels in named(found, "job_info")] == ["snake-9003"]
+    assert [labels["job_id"] for labels in named(found, "job_info")] == ["snake-9003"]
     assert [labels["replica"] for labels in named(found, "replica_memory_share_bytes")] == ["actor.0"]
     assert of(found, "queue_oldest_wait_seconds") == 100
     assert len(found) < 50
@@ -152,7 +152,7 @@ def test_whatever_a_job_is_called_and_reports_the_text_is_one_that_prometheus_re
     (about,) = named(found, "job_info")
     assert about["name"] == name.encode("utf-8", "replace").decode()
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and value != 10**400
-    assert (of(found, "job_progress_step", job="snake-4") is not None) == is_number
+    assert (of(found, "job_progress_step", job_id="snake-4") is not None) == is_number
 
 
 def test_jobs_on_the_instances_of_a_gpu_are_those_of_the_gpu() -> None:
