@@ -26,6 +26,12 @@ def web(
             "A file with the secret by which Prometheus reads /metrics; it is made if it is not there.", metavar="FILE"
         ),
     ] = None,
+    address_file: Annotated[
+        str | None,
+        Option(
+            "Write the address to open into this file, for you alone, and print nothing: as a service.", metavar="FILE"
+        ),
+    ] = None,
 ) -> None:
     """Show GPUs and jobs as a page in the browser, try plans, stop jobs. Ctrl-C ends it; jobs go on.
 
@@ -41,6 +47,12 @@ def web(
         raise HostFault(
             f"the page needs {(error.name or 'another package').partition('.')[0]}, which is not installed", hint
         ) from None
-    from gpusched.web.secret import kept_secret
+    from gpusched.web.secret import kept_secret, write_address
 
-    serve(port, lambda address: print(f"open: {address}", flush=True), kept_secret(metrics_token))
+    def show(address: str) -> None:
+        if address_file is None:
+            print(f"open: {address}", flush=True)
+        else:
+            write_address(address_file, address)
+
+    serve(port, show, kept_secret(metrics_token))

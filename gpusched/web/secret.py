@@ -1,4 +1,4 @@
-"""The secret by which Prometheus reads /metrics, in a file that only this user may read."""
+"""Secrets in files that only this user may read: of who reads /metrics, and the address of the next login."""
 
 import os
 import secrets
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.errors import HostFault, UsageError
+from gpusched.linux.files import replace_file
 
-__all__ = ["kept_secret"]
+__all__ = ["kept_secret", "write_address"]
 
 _BYTES: Final = 32
 _LEAST: Final = 16
@@ -41,6 +42,14 @@ def kept_secret(path: str | None) -> str | None:
             f"{path}: it holds no secret of {_LEAST} letters or more", "remove it, and another one is made"
         )
     return secret
+
+
+def write_address(path: str, address: str) -> None:
+    """Replace the file `path` by the address to open, for this user alone (0600). Raises HostFault."""
+    try:
+        replace_file(Path(path), f"{address}\n".encode(), synced=False)
+    except OSError as error:
+        raise HostFault(f"{path}: {error.strerror}", "name a file in a directory of yours") from None
 
 
 def _made(path: Path) -> str:

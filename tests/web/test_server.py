@@ -122,6 +122,24 @@ def test_prometheus_reads_with_a_secret_from_a_file_that_opens_nothing_else(serv
     assert server.ask("/metrics", authorization="Bearer x").status == 401
 
 
+def test_as_a_service_the_address_is_in_a_file_for_this_user_alone_and_nothing_is_printed(
+    serve: Serve, tmp_path: Path
+) -> None:
+    path = tmp_path / "address"
+    server = serve("--address-file", str(path))
+    until(path.exists, "it serves")
+    first = path.read_text().strip()
+    assert oct(path.stat().st_mode)[-3:] == "600"
+    server.log_in(first)
+    until(lambda: path.read_text().strip() != first, "another one for the next login")
+    assert server.ask("/", cookie=server.log_in(path.read_text().strip())).status == 200
+    assert server.stop() == 130
+    assert server.output() == ""
+    refused = server.command.run("web", "--address-file", str(tmp_path / "none" / "address"))
+    assert refused.returncode == 5
+    assert "No such file or directory" in refused.stderr
+
+
 def test_a_secret_that_others_can_read_is_refused(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("0123456789abcdef\n")
